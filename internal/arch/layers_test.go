@@ -36,6 +36,8 @@ var layers = []layer{
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
 		// Predicts a run from numbers; callers read the past.
 		{"pkg/estimate", nil},
+		// Compares versions and codes of partitions with definitions.
+		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
@@ -116,10 +118,10 @@ var layers = []layer{
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.
-		{"pkg/engine/view", list(words, "pkg/space", "pkg/state", "pkg/plan")},
+		{"pkg/engine/view", list(words, "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/domain", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/domain", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
@@ -200,7 +202,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
-	"pkg/release", "pkg/engine/view",
+	"pkg/release", "pkg/staleness", "pkg/engine/view",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)

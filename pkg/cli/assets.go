@@ -16,13 +16,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // assetInfo is a declared asset with the number of its partitions.
 type assetInfo struct {
 	view.Asset
-	of int
+	of     int
+	counts staleness.Counts
 }
 
 func (a *app) assetsCommand() *cobra.Command {
@@ -54,10 +56,12 @@ func (a *app) assetsCommand() *cobra.Command {
 			}
 			var infos []assetInfo
 			calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
+			count := a.counter(s, p.Assets)
 			for i := range p.Assets {
-				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); found {
-					infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i], calendar), view.PartitionCount(&p.Assets[i], calendar)})
+				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); !found {
+					continue
 				}
+				infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i], calendar), view.PartitionCount(&p.Assets[i], calendar), count(p.Assets[i].Key)})
 			}
 			if len(chosen.Keys) == 1 && len(chosen.Named) == 1 && a.table() {
 				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0])); err != nil {
@@ -81,6 +85,24 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 		return nil
 	})
 	return s, err
+}
+
+// counter returns a function that counts the partitions of an asset by status. It warns of assets whose
+// partitions cannot be evaluated, and counts none of them.
+func (a *app) counter(s *state.State, assets []plan.Asset) func(ids.AssetKey) staleness.Counts {
+	evaluation, err := engine.Staleness(s, assets, a.Clock.Now())
+	if err != nil {
+		a.warn("no partitions are counted as fresh or stale: %v", err)
+		return func(ids.AssetKey) staleness.Counts { return staleness.Counts{} }
+	}
+	return func(key ids.AssetKey) staleness.Counts {
+		counts, err := evaluation.Count(key)
+		if err != nil {
+			a.warn("the partitions of %s are not counted as fresh or stale: %v", key, err)
+			return staleness.Counts{}
+		}
+		return counts
+	}
 }
 
 // schemaChanges warns of assets whose partitions have different columns.
@@ -134,6 +156,9 @@ var assetColumns = []column[assetInfo]{
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
 	{Name: "rows", Value: func(i assetInfo) any { return i.Rows }, Text: func(i assetInfo) any { return number(view.Grouped(i.Rows)) }},
 	{Name: "bytes", Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
+	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counts.Fresh }},
+	{Name: "stale", Value: func(i assetInfo) any { return i.counts.Stale }, Text: func(i assetInfo) any { return number(view.Grouped(int64(i.counts.Stale))) }},
+	{Name: "missing", Value: func(i assetInfo) any { return i.counts.Missing }, Text: func(i assetInfo) any { return number(view.Grouped(int64(i.counts.Missing))) }},
 	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return i.Schemas }},
 	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
 	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
@@ -151,6 +176,7 @@ func (a *app) assetText(i *assetInfo) string {
 	t.known("depends on", words(i.DependsOn(), 0))
 	t.known("partitions", i.Partitioning())
 	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(len(i.Stored))), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
+	t.field("status", "%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
 	if i.Schemas > 1 {
 		t.field("schemas", "%d different", i.Schemas)
 	}

@@ -75,10 +75,15 @@ type dryRunEstimate struct {
 // dryRun prints what a run would do, and writes nothing.
 func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunRequest) error {
 	return a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {
+		warnings, err := engine.Choose(ctx, snap, &r, a.Clock.Now())
+		if err != nil {
+			return err
+		}
 		built, err := engine.Prepare(snap, r.Plan, a.Clock.Now())
 		if err != nil {
 			return err
 		}
+		built.Warnings = append(warnings, built.Warnings...)
 		limits, err := a.slots(snap.State, p, r.MaxParallelism)
 		if err != nil {
 			return err

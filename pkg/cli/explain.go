@@ -16,13 +16,21 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "explain [RUN] TASK",
-		Short:   "Show why a task is in its state: its events, dependencies, limits and timers",
-		Example: "  servo explain report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
+		Use:   "explain [RUN] TASK",
+		Short: "Show why a partition is stale, or why a task is in its state",
+		Long: "Show why a partition of an asset is missing, fresh or stale. If the newest task of the partition is in a run that has\n" +
+			"not ended, or did not succeed, show why the task is in its state: its events, dependencies, limits and timers. With\n" +
+			"RUN, or a part of a task's key, always show the task.",
+		Example: "  servo explain 'clean/daily[date=2012-03-04]'\n  servo explain latest report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, task := runAndTask(args)
 			return a.read(cmd.Context(), func(v published) error {
+				if run == "" {
+					if done, err := a.explainPartition(cmd.Context(), v, task); done || err != nil {
+						return err
+					}
+				}
 				now := event.At(a.Clock.Now())
 				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.Snapshot, now, run, task)
 				if err != nil {

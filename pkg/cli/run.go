@@ -29,6 +29,7 @@ type runFlags struct {
 	wait, detach             bool
 	parallelism              int32
 	timeout                  time.Duration
+	stale, missing, failed   bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -56,6 +57,7 @@ func (a *app) runCommand() *cobra.Command {
 			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
+			err = errors.Join(err, f.exclusiveNeeds(cmd))
 			switch {
 			case err != nil:
 				return err
@@ -70,6 +72,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.assets.add(cmd, "run")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
 	flags.BoolVar(&f.dry, "dry-run", false, "list the tasks that would run, with an estimate; start nothing and write nothing")
+	f.addNeeds(cmd)
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
 	flags.BoolVar(&f.wait, "wait", true, "wait until the run has ended; --wait=false means --detach")
 	flags.BoolVar(&f.detach, "detach", false, "hand the run to the process that owns the state folder, and do not wait")
@@ -83,6 +86,7 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func (a *app) run(ctx context.Context, f runFlags, args []string) error {
+	f.assets.all = f.assets.all || f.need() != "" && len(args) == 0
 	request, err := f.request(args)
 	if err != nil {
 		return err
@@ -124,7 +128,11 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	return a.start(ctx, f, p, &request, func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		// A run that cannot be planned deploys nothing.
 		current, sha, err := a.deployLocal(ctx, s, p, func(snap *snapshot.Snapshot) error {
-			_, err := engine.Prepare(snap, request.Plan, a.Clock.Now())
+			planned := request
+			if _, err := engine.Choose(ctx, snap, &planned, a.Clock.Now()); err != nil {
+				return err
+			}
+			_, err := engine.Prepare(snap, planned.Plan, a.Clock.Now())
 			return err
 		})
 		if err != nil {
@@ -144,7 +152,7 @@ func (a *app) start(ctx context.Context, f runFlags, p *project.Project, request
 		request.MaxParallelism = p.MaxParallelism
 	}
 	if f.dry {
-		return a.dryRun(ctx, p, *request)
+		return a.orNothing(a.dryRun(ctx, p, *request))
 	}
 	t := func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		if err := a.limits(ctx, s, p); err != nil {
@@ -153,9 +161,9 @@ func (a *app) start(ctx context.Context, f runFlags, p *project.Project, request
 		return run(ctx, s)
 	}
 	if f.detach || !f.wait {
-		return a.detach(ctx, p, t)
+		return a.orNothing(a.detach(ctx, p, t))
 	}
-	return a.execute(ctx, p, t)
+	return a.orNothing(a.execute(ctx, p, t))
 }
 
 // runDeployed runs assets of the deployed release, in an environment that deploys explicitly. The
@@ -181,7 +189,7 @@ func (a *app) runDeployed(
 
 // request converts the flags and arguments to a request, without the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
-	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism}
+	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need()}
 	switch {
 	case f.assets.all && len(args) > 0:
 		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))

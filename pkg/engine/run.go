@@ -35,6 +35,8 @@ type RunRequest struct {
 	Vars map[string]string
 	// Release is the hash of the release that the run executes; "": none is deployed.
 	Release string
+	// Need chooses partitions of the selected assets, instead of Plan.Partitions.
+	Need Need
 }
 
 // RunHandle identifies the run of a request.
@@ -55,7 +57,12 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	built, err := Prepare(snap, r.Plan, e.cfg.Clock.Now())
+	now := e.cfg.Clock.Now()
+	warnings, err := Choose(ctx, snap, &r, now)
+	if err != nil {
+		return RunHandle{}, err
+	}
+	built, err := Prepare(snap, r.Plan, now)
 	if err != nil {
 		return RunHandle{}, err
 	}
@@ -67,7 +74,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	p.PartitionSelection = built.Selected
 	t, err := e.trigger(ctx, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
-		t.Warnings, t.LeftOut = built.Warnings, built.LeftOut
+		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
 	}
 	return t, err
 }

@@ -84,6 +84,9 @@ func selectionTexts(selections []Selection) []string {
 
 // choose adds the node of an asset with the selected partitions that it declares.
 func (c *chooser) choose(a *Asset) error {
+	if c.request.Only != nil {
+		return c.add(&node{asset: a}, c.request.Only[a.Key])
+	}
 	if a.Partitions == nil {
 		return c.add(&node{asset: a}, []string{""})
 	}

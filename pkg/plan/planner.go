@@ -41,6 +41,9 @@ type Request struct {
 	// of an asset that is not in Select, the asset uses the partitions that others read, or that read
 	// others.
 	Partitions []Selection
+	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
+	// nil: Partitions decides.
+	Only map[ids.AssetKey][]string
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input

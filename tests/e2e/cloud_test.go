@@ -270,7 +270,7 @@ func TestCloudCommandLine(t *testing.T) {
 	require.NotContains(t, out, "FAILED")
 	require.Contains(t, c.servo("runs"), "SUCCEEDED")
 	require.Contains(t, c.servo("tasks"), "clean/daily")
-	require.Contains(t, c.servo("explain", "clean/daily[date=2012-01-02]"), "SUCCEEDED")
+	require.Contains(t, c.servo("explain", "latest", "clean/daily[date=2012-01-02]"), "SUCCEEDED")
 	require.Contains(t, c.servo("query", "-o", "csv", "select state, count(*) n from runs group by 1"), "SUCCEEDED,1")
 	require.Contains(t, c.servo("admin", "sql"), "gs://servo/state/")
 	require.Contains(t, c.servo("admin", "verify"), "")

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+)
+
+// needFlags are the flags that choose partitions by their status, and what they choose.
+var needFlags = []struct {
+	name  string
+	need  engine.Need
+	field func(*runFlags) *bool
+	help  string
+}{
+	{
+		"stale", engine.NeedStale, func(f *runFlags) *bool { return &f.stale },
+		"run the partitions that are stale or missing, and those that read one of them",
+	},
+	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the partitions that are missing"},
+	{
+		"failed-only", engine.NeedFailed, func(f *runFlags) *bool { return &f.failed },
+		"run the partitions whose last task failed, with the current code",
+	},
+}
+
+func (f *runFlags) addNeeds(cmd *cobra.Command) {
+	for _, flag := range needFlags {
+		cmd.Flags().BoolVar(flag.field(f), flag.name, false, flag.help)
+	}
+}
+
+// need returns the partitions to choose; "": those of -p.
+func (f *runFlags) need() engine.Need {
+	for _, flag := range needFlags {
+		if *flag.field(f) {
+			return flag.need
+		}
+	}
+	return ""
+}
+
+// exclusiveNeeds returns an error for flags that contradict each other.
+func (f *runFlags) exclusiveNeeds(cmd *cobra.Command) error {
+	var err error
+	for i, flag := range needFlags {
+		for _, other := range []string{"partition", "resume"} {
+			err = errors.Join(err, exclusive(cmd, flag.name, other))
+		}
+		for _, other := range needFlags[i+1:] {
+			err = errors.Join(err, exclusive(cmd, flag.name, other.name))
+		}
+	}
+	return err
+}
+
+// orNothing reports that there is nothing to run, which is a success.
+func (a *app) orNothing(err error) error {
+	if errors.Is(err, engine.ErrNothing) {
+		a.note("%v", err)
+		return nil
+	}
+	return err
+}

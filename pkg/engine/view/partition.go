@@ -1,0 +1,118 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/staleness"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// PartitionExplanation says why a partition is missing, fresh or stale.
+type PartitionExplanation struct {
+	// Partition is the partition in the form of a task key: asset[dimension=value].
+	Partition string           `json:"partition"`
+	Status    staleness.Status `json:"status"`
+	// Headline is the answer in a sentence without its subject: "is stale: raw/events is newer".
+	Headline string   `json:"headline"`
+	Holds    *Holding `json:"holds,omitempty"`
+	// Code is the current code fingerprint of the asset, "" if it is unknown. CodeChanged means that
+	// the partition was made by other code.
+	Code        string `json:"code,omitempty"`
+	CodeChanged bool   `json:"code_changed"`
+	// Newer are upstream assets with partitions that are newer than what the partition has read.
+	Newer []UpstreamPartition `json:"newer"`
+	// Pending are upstream assets with partitions that are stale or missing themselves.
+	Pending []UpstreamPartition `json:"pending"`
+}
+
+// Holding is the output that a partition holds.
+type Holding struct {
+	MaterializationID string     `json:"materialization_id"`
+	RunID             string     `json:"run_id"`
+	TaskKey           string     `json:"task_key"`
+	At                event.Time `json:"at"`
+	RowCount          int64      `json:"row_count"`
+	ByteSize          int64      `json:"byte_size"`
+	Code              string     `json:"code,omitempty"`
+}
+
+// UpstreamPartition is a partition of an upstream asset, and how many more there are like it.
+type UpstreamPartition struct {
+	Partition string           `json:"partition"`
+	Status    staleness.Status `json:"status"`
+	Holds     *Holding         `json:"holds,omitempty"`
+	More      int              `json:"more"`
+}
+
+// ExplainPartition explains a partition of an asset.
+func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (*PartitionExplanation, error) {
+	found, err := e.Explain(asset, key)
+	if err != nil {
+		return nil, err
+	}
+	x := &PartitionExplanation{
+		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed,
+		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
+	}
+	x.Headline = x.headline()
+	return x, nil
+}
+
+func upstreamPartitions(sources []staleness.Source) []UpstreamPartition {
+	all := []UpstreamPartition{}
+	for _, s := range sources {
+		all = append(all, UpstreamPartition{partitionName(s.Asset, s.Key), s.Status, holding(s.Row), s.Count - 1})
+	}
+	return all
+}
+
+func holding(row *state.Partition) *Holding {
+	if row == nil {
+		return nil
+	}
+	return &Holding{
+		MaterializationID: row.MaterializationID, RunID: row.RunID, TaskKey: row.TaskKey, At: row.MaterializedAt,
+		RowCount: row.RowCount, ByteSize: row.ByteSize, Code: row.Code,
+	}
+}
+
+// partitionName returns a partition in the form of a task key.
+func partitionName(asset ids.AssetKey, key string) string {
+	partition, err := ids.ParsePartition(key)
+	if err != nil {
+		return asset.String() + " " + key
+	}
+	return ids.TaskKey(asset, partition)
+}
+
+func (x *PartitionExplanation) headline() string {
+	var reasons []string
+	if x.CodeChanged {
+		reasons = append(reasons, "its code has changed")
+	}
+	for _, up := range x.Newer {
+		reasons = append(reasons, up.Name()+" is newer")
+	}
+	switch {
+	case x.Status == staleness.Unexpected:
+		return "is not expected: its period has not ended"
+	case x.Status == staleness.Stale:
+		return "is stale: " + strings.Join(reasons, "; ")
+	case len(x.Pending) > 0 && x.Status == staleness.Fresh:
+		return fmt.Sprintf("is fresh, but %s is %s: it becomes stale when that is made", x.Pending[0].Name(), x.Pending[0].Status)
+	case x.Status == staleness.Missing:
+		return "is missing: it has never been materialized"
+	}
+	return "is fresh: its code is current, and nothing that it read is newer"
+}
+
+// Name returns the partition and the number of others like it.
+func (u UpstreamPartition) Name() string {
+	if u.More > 0 {
+		return fmt.Sprintf("%s (and %d more)", u.Partition, u.More)
+	}
+	return u.Partition
+}

@@ -1,0 +1,274 @@
+package staleness_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+	"github.com/servo-orchestration/servo/pkg/staleness"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+const days = 4
+
+func key(name string) ids.AssetKey { return ids.AssetKey{Namespace: "a", Name: name} }
+
+func day(n int) string {
+	return ids.Partition{"date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
+}
+
+// assets are raw (daily) → clean (daily) → total (unpartitioned) → copy (unpartitioned), and total also
+// reads raw.
+func assets() []plan.Asset {
+	daily := space.Days("2025-01-01", "2025-01-04")
+	return []plan.Asset{
+		{Key: key("raw"), Partitions: daily},
+		{Key: key("clean"), Partitions: daily, Deps: []ids.AssetKey{key("raw")}},
+		{Key: key("total"), Deps: []ids.AssetKey{key("clean"), key("raw")}},
+		{Key: key("copy"), Deps: []ids.AssetKey{key("total")}},
+	}
+}
+
+func evaluation(t require.TestingT, assets []plan.Asset, rows map[ids.AssetKey][]*state.Partition, accepted map[string][]string) *staleness.Evaluation {
+	g, err := plan.NewGraph(assets)
+	require.NoError(t, err)
+	return staleness.New(g, staleness.Data{
+		Rows:     func(asset ids.AssetKey) []*state.Partition { return rows[asset] },
+		Accepted: func(_ ids.AssetKey, code string) ([]string, error) { return accepted[code], nil },
+		Calendar: plan.Calendar{
+			Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation,
+		},
+	})
+}
+
+// stale is the definition, applied to each pair of partitions.
+func stale(p *state.Partition, upstream []*state.Partition) bool {
+	for _, q := range upstream {
+		own := q.Root() == p.Root() && q.VersionSeq < p.VersionSeq && !(p.LeftOut > 0 && q.VersionSeq > p.LeftOut)
+		if q.VersionSeq > p.InputsSeq && !own {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEvaluationEqualsDefinition(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		rows := map[ids.AssetKey][]*state.Partition{}
+		seq := rapid.Permutation(numbers(40)).Draw(r, "versions")
+		draw := func(asset ids.AssetKey, partition string) {
+			if rapid.IntRange(0, 4).Draw(r, "missing") == 0 {
+				return
+			}
+			row := &state.Partition{
+				AssetKey: asset.String(), PartitionKey: partition, VersionSeq: seq[0], RunID: "own",
+				Code:    rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(r, "code"),
+				RootRun: rapid.SampledFrom([]string{"", "x", "y"}).Draw(r, "root"),
+			}
+			seq = seq[1:]
+			row.InputsSeq = rapid.Int64Range(0, 40).Draw(r, "inputs")
+			row.LeftOut = rapid.SampledFrom([]int64{0, 0, 5, 20, 35}).Draw(r, "left out")
+			rows[asset] = append(rows[asset], row)
+		}
+		for n := range days {
+			draw(key("raw"), day(n))
+			draw(key("clean"), day(n))
+		}
+		draw(key("total"), "")
+		draw(key("copy"), "")
+		all := assets()
+		for i := range all {
+			all[i].Code = rapid.SampledFrom([]string{"", "1", "2"}).Draw(r, "current")
+		}
+		e := evaluation(r, all, rows, map[string][]string{"2": {"3"}})
+		for i := range all {
+			partitions, err := e.Partitions(all[i].Key)
+			require.NoError(r, err)
+			for _, p := range partitions {
+				if p.Row == nil {
+					require.Equal(r, staleness.Missing, p.Status)
+					continue
+				}
+				want := staleness.Fresh
+				current := map[string]bool{"1": all[i].Code == "1", "2": all[i].Code == "2", "3": all[i].Code == "2"}
+				if all[i].Code != "" && p.Row.Code != "" && !current[p.Row.Code] {
+					want = staleness.Stale
+				}
+				var upstream []*state.Partition
+				for _, dep := range all[i].Deps {
+					for _, q := range rows[dep] {
+						if all[i].Partitions == nil || q.PartitionKey == p.Key {
+							upstream = append(upstream, q)
+						}
+					}
+				}
+				if stale(p.Row, upstream) {
+					want = staleness.Stale
+				}
+				require.Equal(r, want, p.Status, "%+v", p.Row)
+				x, err := e.Explain(all[i].Key, p.Key)
+				require.NoError(r, err)
+				require.Equal(r, want, x.Status)
+				require.Equal(r, want == staleness.Stale, x.Changed || len(x.Newer) > 0)
+			}
+		}
+	})
+}
+
+func numbers(n int64) []int64 {
+	var list []int64
+	for i := range n {
+		list = append(list, i+1)
+	}
+	return list
+}
+
+// history is a model of runs that read and write versions. It records what each output has read.
+type history struct {
+	seq     int64
+	visible map[string]*output
+}
+
+type output struct {
+	row  *state.Partition
+	read map[string]int64 // versions by partition
+}
+
+// TestNeverFreshWhenStale executes overlapping runs and retries, and compares the status of each
+// partition with what its task has read.
+func TestNeverFreshWhenStale(t *testing.T) {
+	all := assets()
+	rapid.Check(t, func(r *rapid.T) {
+		h := &history{visible: map[string]*output{}}
+		var chains []*chain
+		for range rapid.IntRange(1, 60).Draw(r, "steps") {
+			h.seq++
+			if len(chains) == 0 || rapid.IntRange(0, 4).Draw(r, "plan") == 0 {
+				chains = append(chains, h.plan(len(chains)))
+				continue
+			}
+			c := rapid.SampledFrom(chains).Draw(r, "chain")
+			asset := rapid.IntRange(0, len(all)-1).Draw(r, "asset")
+			partition := ""
+			if all[asset].Partitions != nil {
+				partition = day(rapid.IntRange(0, days-1).Draw(r, "day"))
+			}
+			h.succeed(c, &all[asset], partition)
+		}
+		rows := map[ids.AssetKey][]*state.Partition{}
+		for i := range all {
+			for _, partition := range append([]string{""}, day(0), day(1), day(2), day(3)) {
+				if out := h.visible[cell(all[i].Key, partition)]; out != nil {
+					rows[all[i].Key] = append(rows[all[i].Key], out.row)
+				}
+			}
+		}
+		e := evaluation(r, all, rows, nil)
+		for i := range all {
+			partitions, err := e.Partitions(all[i].Key)
+			require.NoError(r, err)
+			for _, p := range partitions {
+				if p.Row != nil {
+					require.Equal(r, h.outdated(&all[i], p.Key), p.Status == staleness.Stale, "%+v", p.Row)
+				}
+			}
+		}
+	})
+}
+
+func cell(asset ids.AssetKey, partition string) string { return asset.String() + partition }
+
+// chain is a run with its retries.
+type chain struct {
+	id     string
+	inputs int64
+	seen   map[string]int64 // the versions that were visible when it was planned
+	made   map[string]int64 // the versions that it has made
+}
+
+func (h *history) plan(n int) *chain {
+	c := &chain{id: fmt.Sprintf("run%03d", n), inputs: h.seq, seen: map[string]int64{}, made: map[string]int64{}}
+	for name, out := range h.visible {
+		c.seen[name] = out.row.VersionSeq
+	}
+	return c
+}
+
+// succeed makes an output from what its chain has made so far, and otherwise from what was planned. The
+// output becomes visible unless one of a later run is.
+func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
+	out := &output{read: map[string]int64{}, row: &state.Partition{
+		AssetKey: a.Key.String(), PartitionKey: partition, RunID: c.id, VersionSeq: h.seq, InputsSeq: c.inputs,
+	}}
+	for _, name := range inputs(a, partition) {
+		out.read[name] = c.seen[name]
+		if version := c.made[name]; version > 0 {
+			out.read[name] = version
+		}
+	}
+	name := cell(a.Key, partition)
+	c.made[name] = h.seq
+	if old := h.visible[name]; old == nil || old.row.RunID <= c.id {
+		h.visible[name] = out
+	}
+}
+
+func inputs(a *plan.Asset, partition string) []string {
+	var names []string
+	for _, dep := range a.Deps {
+		switch {
+		case dep == key("total"):
+			names = append(names, cell(dep, ""))
+		case a.Partitions != nil:
+			names = append(names, cell(dep, partition))
+		default:
+			for n := range days {
+				names = append(names, cell(dep, day(n)))
+			}
+		}
+	}
+	return names
+}
+
+// outdated reports whether a visible output has read other versions than the visible ones.
+func (h *history) outdated(a *plan.Asset, partition string) bool {
+	out := h.visible[cell(a.Key, partition)]
+	for _, name := range inputs(a, partition) {
+		if q := h.visible[name]; q != nil && q.row.VersionSeq != out.read[name] {
+			return true
+		}
+	}
+	return false
+}
+
+func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
+	row := func(asset, partition string, version, inputs int64) *state.Partition {
+		return &state.Partition{AssetKey: "a/" + asset, PartitionKey: partition, RunID: fmt.Sprint(version), VersionSeq: version, InputsSeq: inputs}
+	}
+	rows := map[ids.AssetKey][]*state.Partition{
+		key("raw"):   {row("raw", day(0), 1, 0), row("raw", day(1), 9, 0)},
+		key("clean"): {row("clean", day(0), 2, 1), row("clean", day(1), 3, 2)},
+		key("total"): {row("total", "", 10, 9)},
+		key("copy"):  {row("copy", "", 11, 10)},
+	}
+	e := evaluation(t, assets(), rows, nil)
+	counts, err := e.Count(key("clean"))
+	require.NoError(t, err)
+	require.Equal(t, staleness.Counts{Fresh: 1, Stale: 1, Missing: 2}, counts)
+	chosen, blocked, err := e.ToRun(map[ids.AssetKey]bool{key("clean"): true, key("total"): true, key("copy"): true})
+	require.NoError(t, err)
+	require.Equal(t, 2, blocked, "days without raw data")
+	require.Equal(t, map[ids.AssetKey][]string{key("clean"): {day(1)}, key("total"): {""}, key("copy"): {""}}, chosen)
+	x, err := e.Explain(key("total"), "")
+	require.NoError(t, err)
+	require.Equal(t, staleness.Fresh, x.Status)
+	require.Equal(t, key("clean"), x.Via[0].Asset)
+	require.Equal(t, day(1), x.Via[0].Key)
+	require.Equal(t, 3, x.Via[0].Count)
+}

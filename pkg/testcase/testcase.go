@@ -1,0 +1,123 @@
+// Package testcase holds unit tests of queries as data: the rows that a query reads, and the rows
+// that it is expected to return. It compares rows and describes how they differ. It reads no files
+// and executes no SQL. This package is not a stable API.
+package testcase
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Place is a position in a file of the project. Line and Column count from 1; a column counts
+// characters.
+type Place struct {
+	File         string
+	Line, Column int
+}
+
+// String returns "file:line:column".
+func (p Place) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Test is a unit test of the query of one asset.
+type Test struct {
+	At    Place
+	Name  string
+	Asset ids.AssetKey
+	// Partition is the partition that the query makes. It is empty for an unpartitioned asset.
+	Partition ids.Partition
+	// Period is the time of the partition; nil without a dimension of time.
+	Period *plan.Period
+	// Vars are the values of all variables that the query reads.
+	Vars map[string]plan.Var
+	// Given has one item for each asset that the query reads.
+	Given  []Given
+	Expect Expect
+}
+
+// Given holds the rows of an asset that a query reads: inline rows, those of a CSV file, or those of
+// a query.
+type Given struct {
+	At    Place
+	Asset ids.AssetKey
+	Rows  []Row
+	// SQL is a query that returns the rows, which starts at SQLAt. Empty: Rows are given.
+	SQL   string
+	SQLAt Place
+}
+
+// Row is one given or expected row. It has only the columns that are written.
+type Row struct {
+	At    Place
+	Cells []Cell
+}
+
+// Cell is a value of a column. NameAt is the place of the column's name.
+type Cell struct {
+	Name       string
+	NameAt, At Place
+	Value      Value
+}
+
+// Expect is the expected result of a query: rows or an error.
+type Expect struct {
+	At Place
+	// Rows are the expected rows, which all have the columns of the first one. Nil: an error is
+	// expected.
+	Rows []Row
+	// Ordered says that the rows must come in this order.
+	Ordered bool
+	// Error is a part of the message of the expected error.
+	Error string
+}
+
+// Status is the outcome of a test.
+type Status string
+
+// Outcomes of tests.
+const (
+	Passed Status = "passed"
+	// Failed means that the query returned other rows than expected, or failed.
+	Failed Status = "failed"
+	// Invalid means that the test itself is wrong, for example because it names an unknown column.
+	Invalid Status = "invalid"
+)
+
+// Result is the outcome of a test.
+type Result struct {
+	Test   *Test
+	Status Status
+	// At is the place of the problem of an invalid test; otherwise it is the place of the test.
+	At Place
+	// Message says why the test did not pass, in one line or more. Suggestion says what to do.
+	Message, Suggestion string
+	// Diff holds the rows that differ. Nil: the rows are not the reason.
+	Diff *Diff
+}
+
+// Problem is the error of an invalid test.
+type Problem struct {
+	At                  Place
+	Message, Suggestion string
+}
+
+// Error returns the place, the message and the suggestion.
+func (p *Problem) Error() string {
+	text := p.At.String() + ": " + p.Message
+	if p.Suggestion != "" {
+		text += ": " + p.Suggestion
+	}
+	return text
+}
+
+// Cell returns the cell of a column, or nil. Names of columns are case-insensitive, as in SQL.
+func (r *Row) Cell(name string) *Cell {
+	for i := range r.Cells {
+		if strings.EqualFold(r.Cells[i].Name, name) {
+			return &r.Cells[i]
+		}
+	}
+	return nil
+}

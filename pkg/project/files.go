@@ -91,10 +91,15 @@ func (l *loader) readAssets(ctx context.Context) error {
 		}
 		return nil
 	}
+	return l.walk(ctx, AssetsDir, l.visit)
+}
+
+// walk visits the files and folders below a folder.
+func (l *loader) walk(ctx context.Context, dir string, visit func(name string, entry fs.DirEntry) error) error {
 	count := 0
-	err := fs.WalkDir(l.files, AssetsDir, func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(l.files, dir, func(name string, entry fs.DirEntry, err error) error {
 		if count++; count > MaxFiles {
-			l.report(place{file: AssetsDir}, "", "the project has more than %d files and folders", MaxFiles)
+			l.report(place{file: dir}, "", "the folder has more than %d files and folders", MaxFiles)
 			return errEnough
 		}
 		if ctx.Err() != nil {
@@ -104,7 +109,7 @@ func (l *loader) readAssets(ctx context.Context) error {
 			l.report(place{file: name}, "", "the folder cannot be read: %v", reason(err))
 			return fs.SkipDir
 		}
-		return l.visit(name, entry)
+		return visit(name, entry)
 	})
 	if errors.Is(err, errEnough) {
 		return nil

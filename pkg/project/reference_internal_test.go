@@ -62,6 +62,8 @@ func settingsPage(t *testing.T) string {
 		"{check}", fieldsTable(definitions["check"], nil),
 		"{column}", fieldsTable(propertyOf(command, "columns").Additional.(shape).AnyOf[1], nil),
 		"{kinds}", kindsTables(definitions["check"]),
+		"{tests}", fieldsTable(propertyOf(definitions["tests"], "tests").Items, nil),
+		"{expect}", fieldsTable(propertyOf(propertyOf(definitions["tests"], "tests").Items, "expect"), nil),
 		"{defaults}", namesOf(propertyOf(config, "defaults")),
 	}
 	for name, file := range files {

@@ -16,8 +16,8 @@ import (
 const SchemaFile = "servo.schema.json"
 
 // Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions
-// "project" and "assets" describe these files; the definition "query" describes the header of a
-// SQL file. The schema comes from the tables that also read the files, so it has exactly their
+// "project" and "assets" describe these files; "query" describes the header of a SQL file, and "tests"
+// a file with unit tests. The schema comes from the tables that also read the files, so it has exactly their
 // fields and limits. It accepts every valid file. Load also checks what a schema cannot express,
 // for example that a pool exists.
 func Schema() []byte {
@@ -213,6 +213,7 @@ func schema() shape {
 			}},
 			{"command", &asset},
 			{"query", &query},
+			{"tests", testsShape()},
 		}, sharedShapes()...),
 	}
 }

@@ -45,7 +45,7 @@ func TestIsSchemaIgnoresFormatting(t *testing.T) {
 }
 
 // schemas are the compiled definitions for the kinds of files.
-type schemas struct{ config, assets, query *jsonschema.Schema }
+type schemas struct{ config, assets, query, tests *jsonschema.Schema }
 
 func compile(t testing.TB) schemas {
 	t.Helper()
@@ -58,7 +58,7 @@ func compile(t testing.TB) schemas {
 		require.NoError(t, err)
 		return s
 	}
-	return schemas{definition("project"), definition("assets"), definition("query")}
+	return schemas{definition("project"), definition("assets"), definition("query"), definition("tests")}
 }
 
 // validate checks a file as an editor does.
@@ -67,6 +67,8 @@ func (s schemas) validate(name string, text []byte) error {
 	switch {
 	case name == project.ConfigFile:
 		schema = s.config
+	case strings.HasPrefix(name, project.TestsDir+"/"):
+		schema = s.tests
 	case path.Ext(name) == ".sql":
 		schema, text = s.query, project.Header(text)
 	}

@@ -142,4 +142,42 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 ` + "`all`" + `, or a mapping. A superseded version is kept while both conditions hold:
 
 {keep}
+
+## Test files
+
+YAML files below ` + "`tests/`" + ` are unit tests of queries, which ` + "[`servo test`](cli.md#test)" + ` executes.
+[Unit-test a query](../howto/unit-test-a-query.md) introduces them. A test has these fields:
+
+{tests}
+
+Editors use the definition ` + "`tests`" + `: the first line of ` + "`tests/NAME.yaml`" + ` is
+` + "`# yaml-language-server: $schema=../servo.schema.json#/definitions/tests`" + `.
+
+### given
+
+` + "`given`" + ` names every asset that the query reads, as ` + "`raw.weather`" + ` or ` + "`raw/weather`" + `. Its value is one of
+
+| | |
+| --- | --- |
+| ` + "`[{city: Oslo, rain: 1.5}]`" + ` | rows. ` + "`[]`" + `: no rows |
+| ` + "`{csv: tests/weather.csv}`" + ` | the rows of a CSV file with a header; the path is relative to the project. An empty field is NULL |
+| ` + "`{sql: SELECT 'Oslo' AS city}`" + ` | the rows of a query, which can read files of the data folders |
+
+Columns that are not given are NULL. The columns of a query's output and their types are known from the query. The
+columns of a command's output are not: they have the types of the given values (64-bit integers, DOUBLE, BOOLEAN, DATE,
+TIMESTAMP or VARCHAR). If the tested query reads other columns of one such asset, these are NULL, and DuckDB chooses
+their types. A value that its column cannot hold without a change, such as 1.5 in an INTEGER column, is an error.
+
+The query gets all given rows. A run of a daily asset reads only its own day of a daily upstream.
+
+### expect
+
+{expect}
+
+` + "`rows`" + ` compares only the columns that the rows name; every row names the same ones. Equal rows are counted. Values are
+compared in the type that the column has in a run: integers and decimals exactly, DOUBLE and FLOAT with a tolerance of a
+billionth. ` + "`rows: []`" + ` means that the query returns no rows.
+
+A test file, and the tables of a test, have at most 1 MiB and 10,000 rows. Tests of the output of a command and of
+checks are rejected.
 `

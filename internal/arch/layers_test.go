@@ -40,6 +40,8 @@ var layers = []layer{
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
+		// Unit tests of queries as data, and the comparison of rows.
+		{"pkg/testcase", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
 		// A compiled project as data: fingerprints, differences.
 		{"pkg/release", list(words, "=pkg/quality", "=pkg/plan", "=pkg/space")},
@@ -111,7 +113,7 @@ var layers = []layer{
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
@@ -137,7 +139,7 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/contract")},
+		{"pkg/project", list(words, "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},

@@ -57,34 +57,54 @@ const bindMemory = "512MB"
 // Bind binds the queries of a project, each after those that it reads. It executes none of
 // them. Errors of queries are part of the result.
 func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
-	graph, err := plan.NewGraph(sound(b.Assets))
+	bd, err := bindAll(ctx, b, nil)
 	if err != nil {
 		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	if err := bd.close(); err != nil {
+		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	slices.SortFunc(bd.result.Unknown, plan.CompareKeys)
+	bd.result.Unknown = slices.Compact(bd.result.Unknown)
+	return bd.result, nil
+}
+
+// bindAll binds queries. It also finds the columns of the assets in read, which no query needs to
+// read. The caller closes the result.
+func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
+	graph, err := plan.NewGraph(sound(b.Assets))
+	if err != nil {
+		return nil, err
 	}
 	order, err := graph.Topological()
 	if err != nil {
-		return nil, fmt.Errorf("bind queries: %w", err)
+		return nil, err
 	}
 	bd := &binder{Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{}, result: &Bound{}}
-	defer func() { err = errors.Join(err, bd.close()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, bd.close())
+		}
+	}()
+	for _, key := range read {
+		bd.read[key.SQL()] = true
+	}
 	if err := bd.open(ctx); err != nil {
-		return nil, fmt.Errorf("bind queries: %w", err)
+		return nil, err
 	}
 	assets := make([]*plan.Asset, len(order))
 	for i, key := range order {
 		assets[i], _ = graph.Asset(key)
 	}
 	if err := bd.confine(ctx, assets); err != nil {
-		return nil, fmt.Errorf("bind queries: %w", err)
+		return nil, err
 	}
 	for _, asset := range assets {
 		if err := bd.bind(ctx, asset); err != nil {
-			return nil, fmt.Errorf("bind the query of %s: %w", asset.Key, err)
+			return nil, fmt.Errorf("query of %s: %w", asset.Key, err)
 		}
 	}
-	slices.SortFunc(bd.result.Unknown, plan.CompareKeys)
-	bd.result.Unknown = slices.Compact(bd.result.Unknown)
-	return bd.result, nil
+	return bd, nil
 }
 
 // sound returns the assets that are not broken and depend on no broken asset.

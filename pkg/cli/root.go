@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(groupServe)
 	root.SetCompletionCommandGroupID(groupServe)
-	add(groupProject, a.initCommand(), a.validateCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(),
+	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(),
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())

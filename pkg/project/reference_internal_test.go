@@ -181,6 +181,9 @@ func valueOf(s *shape) string {
 	case "number":
 		return fmt.Sprintf("number, %d to %d", *s.Minimum, *s.Maximum)
 	case "array":
+		if s.Items.Type == "object" {
+			return "list of mappings"
+		}
 		return "list of strings"
 	case "object":
 		return "mapping"

@@ -40,6 +40,10 @@ servo: ## build bin/servo only
 demo: servo ## run a year of the weather example, and query it
 	@scripts/demo
 
+.PHONY: demo-shop
+demo-shop: servo ## run the shop example: 37 assets, hours of two time zones, a check that stops a bad day
+	@scripts/demo-shop
+
 # The commit determines the worlds that `make test` simulates: every commit has new ones,
 # and the same commit always has the same ones.
 COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || date +%s))
@@ -89,6 +93,10 @@ bench: build ## run the benchmarks of PKG (./pkg/...) and servo-bench COUNT time
 .PHONY: bench-peers
 bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3), PEERS="river dbos" or all, into bench/
 	@scripts/bench-peers $(SAMPLES) $(PEERS)
+
+.PHONY: bench-models
+bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh and Dagster, SAMPLES times (3), into bench/
+	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
 check: $(STEPS) ## what CI runs: format, build, vet, lint, demo, test

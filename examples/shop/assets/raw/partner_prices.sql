@@ -1,0 +1,8 @@
+/* servo
+description: The price list of one partner.
+partitions:
+  partner: {static: [acme, globex, initech]}
+*/
+SELECT product_id, price_cents
+FROM read_csv('data/partners/*.csv', filename = true)
+WHERE filename LIKE '%/' || getvariable('partner') || '.csv'

@@ -1,0 +1,4 @@
+/* servo
+description: Products with cost and price in cents.
+*/
+FROM read_csv('data/products.csv')

@@ -1,0 +1,4 @@
+/* servo
+description: Suppliers of the products.
+*/
+FROM read_csv('data/suppliers.csv')

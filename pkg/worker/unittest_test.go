@@ -65,13 +65,17 @@ tests:
   - {name: other columns are null, asset: a/sums, partition: {date: 2025-01-02}, given: {a/amounts: [{label: x}]}, expect: {rows: [{total: null}]}}
   - {name: data folders, asset: a/names, given: {a.amounts: []}, expect: {rows: [{name: one, amount: null}]}}
   - {name: other files, asset: a/secrets, expect: {error: "Permission Error"}}
+  - {name: the period, asset: a/periods, partition: {date: 2025-01-02}, expect: {rows: [{first: 2025-01-02T00:00:00Z, hours: 24}]}}
+  - {name: the period is reset, asset: a/unset, expect: {rows: [{first: null}]}}
   - {name: units, asset: a/units, expect: {error: "whose values Parquet would change"}}
 `, sums,
 		sqlAsset("amounts", "SELECT 1::BIGINT AS amount, 'x' AS label"),
 		sqlAsset("names", "SELECT * FROM read_csv('data/names.csv') LEFT JOIN a.amounts ON id = amount", "amounts"),
 		sqlAsset("secrets", "SELECT * FROM read_csv('secret.csv')"),
+		daily(sqlAsset("periods", "SELECT getvariable('date_start') AS first, date_diff('hour', first, getvariable('date_end')) AS hours")),
+		sqlAsset("unset", "SELECT getvariable('date_start') AS first"),
 		sqlAsset("units", "SELECT INTERVAL 1 DAY AS x"))
-	require.Equal(t, []string{"passed", "passed", "passed", "passed", "passed", "passed"}, outcomes(results))
+	require.Equal(t, slices.Repeat([]string{"passed"}, 8), outcomes(results))
 }
 
 func TestUnitTestReportsDifferentRowsAndErrors(t *testing.T) {

@@ -120,7 +120,7 @@ var layers = []layer{
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.
-		{"pkg/engine/view", list(words, "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
+		{"pkg/engine/view", list(words, "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/domain", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",

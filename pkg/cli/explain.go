@@ -52,6 +52,10 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	for _, text := range e.Incomplete {
 		t.line("%s", view.OneLine(text))
 	}
+	t.section("checks")
+	for _, c := range e.Checks {
+		t.line("%s  %s, %s  %s", c.Check, c.Verdict(), strings.ToLower(c.Severity), view.OneLine(c.Message))
+	}
 	t.section("attempts")
 	for _, at := range e.Attempts {
 		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), indented(strings.TrimSpace(at.Error), strings.Repeat(" ", outlineMargin)))

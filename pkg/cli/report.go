@@ -62,6 +62,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	r.reports = append(r.reports, reports...)
 	a.note("")
 	a.failures(s, run.RunID)
+	a.failedChecks(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
 	r.schemas(ctx, sess, s, run)
 	r.unreadable(ctx, sess, s, run)

@@ -143,7 +143,9 @@ func (s *story) checkRow(r *state.CheckResult) (string, cells) {
 
 func (s *story) assetCheckRow(r *state.AssetCheck) (string, cells) {
 	return "check of " + r.AssetKey + " " + r.Check, cells{
-		{"passed", count(int32(r.Passed))}, {"failed", count(int32(r.Failed))}, {"last", verdictOf(r.LastPassed)},
+		{"passed", count(int32(r.Passed))},
+		{"failed", count(int32(r.Failed))},
+		{"last", verdictOf(r.LastPassed)},
 		{"last failure", s.names[r.FailedRunID]},
 	}
 }

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/selector"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// checkColumns are the columns of the list of checks.
+var checkColumns = []column[view.AssetCheck]{
+	{Name: "asset", Value: func(c view.AssetCheck) any { return c.Asset }},
+	{Name: "check", Value: func(c view.AssetCheck) any { return c.Check }},
+	{Name: "kind", Value: func(c view.AssetCheck) any { return c.Kind }},
+	{Name: "phase", Machine: true, Value: func(c view.AssetCheck) any { return strings.ToLower(c.Phase) }},
+	{Name: "severity", Value: func(c view.AssetCheck) any { return strings.ToLower(c.Severity) }},
+	{Name: "passed", Value: func(c view.AssetCheck) any { return rowOf(c).Passed }},
+	{Name: "failed", Value: func(c view.AssetCheck) any { return rowOf(c).Failed }},
+	{Name: "last", Value: func(c view.AssetCheck) any { return orNil(c.Last()) }},
+	{Name: "last_at", Machine: true, Value: func(c view.AssetCheck) any { return moment(rowOf(c).LastAt) }},
+	{Name: "last_run_id", Machine: true, Value: func(c view.AssetCheck) any { return orNil(rowOf(c).LastRunID) }},
+	{Name: "failed_partition", Machine: true, Value: func(c view.AssetCheck) any { return orNil(rowOf(c).FailedPartition) }},
+	{Name: "failed_run_id", Machine: true, Value: func(c view.AssetCheck) any { return orNil(rowOf(c).FailedRunID) }},
+	{Name: "failed_sample", Machine: true, Value: func(c view.AssetCheck) any { return orNil(rowOf(c).FailedSample) }},
+	{Name: "last_failure", Value: func(c view.AssetCheck) any { return orNil(rowOf(c).FailedMessage) }, Text: func(c view.AssetCheck) any {
+		return orNil(view.OneLine(rowOf(c).FailedMessage))
+	}},
+}
+
+// rowOf returns the row of a check, which is empty without a result.
+func rowOf(c view.AssetCheck) *state.AssetCheck {
+	if c.Row == nil {
+		return &state.AssetCheck{}
+	}
+	return c.Row
+}
+
+func (a *app) checksCommand() *cobra.Command {
+	var f assetFlags
+	cmd := &cobra.Command{
+		Use:     "checks [SELECTION…]",
+		Short:   "List the checks of assets and their results",
+		Example: "  servo checks clean/daily",
+		Args:    takes("[SELECTION…]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				f.all = true
+			}
+			choice, err := f.parse(args)
+			if err != nil {
+				return err
+			}
+			var chosen selector.Result
+			p, err := a.usableProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
+				chosen, err = choice.of(assets)
+				return nil, err
+			})
+			if err != nil {
+				return err
+			}
+			s, err := a.current(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			var checks []view.AssetCheck
+			for i := range p.Assets {
+				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); found {
+					checks = append(checks, view.AssetChecks(s, &p.Assets[i])...)
+				}
+			}
+			return list(a, checkColumns, checks)
+		},
+	}
+	f.add(cmd, "list the checks of")
+	return cmd
+}
+
+// failedChecks prints the checks that did not pass in a run.
+func (a *app) failedChecks(s *state.State, runID string) {
+	found := view.FailedChecks(s, runID)
+	for i, c := range found {
+		if i == maxFailures {
+			a.note("… and %s: servo checks", plural(len(found)-maxFailures, "more check"))
+			break
+		}
+		others := ""
+		if c.Tasks > 1 {
+			others = " (and " + plural(c.Tasks-1, "more task") + ")"
+		}
+		a.note("check %s of %s %s, %s%s: %s", c.Check, c.Task, c.Verdict(), strings.ToLower(c.Severity), others, view.OneLine(c.Message))
+		if c.Sample != "" {
+			a.note("       failing rows: %s", c.Sample)
+		}
+	}
+	if len(found) > 0 {
+		a.note("")
+	}
+}

@@ -7,7 +7,7 @@ names other models as {layer.name} and input files as {file:NAME}.
 import dataclasses
 import re
 
-REFERENCE = re.compile(r"\{([a-z_]+\.[a-z0-9_]+)\}")
+REFERENCE = re.compile(r"\{([a-z0-9_]+\.[a-z0-9_]+)\}")
 FILE = re.compile(r"\{file:([a-z_]+)\}")
 
 

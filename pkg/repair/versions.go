@@ -42,6 +42,9 @@ func (v *versions) add(next version) {
 
 // observed returns what the plans of a group observed, by run; nil: it has no plan.
 func (v versions) observed(g fold.Group) map[string]int64 {
+	if g.Reason != "" {
+		return nil // refused: its events may not have been read
+	}
 	var observed map[string]int64
 	for _, e := range g.Events {
 		if p, ok := e.Payload.(*event.PlanCreated); ok {

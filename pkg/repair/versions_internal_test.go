@@ -35,6 +35,11 @@ func TestVersionsFindGreatestObserved(t *testing.T) {
 	}
 }
 
+func TestVersionsIgnoreRefusedGroups(t *testing.T) {
+	refused := fold.Group{Reason: event.ReasonClockAhead, Events: make([]*event.Envelope, 1)}
+	require.Nil(t, versions{}.observed(refused))
+}
+
 func deployment(entry, release, expects string) fold.Group {
 	return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{{Payload: &event.ProjectDeployed{
 		DeployID: entry, Release: release, Expects: expects,

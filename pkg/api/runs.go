@@ -181,14 +181,16 @@ func (h handler) cancel(r *http.Request) (int, any, error) {
 
 // StartRequest is the body of POST /v1/runs.
 type StartRequest struct {
-	Assets     []string          `json:"assets"`  // selections: "clean/daily", "raw/* and tag:pii"
-	Exclude    []string          `json:"exclude"` // selections, too
-	All        bool              `json:"all"`
-	Upstream   bool              `json:"upstream"`
-	Downstream bool              `json:"downstream"`
-	Partitions []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
-	RunKey     string            `json:"run_key"`
-	Labels     map[string]string `json:"labels"`
+	Assets   []string `json:"assets"`  // selections: "clean/daily", "raw/* and tag:pii"
+	Exclude  []string `json:"exclude"` // selections, too
+	All      bool     `json:"all"`
+	Upstream bool     `json:"upstream"`
+	// AllowIncomplete accepts missing partitions of upstream assets where an asset requires all.
+	AllowIncomplete bool              `json:"allow_incomplete"`
+	Downstream      bool              `json:"downstream"`
+	Partitions      []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
+	RunKey          string            `json:"run_key"`
+	Labels          map[string]string `json:"labels"`
 }
 
 // Started is the response to POST /v1/runs.
@@ -236,7 +238,9 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	request := engine.RunRequest{
 		Release: p.Release, RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: h.User(r)},
-		Plan:    plan.Request{Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets},
+		Plan: plan.Request{
+			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: body.AllowIncomplete,
+		},
 	}
 	chosen, err := body.choose(p.Assets)
 	if err != nil {

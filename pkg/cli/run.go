@@ -30,6 +30,7 @@ type runFlags struct {
 	parallelism              int32
 	timeout                  time.Duration
 	stale, missing, failed   bool
+	allowIncomplete          bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -54,7 +55,7 @@ func (a *app) runCommand() *cobra.Command {
 			for _, flag := range []string{"resume", "wait", "detach"} {
 				err = errors.Join(err, exclusive(cmd, "dry-run", flag))
 			}
-			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
+			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism", "allow-incomplete"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
 			err = errors.Join(err, f.exclusiveNeeds(cmd))
@@ -71,6 +72,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&f.assets.all, "all", false, "run every asset of the project")
 	f.assets.add(cmd, "run")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
+	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
 	flags.BoolVar(&f.dry, "dry-run", false, "list the tasks that would run, with an estimate; start nothing and write nothing")
 	f.addNeeds(cmd)
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
@@ -189,7 +191,9 @@ func (a *app) runDeployed(
 
 // request converts the flags and arguments to a request, without the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
-	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need()}
+	r := engine.RunRequest{
+		RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need(), Plan: plan.Request{AllowIncomplete: f.allowIncomplete},
+	}
 	switch {
 	case f.assets.all && len(args) > 0:
 		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))

@@ -23,16 +23,26 @@ func (i Incomplete) String() string {
 	return fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s", i.Asset, i.Read, i.Expected, i.Upstream, i.Missing)
 }
 
+// CodeMissingInput is the code of a run that is refused because it would read too few partitions.
+const CodeMissingInput = "MISSING_INPUT"
+
 // noteMissing records the partitions that an asset should read of upstream, but that no run has
-// materialized and this run does not either.
+// materialized and this run does not either. The run is refused if the asset requires all of them.
 func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
 	if len(missing) == 0 {
 		return
 	}
-	b.plan.Incomplete = append(b.plan.Incomplete, Incomplete{
+	in := Incomplete{
 		Asset: reader.Key.String(), Upstream: upstream.Key.String(), Expected: expected, Read: read,
 		Missing: upstream.Partitions.Describe(all, missing),
-	})
+	}
+	if !b.request.AllowIncomplete && reader.requiresComplete(upstream.Key) {
+		b.errs = append(b.errs, fmt.Errorf("plan %s: %s: reads %d of %d partitions of %s; missing %s: "+
+			"run them too, with --upstream or -p, or accept this with --allow-incomplete",
+			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing))
+		return
+	}
+	b.plan.Incomplete = append(b.plan.Incomplete, in)
 }
 
 // noteIncomplete records which partitions are missing for an asset that reads all partitions of

@@ -23,6 +23,21 @@ func TestFanInReportsMissingPartitions(t *testing.T) {
 	}, p.Incomplete)
 	require.Equal(t, "analytics/monthly reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04", p.Incomplete[0].String())
 
+	complete := request
+	complete.Assets = weather()
+	complete.Assets[3].Requires = plan.RequiresComplete
+	_, err = plan.Build(complete)
+	require.EqualError(t, err, "plan analytics/monthly: MISSING_INPUT: reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04: "+
+		"run them too, with --upstream or -p, or accept this with --allow-incomplete")
+	complete.Assets[3].Reads = []plan.Dep{{Asset: mustKey("clean/daily"), Requires: plan.RequiresAvailable}}
+	_, err = plan.Build(complete)
+	require.NoError(t, err, "the dependency overrides the asset")
+	complete.Assets[3].Reads = nil
+	complete.AllowIncomplete = true
+	p, err = plan.Build(complete)
+	require.NoError(t, err)
+	require.Len(t, p.Incomplete, 2)
+
 	request.Calendar = calendar("2012-01-04T00:00:00Z")
 	p, err = plan.Build(request)
 	require.NoError(t, err)

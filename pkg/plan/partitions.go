@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -18,11 +19,21 @@ type Selection = space.Selection
 // ParseSelection parses a selection such as "date=2025-01-15": see [space.ParseSelection].
 func ParseSelection(text string) (Selection, error) { return space.ParseSelection(text) }
 
+// Values of [Dep.Requires] and [Asset.Requires].
+const (
+	// RequiresComplete refuses a run if an expected partition of an upstream asset is missing.
+	RequiresComplete = "complete"
+	// RequiresAvailable reads the partitions that exist, and warns. It is the default.
+	RequiresAvailable = "available"
+)
+
 // Dep says how an asset reads one of its dependencies, if the project declares it.
 type Dep struct {
 	Asset ids.AssetKey `json:"asset"`
 	// Map says which partitions a partition reads. The zero Map is inferred.
 	Map space.Map `json:"map"`
+	// Requires is [RequiresComplete] or [RequiresAvailable]. "": the asset's.
+	Requires string `json:"requires,omitempty"`
 }
 
 // dep returns how an asset reads a dependency.
@@ -33,6 +44,11 @@ func (a *Asset) dep(key ids.AssetKey) Dep {
 		}
 	}
 	return Dep{Asset: key}
+}
+
+// requiresComplete reports whether no expected partition of a dependency may be missing.
+func (a *Asset) requiresComplete(key ids.AssetKey) bool {
+	return cmp.Or(a.dep(key).Requires, a.Requires) == RequiresComplete
 }
 
 // Mapping returns the mapping by which the partitions of an asset read those of a dependency.

@@ -44,6 +44,8 @@ type Request struct {
 	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
 	// nil: Partitions decides.
 	Only map[ids.AssetKey][]string
+	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
+	AllowIncomplete bool
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input

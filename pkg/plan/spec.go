@@ -170,6 +170,8 @@ type Asset struct {
 	Deps        []ids.AssetKey // sorted, without duplicates
 	// CheckDeps are those of Deps that only checks read.
 	CheckDeps []ids.AssetKey
+	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": available.
+	Requires string
 	// Reads says how the asset reads some of Deps.
 	Reads      []Dep
 	Work       Work

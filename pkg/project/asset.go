@@ -220,6 +220,7 @@ var assetFields = table[declared]{
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),
 	other("partitions", partitionsShape(), yamlFile.partitions),
+	requiresField(func(a *declared) *string { return &a.Requires }),
 	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),
 	timeoutField(func(a *declared) *int32 { return &a.TimeoutSec }),
 	heartbeatField(func(a *declared) *int32 { return &a.HeartbeatTimeoutSec }),

@@ -33,6 +33,9 @@ func (l *loader) link() {
 	for i := range l.assets {
 		a := &l.assets[i]
 		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
+		if a.Requires == plan.RequiresAvailable {
+			a.Requires = "" // the default
+		}
 		work := map[ids.AssetKey]bool{} // dependencies of the query or the command
 		for _, d := range a.deps {
 			upstream := known[d.key]
@@ -70,14 +73,18 @@ func (l *loader) link() {
 
 // addRead records how a dependency is read.
 func (l *loader) addRead(a *declared, d dep) {
-	if d.mapping == nil {
+	if d.mapping == nil && d.requires == "" {
 		return
 	}
 	if slices.ContainsFunc(a.Reads, func(r plan.Dep) bool { return r.Asset == d.key }) {
 		l.report(d.at, "remove one", "deps lists %s twice with settings", d.key)
 		return
 	}
-	a.Reads = append(a.Reads, plan.Dep{Asset: d.key, Map: *d.mapping})
+	read := plan.Dep{Asset: d.key, Requires: d.requires}
+	if d.mapping != nil {
+		read.Map = *d.mapping
+	}
+	a.Reads = append(a.Reads, read)
 	slices.SortFunc(a.Reads, func(a, b plan.Dep) int { return plan.CompareKeys(a.Asset, b.Asset) })
 }
 

@@ -272,6 +272,15 @@ var depFields = table[dep]{
 		}
 	}),
 	other("map", mapShape(), func(f yamlFile, n *yaml.Node, d *dep) { d.mapping = f.mapOf(n) }),
+	requiresField(func(d *dep) *string { return &d.requires }),
+}
+
+// requiresField is the field that says whether partitions may be missing.
+func requiresField[T any](at func(*T) *string) field[T] {
+	return choice("requires", shape{
+		Description: "complete: a run is refused if an expected partition of an upstream asset is missing. available: it reads those that exist, and warns.",
+		Default:     plan.RequiresAvailable,
+	}, []string{plan.RequiresComplete, plan.RequiresAvailable}, at)
 }
 
 // mapShape is the shape of a mapping of partitions.

@@ -285,4 +285,6 @@ type dep struct {
 	check bool
 	// mapping says which partitions are read; nil: inferred.
 	mapping *space.Map
+	// requires is the field requires, or "".
+	requires string
 }

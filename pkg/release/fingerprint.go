@@ -168,12 +168,23 @@ func SetCodes(assets []plan.Asset) {
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets}, plan.Text{}, "", plan.Source{}
-	rest.File, rest.CheckDeps, rest.Reads = "", nil, nil
+	rest.File, rest.CheckDeps, rest.Reads = "", nil, requirementsOf(a)
 	data, err := json.Marshal(&rest)
 	if err != nil {
 		panic("release: policy: " + err.Error()) // the fields have only JSON types
 	}
 	return fingerprint(json.RawMessage(data))
+}
+
+// requirementsOf returns the dependencies that require complete inputs, without their mappings.
+func requirementsOf(a *plan.Asset) []plan.Dep {
+	var deps []plan.Dep
+	for _, d := range a.Reads {
+		if d.Requires != "" {
+			deps = append(deps, plan.Dep{Asset: d.Asset, Requires: d.Requires})
+		}
+	}
+	return deps
 }
 
 func fingerprintsOf(a *plan.Asset) Fingerprints {

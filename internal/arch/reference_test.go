@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // The pages of docs/reference are compared with the code in both directions.
@@ -118,8 +120,15 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
 	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" }) // workers report these
 	slices.Sort(set)
-	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Categories", quotedCode))
+	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Reported by commands", quotedCode))
 	all := slices.Concat(set, constants(t, "pkg/worker", code))
+	ofCommands := firstCells(t, "errors.md", "### Reported by commands", "### Categories", quotedCode)
+	closed := slices.DeleteFunc(slices.Concat(all, ofCommands, []string{"CHECKS_MISSING"}), func(c string) bool {
+		return strings.HasPrefix(c, "UPSTREAM_") // skips, not errors
+	})
+	slices.Sort(closed)
+	require.Equal(t, event.Codes(), slices.Compact(closed), "event.Codes is the closed list of codes")
+	require.Equal(t, event.Codes(), categorized(t), "the table of categories lists every code")
 	for _, other := range constants(t, "pkg", code) {
 		require.Contains(t, all, other, "list the code in docs/reference/errors.md, and its package here")
 	}
@@ -127,6 +136,29 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	require.Equal(t, constants(t, "pkg", category), firstCells(t, "errors.md", "### Categories", "## Dead letters", regexp.MustCompile("`([a-z]+)`")))
 	reason := regexp.MustCompile(`^Reason[A-Z]`)
 	require.Equal(t, constants(t, "pkg", reason), firstCells(t, "errors.md", "## Dead letters", "## Problem documents", quotedCode))
+}
+
+// categorized returns the codes in the table of categories. It checks the category of each.
+func categorized(t *testing.T) []string {
+	t.Helper()
+	content, err := os.ReadFile(reference + "errors.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(content), "\n### Categories\n")
+	var found []string
+	for line := range strings.Lines(section) {
+		category, rest, isRow := strings.Cut(strings.TrimPrefix(line, "| `"), "` | ")
+		if strings.HasPrefix(line, "#") {
+			break
+		}
+		for _, m := range quotedCode.FindAllStringSubmatch(rest, -1) {
+			if isRow && strings.HasPrefix(line, "| `") {
+				require.Equal(t, category, event.CategoryOf(m[1]), m[1])
+				found = append(found, m[1])
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 func TestReferenceListsExitCodes(t *testing.T) {
@@ -177,7 +209,8 @@ func TestReferenceListsVariablesOfTasks(t *testing.T) {
 	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+)"))
 	require.Equal(t, listed, slices.Compact(set))
 
-	require.Equal(t, members(t, "pkg/worker", "taskContext"), firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "## Queries", member))
+	require.Equal(t, members(t, "pkg/worker", "taskContext"), firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "### SERVO_ERROR", member))
+	require.Equal(t, members(t, "pkg/worker", "commandError"), firstCells(t, "task-environment.md", "### SERVO_ERROR", "## Queries", member))
 }
 
 var member = regexp.MustCompile("`([a-z_]+)`")

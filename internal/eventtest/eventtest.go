@@ -210,6 +210,8 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		RetryMultiplierPermille: rapid.Int32Range(0, 10_000).Draw(t, "multiplier"),
 		RetryJitterPermille:     rapid.Int32Range(0, 1000).Draw(t, "jitter"),
 		RetryUserErrors:         rapid.Bool().Draw(t, "user errors"),
+		RetryOn:                 filled(rapid.SliceOfN(retryRule(), 0, 2).Draw(t, "retry on")),
+		RetryNever:              filled(rapid.SliceOfN(retryRule(), 0, 2).Draw(t, "retry never")),
 		TimeoutSec:              count().Draw(t, "timeout"),
 		HeartbeatTimeoutSec:     count().Draw(t, "heartbeat"),
 	}
@@ -270,7 +272,15 @@ func failure(t *rapid.T) event.Error {
 		Category:  optional(t, name(), "category"),
 		Message:   text().Draw(t, "message"),
 		Retryable: rapid.Bool().Draw(t, "retryable"),
+
+		Details:         text().Draw(t, "details"),
+		SuggestedAction: text().Draw(t, "action"),
+		RetryAfterMS:    rapid.Int64Range(0, event.MaxRetryAfterMS).Draw(t, "retry after"),
 	}
+}
+
+func retryRule() *rapid.Generator[string] {
+	return rapid.SampledFrom(append(event.Categories(), "EXIT_STATUS", "OUT_OF_MEMORY", "X_MINE"))
 }
 
 func dispatch(t *rapid.T, p event.Payload) event.Payload {

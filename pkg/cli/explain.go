@@ -59,6 +59,9 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	t.section("attempts")
 	for _, at := range e.Attempts {
 		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), indented(strings.TrimSpace(at.Error), strings.Repeat(" ", outlineMargin)))
+		if at.SuggestedAction != "" {
+			t.line("   what to do: %s", view.OneLine(at.SuggestedAction))
+		}
 	}
 	a.upstreams(t, e)
 	t.section("limits")

@@ -373,6 +373,9 @@ func (c *checker) failure(e *event.Error) {
 	c.text("error.code", e.Code, event.MaxName)
 	c.text("error.category", e.Category, event.MaxName)
 	c.text("error.message", e.Message, MaxErrorMessage)
+	c.text("error.details", e.Details, event.MaxDetails)
+	c.text("error.suggested_action", e.SuggestedAction, event.MaxRef)
+	c.between("error.retry_after_ms", e.RetryAfterMS, 0, event.MaxRetryAfterMS)
 }
 
 // checks checks the results of quality checks.

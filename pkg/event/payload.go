@@ -108,6 +108,10 @@ type TaskDef struct {
 	// RetryUserErrors also retries errors of the category user that the worker reports as
 	// retryable.
 	RetryUserErrors bool `json:"retry_user_errors,omitempty"`
+	// RetryOn and RetryNever list codes and categories of errors that are always or never retried.
+	// RetryNever wins. Other errors are retried if they are retryable.
+	RetryOn    []string `json:"retry_on,omitempty"`
+	RetryNever []string `json:"retry_never,omitempty"`
 
 	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: none
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
@@ -169,15 +173,18 @@ type DispatchRequested struct {
 	WorkerQueue string `json:"worker_queue,omitempty"`
 }
 
-// CategoryUser is the category of errors in the query, the command or the data.
-const CategoryUser = "user"
-
 // Error is a failure reported by a worker or a queue.
 type Error struct {
 	Code      string `json:"code,omitempty"`
 	Category  string `json:"category,omitempty"`
 	Message   string `json:"message,omitempty"`
 	Retryable bool   `json:"retryable,omitempty"`
+	// Details describe the error for programs: a JSON object of at most [MaxDetails] bytes.
+	Details string `json:"details,omitempty"`
+	// SuggestedAction says what to do next.
+	SuggestedAction string `json:"suggested_action,omitempty"`
+	// RetryAfterMS is the least delay before a retry; 0: that of the retry policy.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // DispatchEnqueued acknowledges that the queue has accepted the task.

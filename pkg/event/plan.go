@@ -79,6 +79,8 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)
 	c.atMost(path+".retry_multiplier_permille", int64(t.RetryMultiplierPermille), maxPermille)
 	c.atMost(path+".retry_jitter_permille", int64(t.RetryJitterPermille), 1000)
+	c.retryRules(path+".retry_on", t.RetryOn)
+	c.retryRules(path+".retry_never", t.RetryNever)
 	c.count(path+".timeout_sec", int64(t.TimeoutSec))
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
 }
@@ -90,6 +92,15 @@ func (c *checker) checkNames(path string, names []string) {
 	c.atMost(path+" (count)", int64(len(names)), MaxGates)
 	for i, name := range names {
 		c.name(fmt.Sprintf("%s[%d]", path, i), name)
+	}
+}
+
+func (c *checker) retryRules(path string, rules []string) {
+	c.atMost(path+" (count)", int64(len(rules)), MaxRetryRules)
+	for i, rule := range rules {
+		if !ValidRetryRule(rule) {
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "%.100q is neither a code nor a category of errors", rule)
+		}
 	}
 }
 

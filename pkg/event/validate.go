@@ -22,8 +22,12 @@ const (
 	MaxChecks     = 1000
 	MaxMetrics    = 256
 	MaxTimerData  = 64 << 10 // the payload of a timer
-	maxTimerID    = 1024
-	maxPermille   = 1_000_000
+	MaxDetails    = 4 << 10  // details of an error
+
+	// MaxRetryAfterMS is the longest delay that an error may ask for: a week.
+	MaxRetryAfterMS = 7 * 24 * 3600 * 1000
+	maxTimerID      = 1024
+	maxPermille     = 1_000_000
 )
 
 // maxTime is the last time with a four-digit year.
@@ -214,4 +218,7 @@ func (c *checker) failure(path string, e *Error) {
 	c.text(path+".code", e.Code, MaxName)
 	c.text(path+".category", e.Category, MaxName)
 	c.text(path+".message", e.Message, MaxMessage)
+	c.text(path+".details", e.Details, MaxDetails)
+	c.text(path+".suggested_action", e.SuggestedAction, MaxRef)
+	c.atMost(path+".retry_after_ms", e.RetryAfterMS, MaxRetryAfterMS)
 }

@@ -132,7 +132,8 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	}
 	if p.Error != nil {
 		c.code, c.message, c.retryable = p.Error.Code, p.Error.Message, p.Error.Retryable
-		c.user = p.Error.Category == event.CategoryUser
+		c.category, c.retryAfterMS = p.Error.Category, p.Error.RetryAfterMS
+		c.details, c.suggestion = p.Error.Details, p.Error.SuggestedAction
 	}
 	quality := gate(f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey}), p, &c)
 	current, v := f.accept(p.AttemptRef)
@@ -176,7 +177,7 @@ func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	}
 	row.StartedAt, row.WorkerID = earliest(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
-	row.RetryReason = c.retryReason()
+	row.RetryReason = c.retryReason(t)
 	put(f, &f.st.Attempts, &row)
 }
 
@@ -206,11 +207,11 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 		f.materialized(t)
 	case c.outcome == event.Skipped:
 		f.end(current, t, state.TaskSkipped, string(c.outcome))
-	case c.lost() && t.GrantedAttempts < MaxGrantedAttempts:
+	case c.lost(t) && t.GrantedAttempts < MaxGrantedAttempts:
 		grant(t, 1)
 		f.retryLater(current, t, c, state.RetryInfrastructure, lossBackoff(t))
 	case c.mayRetry(t) && t.Attempt < t.MaxAttempts:
-		f.retryLater(current, t, c, state.RetryPolicy, Backoff(t))
+		f.retryLater(current, t, c, state.RetryPolicy, max(Backoff(t), min(c.retryAfterMS, event.MaxRetryAfterMS)))
 	default:
 		f.end(current, t, state.TaskFailed, string(c.outcome))
 	}
@@ -221,9 +222,12 @@ type closing struct {
 	outcome       event.Outcome
 	code, message string
 	retryable     bool
-	user          bool // the error is in the query, the command or the data
-	metrics       string
-	checks        string
+	// category is the reported category of the error; "": that of its code.
+	category            string
+	details, suggestion string
+	retryAfterMS        int64
+	metrics             string
+	checks              string
 	// unqueue means that the queue task must be deleted if the attempt has not started.
 	unqueue bool
 }
@@ -251,6 +255,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 func (f *folder) fillClosed(a *state.Attempt, c closing) {
 	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
 	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
+	a.ErrorDetails, a.Suggestion = c.details, c.suggestion
 	a.RetryReason, a.CheckResults = "", c.checks
 }
 

@@ -179,3 +179,43 @@ func TestCheckResultsAreKept(t *testing.T) {
 	w.MustFold(p)
 	require.JSONEq(t, `[{"name":"rows","passed":true,"severity":"ERROR"}]`, attemptOf(w, run, "a", 1).CheckResults)
 }
+
+func TestRetryRulesDecideByCodeAndCategory(t *testing.T) {
+	for name, c := range map[string]struct {
+		on, never []string
+		report    event.Error
+		want      state.TaskState
+	}{
+		"no rule":               {nil, nil, event.Error{Code: "X_A"}, state.TaskFailed},
+		"on code":               {[]string{"X_A"}, nil, event.Error{Code: "X_A"}, state.TaskRetryWait},
+		"on category":           {[]string{"input"}, nil, event.Error{Code: "X_A", Category: "input"}, state.TaskRetryWait},
+		"on category of a code": {[]string{"input"}, nil, event.Error{Code: "INVALID_INPUT"}, state.TaskRetryWait},
+		"another code":          {[]string{"X_B"}, nil, event.Error{Code: "X_A"}, state.TaskFailed},
+		"never code":            {nil, []string{"X_A"}, event.Error{Code: "X_A", Retryable: true}, state.TaskFailed},
+		"never wins":            {[]string{"X_A"}, []string{"transient"}, event.Error{Code: "X_A", Category: "transient"}, state.TaskFailed},
+		"never a loss":          {nil, []string{"WORKER_INTERRUPTED"}, event.Error{Code: "WORKER_INTERRUPTED", Retryable: true}, state.TaskFailed},
+		"other never":           {nil, []string{"X_B"}, event.Error{Code: "X_A", Retryable: true}, state.TaskRetryWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := foldtest.New(t)
+			def := foldtest.Retrying("a", 3)
+			def.RetryOn, def.RetryNever = c.on, c.never
+			run := w.Run(def)
+			p := w.Finished(run, "a", 1, event.Failed)
+			p.Error = &c.report
+			w.MustFold(p)
+			require.Equal(t, c.want, w.Task(run, "a").State)
+		})
+	}
+}
+
+func TestRetryWaitsAsLongAsTheErrorAsks(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 3))
+	p := w.Finished(run, "a", 1, event.Failed)
+	p.Error = &event.Error{Code: "RATE_LIMITED", Retryable: true, RetryAfterMS: 3_600_000, Details: `{"quota":5}`, SuggestedAction: "ask for more"}
+	w.MustFold(p)
+	a := attemptOf(w, run, "a", 1)
+	require.Equal(t, time.Hour, w.Task(run, "a").RetryNotBefore.Sub(a.FinishedAt))
+	require.Equal(t, []string{`{"quota":5}`, "ask for more"}, []string{a.ErrorDetails, a.Suggestion})
+}

@@ -1,10 +1,12 @@
 package fold
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -35,9 +37,9 @@ const (
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
 // lost reports whether an attempt was lost to infrastructure: the worker, the queue or the store
-// failed, and not the task.
-func (c closing) lost() bool {
-	if !c.retryable {
+// failed, and not the task. The task's policy can exclude such errors.
+func (c closing) lost(t *state.Task) bool {
+	if !c.retryable || c.listed(t.RetryNever) {
 		return false
 	}
 	switch c.code {
@@ -48,14 +50,46 @@ func (c closing) lost() bool {
 }
 
 // mayRetry reports whether the task's policy retries this kind of error.
-func (c closing) mayRetry(t *state.Task) bool { return c.retryable && (!c.user || t.RetryUserErrors) }
+func (c closing) mayRetry(t *state.Task) bool {
+	switch {
+	case c.listed(t.RetryNever):
+		return false
+	case c.listed(t.RetryOn):
+		return c.outcome == event.Failed || c.outcome == event.TimedOut
+	}
+	return c.retryable && (!c.user() || t.RetryUserErrors)
+}
+
+// listed reports whether a list of codes and categories, joined by commas, names the error.
+func (c closing) listed(rules string) bool {
+	if rules == "" || c.code == "" && c.category == "" {
+		return false
+	}
+	category := cmp.Or(c.category, event.CategoryOf(c.code))
+	for rule := range strings.SplitSeq(rules, ",") {
+		if rule == c.code || rule == category {
+			return true
+		}
+	}
+	return false
+}
+
+// user reports whether the error is in the query, the command, their inputs or the project. Such an
+// error is retried only if the project says so.
+func (c closing) user() bool {
+	switch c.category {
+	case event.CategoryUser, event.CategoryInput, event.CategoryConfiguration:
+		return true
+	}
+	return false
+}
 
 // retryReason returns the reason for an attempt after this end, or "" if the end is final.
-func (c closing) retryReason() string {
+func (c closing) retryReason(t *state.Task) string {
 	switch {
-	case c.lost():
+	case c.lost(t):
 		return state.RetryInfrastructure
-	case c.retryable:
+	case c.retryable || c.mayRetry(t):
 		return state.RetryPolicy
 	}
 	return ""

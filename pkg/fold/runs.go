@@ -3,6 +3,7 @@ package fold
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -129,6 +130,8 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		RetryMultiplierPermille: orDefault(def.RetryMultiplierPermille, defaultMultiplierPermille),
 		RetryJitterPermille:     def.RetryJitterPermille,
 		RetryUserErrors:         def.RetryUserErrors,
+		RetryOn:                 strings.Join(def.RetryOn, ","),
+		RetryNever:              strings.Join(def.RetryNever, ","),
 		TimeoutSec:              def.TimeoutSec,
 		HeartbeatTimeoutSec:     orDefault(def.HeartbeatTimeoutSec, DefaultHeartbeatTimeoutSec),
 		CreatedAt:               f.at(),

@@ -235,6 +235,7 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryMultiplierPermille = a.Retries.MultiplierPermille
 		def.RetryJitterPermille = a.Retries.JitterPermille
 		def.RetryUserErrors = a.Retries.UserErrors
+		def.RetryOn, def.RetryNever = a.Retries.On, a.Retries.Never
 	}
 	return def
 }

@@ -98,6 +98,9 @@ type Work struct {
 	// InputFormat is the format of Command's inputs: Parquet files ("parquet" or ""), or one
 	// data.csv for each input ("csv").
 	InputFormat string `json:"input_format,omitempty"`
+	// ExitCodes maps exit statuses of Command to categories of errors, for example "75" to
+	// transient.
+	ExitCodes map[string]string `json:"exit_codes,omitempty"`
 	// Output is [OutputNone] if Command leaves no files because its result is elsewhere, for
 	// example in a warehouse. Such tasks need no commit marker. Downstream tasks wait for them
 	// and read nothing.
@@ -220,4 +223,6 @@ type Retries struct {
 	JitterPermille     int32
 	// UserErrors also retries errors in the query, the command or the data.
 	UserErrors bool
+	// On and Never list codes and categories of errors that are always or never retried. Never wins.
+	On, Never []string
 }

@@ -3,6 +3,7 @@ package project
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -143,8 +144,33 @@ var runFields = table[plan.Work]{
 		Description: "The program and its arguments. It runs in the project's folder, without a shell.",
 		Examples:    []any{[]any{"python3", "scripts/chart.py"}},
 	}, func(f yamlFile, n *yaml.Node, w *plan.Work) { w.Command = f.command(n) }),
+	other("exit_codes", shape{
+		Type: "object", PropertyNames: &shape{Pattern: `^([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$`},
+		Additional:  shape{Enum: event.Categories()[1:]},
+		Description: "The category of error that an exit status from 1 to 255 means. By default 75 is transient, 78 is configuration, and others are user.",
+		Examples:    []any{map[string]any{"3": "transient", "4": "input"}},
+	}, func(f yamlFile, n *yaml.Node, w *plan.Work) { w.ExitCodes = f.exitCodes(n) }),
 	choice("input_format", shape{Description: "The format of the input files that the command reads.", Default: plan.FormatParquet},
 		[]string{plan.FormatParquet, plan.FormatCSV}, func(w *plan.Work) *string { return &w.InputFormat }),
+}
+
+// exitCodes reads the categories of exit statuses.
+func (f yamlFile) exitCodes(n *yaml.Node) map[string]string {
+	const greatest = 255
+	found, known := map[string]string{}, fields{}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		key := resolve(n.Content[i])
+		if status, err := strconv.Atoi(key.Value); err != nil || status < 1 || status > greatest || strconv.Itoa(status) != key.Value {
+			f.fail(key, "write a number from 1 to 255", "invalid exit status %s", quoteShort(key.Value))
+		}
+		known[key.Value] = func(n *yaml.Node) {
+			var category string
+			f.oneOf(n, "the category of exit status "+key.Value, event.Categories()[1:], &category)
+			found[key.Value] = category
+		}
+	}
+	f.mapping(n, "exit_codes", known)
+	return found
 }
 
 // run reads the command of an asset.

@@ -1,6 +1,7 @@
 package project
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
@@ -285,6 +287,42 @@ var retryFields = table[retryPolicy]{
 		1, maxMultiplier, func(r *retryPolicy) *int32 { return &r.MultiplierPermille }),
 	decimal("jitter", shape{Description: "The random part of a delay: 0.1 is up to a tenth. At most three decimals.", Default: 0.1},
 		0, 1, func(r *retryPolicy) *int32 { return &r.JitterPermille }),
+	retryRules("on", "Codes and categories of errors that are always retried. Other errors are retried if they are retryable.",
+		[]any{"transient", "EXIT_STATUS"}, func(r *retryPolicy) *[]string { return &r.On }),
+	retryRules("never", "Codes and categories of errors that are never retried, even if on lists them.",
+		[]any{"OUT_OF_MEMORY"}, func(r *retryPolicy) *[]string { return &r.Never }),
+}
+
+// retryRules is a field with a list of codes and categories of errors.
+func retryRules(name, about string, example []any, at func(*retryPolicy) *[]string) field[retryPolicy] {
+	return other(name, shape{
+		Type: "array", Items: &shape{Type: "string", Pattern: retryRulePattern(), PatternHelp: "Write a category, a code of Servo, or X_ and A-Z, 0-9, _."},
+		MaxItems: event.MaxRetryRules, Description: about, Examples: []any{example},
+	}, func(f yamlFile, n *yaml.Node, r *retryPolicy) {
+		var rules []string
+		f.each(n, name, func(item *yaml.Node) {
+			s, ok := f.text(item, "an item of "+name)
+			switch {
+			case !ok:
+			case event.ValidRetryRule(s):
+				rules = append(rules, s)
+			default:
+				known := append(event.Categories(), event.Codes()...)
+				suggestion := cmp.Or(didYouMean(plan.Suggest(s, known)), "write a category such as transient, a code such as EXIT_STATUS, or one of your own such as X_QUOTA")
+				f.fail(item, suggestion, "%s is neither a category nor a code of errors", quoteShort(s))
+			}
+		})
+		if len(rules) > event.MaxRetryRules {
+			f.fail(n, "", "%s may list at most %d codes and categories", name, event.MaxRetryRules)
+			rules = rules[:event.MaxRetryRules]
+		}
+		*at(r) = rules
+	})
+}
+
+// retryRulePattern matches the items of such a list.
+func retryRulePattern() string {
+	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
 
 // retries reads a retry policy over to. Missing fields keep the project's defaults. An explicit

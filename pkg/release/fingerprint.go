@@ -167,7 +167,7 @@ func SetCodes(assets []plan.Asset) {
 // its outputs nor whether they are accepted.
 func policyOf(a *plan.Asset) string {
 	rest := *a
-	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets}, plan.Text{}, "", plan.Source{}
+	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes}, plan.Text{}, "", plan.Source{}
 	rest.File, rest.CheckDeps, rest.Reads = "", nil, requirementsOf(a)
 	data, err := json.Marshal(&rest)
 	if err != nil {

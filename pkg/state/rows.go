@@ -210,6 +210,8 @@ type Task struct {
 	RetryMultiplierPermille int32      `col:"retry_multiplier_permille"`
 	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
 	RetryUserErrors         bool       `col:"retry_user_errors"`
+	RetryOn                 string     `col:"retry_on,null,dict"`    // codes and categories, joined by commas
+	RetryNever              string     `col:"retry_never,null,dict"` // as RetryOn; wins over it
 	RetryNotBefore          event.Time `col:"retry_not_before,null"`
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
@@ -368,6 +370,8 @@ type Attempt struct {
 	Outcome      string       `col:"outcome,null,dict"`
 	ErrorCode    string       `col:"error_code,null,dict"`
 	ErrorMessage string       `col:"error_message,null"`
+	ErrorDetails string       `col:"error_details,null"` // JSON
+	Suggestion   string       `col:"suggested_action,null"`
 	Retryable    bool         `col:"retryable"`
 	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt followed
 	Metrics      string       `col:"metrics,null"`           // JSON

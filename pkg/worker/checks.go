@@ -131,7 +131,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 		}
 		if err != nil {
 			f, known := errors.AsType[*failure](err)
-			if known && f.category == CategoryInfrastructure {
+			if known && (f.category == CategoryInfrastructure || f.category == event.CategoryTransient) {
 				return nil, err
 			}
 			r.final[c.Name] = known && !f.retryable

@@ -59,7 +59,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		return nil, changed
 	}
 	if err != nil {
-		return nil, err
+		return nil, a.classify(err, t.ExitCodes)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it exited with 0 on SIGTERM: the output may be incomplete
@@ -238,7 +238,8 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
-	return append(env, "SERVO_OUTPUT="+output, "SERVO_CONTEXT="+string(text), "SERVO_BIN="+a.w.cfg.ServoBin), nil
+	return append(env, "SERVO_OUTPUT="+output, "SERVO_ERROR="+filepath.Join(a.dir, errorFile), "SERVO_CONTEXT="+string(text),
+		"SERVO_BIN="+a.w.cfg.ServoBin), nil
 }
 
 // variableName converts s to a part of an environment variable's name.

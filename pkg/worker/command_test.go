@@ -141,6 +141,45 @@ func TestCommandFailuresAreReported(t *testing.T) {
 	}
 }
 
+func TestCommandDescribesItsError(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		codes  map[string]string
+		want   event.Error
+	}{
+		"status 75":         {"exit 75", nil, event.Error{Code: "EXIT_STATUS", Category: "transient", Message: "sh exited with status 75", Retryable: true}},
+		"status 78":         {"exit 78", nil, event.Error{Code: "EXIT_STATUS", Category: "configuration", Message: "sh exited with status 78"}},
+		"declared status":   {"exit 3", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "input", Message: "sh exited with status 3"}},
+		"other status":      {"exit 4", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
+		"empty file":        {": > $SERVO_ERROR; exit 4", nil, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
+		"success with file": {"echo '{}' > $SERVO_ERROR", nil, event.Error{}},
+		"the whole error": {
+			`echo '{"code":"X_QUOTA","category":"transient","message":"no quota","details":{"left":0},"suggested_action":"wait","retry_after_ms":5000}' > $SERVO_ERROR; exit 1`, nil,
+			event.Error{Code: "X_QUOTA", Category: "transient", Message: "no quota", Retryable: true, Details: `{"left":0}`, SuggestedAction: "wait", RetryAfterMS: 5000},
+		},
+		"a code of Servo": {`echo '{"code":"RATE_LIMITED","retryable":false}' > $SERVO_ERROR; exit 1`, nil, event.Error{Code: "RATE_LIMITED", Category: "transient", Message: "sh exited with status 1"}},
+		"a code of losses": {
+			`echo '{"code":"WORKER_INTERRUPTED"}' > $SERVO_ERROR; exit 1`, nil,
+			event.Error{Code: "EXIT_STATUS", Category: "user", Retryable: true, Message: "sh exited with status 1\nthe file SERVO_ERROR is not valid: code \"WORKER_INTERRUPTED\": " +
+				"write X_ and A-Z, 0-9, _, or one of RATE_LIMITED, NETWORK_ERROR, SERVICE_UNAVAILABLE, OUT_OF_MEMORY, DISK_FULL, INVALID_INPUT, EXIT_STATUS"},
+		},
+		"an unknown member": {
+			`echo '{"cod":"X_A"}' > $SERVO_ERROR; exit 1`, nil,
+			event.Error{Code: "EXIT_STATUS", Category: "user", Retryable: true, Message: "sh exited with status 1\nthe file SERVO_ERROR is not valid: json: unknown field \"cod\""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			work := plan.Work{Command: []string{"sh", "-c", c.script}, ExitCodes: c.codes}
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": work}, task("a/b", "", nil))
+			if c.want == (event.Error{}) {
+				w.run("a/b")
+				return
+			}
+			require.Equal(t, c.want, *w.failed("a/b"))
+		})
+	}
+}
+
 func TestErrorKeepsEndOfLongStderr(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(`i=0; while [ $i -lt 500 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)}, task("a/b", "", nil))
 	got := w.failed("a/b")

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,13 @@ const (
 	CodeCheckError        = "CHECK_ERROR"
 )
 
-// Categories of errors: where to look for the cause.
+// Categories of errors. A code that has a category of its own is reported with that one.
 const (
-	CategoryUser           = "user"           // the query, the command, the data
-	CategoryResource       = "resource"       // memory, disk, time
-	CategoryInfrastructure = "infrastructure" // storage, network, the worker
-	CategoryCancelled      = "cancelled"
-	CategoryQuality        = "quality" // the checks of the asset
+	CategoryUser           = event.CategoryUser
+	CategoryResource       = event.CategoryResource
+	CategoryInfrastructure = event.CategoryInfrastructure
+	CategoryCancelled      = event.CategoryCancelled
+	CategoryQuality        = event.CategoryQuality
 )
 
 // failure is an error with the fields of a report.
@@ -61,7 +62,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 // permanent returns a failure that a retry cannot fix.
 func permanent(code, format string, args ...any) error {
-	return &failure{code, CategoryUser, false, fmt.Errorf(format, args...)}
+	return &failure{code, categoryOf(code, CategoryUser), false, fmt.Errorf(format, args...)}
 }
 
 // fail returns a retryable failure, unless err already is a failure. A full disk always has code
@@ -74,8 +75,11 @@ func fail(code, category string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &failure{CodeDiskFull, CategoryResource, true, fmt.Errorf("%w: free some space, or give the worker a larger disk", err)}
 	}
-	return &failure{code, category, true, err}
+	return &failure{code, categoryOf(code, category), true, err}
 }
+
+// categoryOf returns the category of a code, or the given one if the code has none.
+func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(code), category) }
 
 // Reasons to stop an execution, used as causes of its context.
 var (
@@ -103,7 +107,7 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 	case errors.As(cause, &cancelled):
 		return event.Cancelled, &event.Error{Code: CodeCancelled, Category: CategoryCancelled, Message: bounded(cancelled.Error())}
 	case errors.Is(cause, errTimedOut):
-		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: CategoryResource, Message: errTimedOut.Error(), Retryable: true}
+		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: event.CategoryTimeout, Message: errTimedOut.Error(), Retryable: true}
 	case cause != nil: // interrupted by Close, or killed at its end
 		return event.Failed, &event.Error{
 			Code: CodeInterrupted, Category: CategoryInfrastructure, Message: errInterrupted.Error(), Retryable: true,
@@ -113,7 +117,11 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 	if !errors.As(err, &f) {
 		f = &failure{CodeWorker, CategoryInfrastructure, true, err}
 	}
-	return event.Failed, &event.Error{Code: f.code, Category: f.category, Message: bounded(mask.String(f.err.Error())), Retryable: f.retryable}
+	e := &event.Error{Code: f.code, Category: f.category, Message: bounded(mask.String(f.err.Error())), Retryable: f.retryable}
+	if d, ok := errors.AsType[describedError](f.err); ok {
+		e.Details, e.SuggestedAction, e.RetryAfterMS = mask.String(d.details), mask.String(d.suggestion), d.retryAfterMS
+	}
+	return event.Failed, e
 }
 
 const ellipsis = "…"

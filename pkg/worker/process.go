@@ -152,14 +152,18 @@ func exitFailure(err error, stderr *lastLines, name string) error {
 	if !errors.As(err, &exit) {
 		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("wait for %s: %w", name, err))
 	}
-	code, text := CodeExitStatus, fmt.Sprintf("%s exited with status %d", name, exit.ExitCode())
+	code, text, signalled := CodeExitStatus, fmt.Sprintf("%s exited with status %d", name, exit.ExitCode()), false
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		signalled = true
 		code, text = CodeSignal, fmt.Sprintf("%s was killed by %s", name, signalName(status.Signal()))
 	}
 	if end := lastText(stderr); end != "" {
 		text += ":\n" + end
 	}
-	return &failure{code, CategoryUser, true, errors.New(text)}
+	if signalled {
+		return &failure{code, CategoryUser, true, errors.New(text)}
+	}
+	return &failure{code, CategoryUser, true, exitStatusError{errors.New(text), exit.ExitCode()}}
 }
 
 // signalName returns the name of a signal, such as SIGSEGV.

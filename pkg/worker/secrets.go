@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
@@ -52,7 +53,7 @@ func secretFailure(name string, err error) error {
 	if errors.Is(err, secret.ErrRefused) {
 		return permanent(CodeSecretMissing, "%s: %w", name, err)
 	}
-	return &failure{CodeSecretUnavailable, CategoryInfrastructure, true, fmt.Errorf("%s: %w", name, err)}
+	return &failure{CodeSecretUnavailable, event.CategoryTransient, true, fmt.Errorf("%s: %w", name, err)}
 }
 
 // learnSecrets records the environment variables that a plan's project uses as secrets. From then

@@ -124,10 +124,10 @@ func TestSecretFailuresAreReported(t *testing.T) {
 		asked     int64
 	}{
 		"missing": {"file:missing", event.Error{
-			Code: worker.CodeSecretMissing, Category: worker.CategoryUser, Message: "TOKEN: secret file:missing: no value",
+			Code: worker.CodeSecretMissing, Category: "configuration", Message: "TOKEN: secret file:missing: no value",
 		}, 1},
 		"away": {"file:away", event.Error{
-			Code: worker.CodeSecretUnavailable, Category: worker.CategoryInfrastructure, Message: "TOKEN: secret file:away: no response", Retryable: true,
+			Code: worker.CodeSecretUnavailable, Category: "transient", Message: "TOKEN: secret file:away: no response", Retryable: true,
 		}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,6 +69,9 @@ type AttemptInfo struct {
 	Outcome    string             `json:"outcome,omitempty"`
 	Error      string             `json:"error,omitempty"`
 	Retryable  bool               `json:"retryable,omitempty"`
+	// Details (JSON) and SuggestedAction are what the worker adds to the error.
+	Details         string `json:"details,omitempty"`
+	SuggestedAction string `json:"suggested_action,omitempty"`
 	// RetryReason is POLICY or INFRASTRUCTURE if another attempt followed.
 	RetryReason string `json:"retry_reason,omitempty"`
 }
@@ -170,6 +173,7 @@ func (x *explainer) attempts() []AttemptInfo {
 			Attempt: a.Attempt, AttemptID: a.AttemptID, State: a.State, WorkerID: a.WorkerID,
 			CreatedAt: a.CreatedAt, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
 			Outcome: a.Outcome, Error: Problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable, RetryReason: a.RetryReason,
+			Details: a.ErrorDetails, SuggestedAction: a.Suggestion,
 		})
 		return true
 	})

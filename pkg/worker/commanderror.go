@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// errorFile is the file in which a command may describe its error. Its path is SERVO_ERROR.
+const errorFile = "error.json"
+
+// maxErrorFile limits the size of that file.
+const maxErrorFile = 32 << 10
+
+// commandError is the content of the file: all members are optional.
+type commandError struct {
+	Code            string          `json:"code"`
+	Category        string          `json:"category"`
+	Message         string          `json:"message"`
+	Retryable       *bool           `json:"retryable"`
+	Details         json.RawMessage `json:"details"`
+	SuggestedAction string          `json:"suggested_action"`
+	RetryAfterMS    int64           `json:"retry_after_ms"`
+}
+
+// describedError is an error with the fields that a command has added.
+type describedError struct {
+	error
+
+	details, suggestion string
+	retryAfterMS        int64
+}
+
+func (e describedError) Unwrap() error { return e.error }
+
+// exitCodes are the categories of exit statuses that an asset does not declare (sysexits.h).
+var exitCodes = map[string]string{"75": event.CategoryTransient, "78": event.CategoryConfiguration}
+
+// classify gives the failure of a command the category of its exit status, and what the command has
+// written to SERVO_ERROR.
+func (a *attempt) classify(err error, declared map[string]string) error {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || f.code != CodeExitStatus && f.code != CodeSignal {
+		return err
+	}
+	result := *f
+	if status, ok := errors.AsType[exitStatusError](f.err); ok {
+		text := strconv.Itoa(status.status)
+		if category, known := declared[text]; known {
+			result.category = category
+		} else if category, known := exitCodes[text]; known {
+			result.category = category
+		}
+		result.retryable = event.RetryableCategory(result.category)
+	}
+	described, err := readCommandError(filepath.Join(a.dir, errorFile))
+	switch {
+	case err != nil:
+		result.err = fmt.Errorf("%w\nthe file SERVO_ERROR is not valid: %w", result.err, err)
+	case described != nil:
+		described.apply(&result)
+	}
+	return &result
+}
+
+// readCommandError returns the content of the file, or nil if the command wrote none.
+func readCommandError(path string) (*commandError, error) {
+	file, err := os.Open(path) //nolint:gosec // a file of the scratch folder
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // documented above
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxErrorFile+1))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	if len(data) > maxErrorFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxErrorFile)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil //nolint:nilnil // the command created the file and wrote nothing
+	}
+	var e commandError
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&e); err != nil {
+		return nil, err
+	}
+	return &e, e.check()
+}
+
+// codesOfCommands are Servo's own codes that a command may report. The others say something about
+// Servo itself: some of them grant another attempt.
+var codesOfCommands = []string{
+	"RATE_LIMITED", "NETWORK_ERROR", "SERVICE_UNAVAILABLE", CodeOutOfMemory, CodeDiskFull, CodeInvalidInput, CodeExitStatus,
+}
+
+// check returns the first mistake in e.
+func (e *commandError) check() error {
+	switch {
+	case e.Code != "" && !slices.Contains(codesOfCommands, e.Code) && !(strings.HasPrefix(e.Code, event.UserCode) && event.ValidCode(e.Code)):
+		return fmt.Errorf("code %.100q: write X_ and A-Z, 0-9, _, or one of %s", e.Code, strings.Join(codesOfCommands, ", "))
+	case e.Category != "" && (!slices.Contains(event.Categories(), e.Category) || e.Category == event.CategoryCancelled):
+		return fmt.Errorf("category %.100q: write one of %s", e.Category, strings.Join(event.Categories()[1:], ", "))
+	case len(e.Details) > event.MaxDetails:
+		return fmt.Errorf("details have %d bytes: at most %d are allowed", len(e.Details), event.MaxDetails)
+	case len(e.Details) > 0 && e.Details[0] != '{':
+		return errors.New("details must be an object")
+	case len(e.SuggestedAction) > event.MaxRef:
+		return fmt.Errorf("suggested_action has %d bytes: at most %d are allowed", len(e.SuggestedAction), event.MaxRef)
+	case e.RetryAfterMS < 0 || e.RetryAfterMS > event.MaxRetryAfterMS:
+		return fmt.Errorf("retry_after_ms is %d: write 0 to %d", e.RetryAfterMS, event.MaxRetryAfterMS)
+	}
+	return nil
+}
+
+// apply sets the fields of a failure that the command has described.
+func (e *commandError) apply(f *failure) {
+	if e.Code != "" {
+		f.code = e.Code
+		if category := event.CategoryOf(e.Code); category != "" {
+			f.category = category
+		}
+	}
+	if e.Category != "" {
+		f.category = e.Category
+	}
+	f.retryable = event.RetryableCategory(f.category)
+	if e.Retryable != nil {
+		f.retryable = *e.Retryable
+	}
+	if e.Message != "" {
+		f.err = errors.New(e.Message)
+	}
+	f.err = describedError{f.err, string(e.Details), e.SuggestedAction, e.RetryAfterMS}
+}
+
+// exitStatusError is the error of a command that ended with a status other than 0.
+type exitStatusError struct {
+	error
+
+	status int
+}

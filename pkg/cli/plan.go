@@ -30,6 +30,10 @@ type planReport struct {
 	Changes []plannedChange `json:"changes"`
 	// FilesDiffer means that other files of the project differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
+	// Stale are the partitions that the deployment makes stale. Run are those that `servo run --stale`
+	// makes after it: stale and missing ones, and those that read one of them.
+	Stale []plannedPartitions `json:"stale,omitempty"`
+	Run   []plannedPartitions `json:"run,omitempty"`
 	// Facts are what a person should know before the deployment.
 	Facts []string `json:"facts,omitempty"`
 }
@@ -121,7 +125,8 @@ func (a *app) planReport(ctx context.Context, p *project.Project, against string
 	if err != nil {
 		return nil, err
 	}
-	return reportOf(c, snap), nil
+	report = reportOf(c, snap)
+	return report, report.addStaleness(c, snap.State, a.Clock.Now())
 }
 
 // reportOf describes what a deployment of c would change.
@@ -222,6 +227,7 @@ func (a *app) planText(r *planReport) string {
 		fmt.Fprintf(&b, "release %s for %s: no release is deployed\n", release.Short(r.Release), of)
 	case r.Release:
 		fmt.Fprintf(&b, "nothing to deploy: release %s is that of the files\n", release.Short(r.Release))
+		partitionsText(&b, "servo run --stale makes", r.Run)
 		return b.String()
 	default:
 		fmt.Fprintf(&b, "release %s for %s, compared with %s\n", release.Short(r.Release), of, release.Short(r.Against))
@@ -236,6 +242,8 @@ func (a *app) planText(r *planReport) string {
 	if len(r.Changes) == 0 {
 		b.WriteString("  no asset changes: nothing becomes stale\n")
 	}
+	partitionsText(&b, "becomes stale", r.Stale)
+	partitionsText(&b, "servo run --stale then makes", r.Run)
 	if r.FilesDiffer {
 		b.WriteString("files of the project differ\n")
 	}

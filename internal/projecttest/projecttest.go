@@ -115,6 +115,7 @@ func TestParser(t *testing.T, parse project.SQLParser) {
 		require.NoError(t, err)
 		require.Equal(t, []project.Lookback{{
 			Offset: 40, Column: "w.day", Variable: "date", Columns: []project.Column{{Ref: project.Ref{Schema: "raw", Table: "weather"}, Name: "day"}},
+			From: -7,
 		}}, parsed[0].Lookbacks)
 	})
 	for name, query := range map[string]string{

@@ -16,7 +16,7 @@ import (
 var (
 	refPattern = regexp.MustCompile(`(?i)\b(?:from|join)\s+(?:(\w+)\.)?(?:(\w+)\.)?(\w+)(\s*\()?`)
 	ctePattern = regexp.MustCompile(`(?i)(?:\bwith|,)\s+(\w+)\s+as\s*\(`)
-	lookback   = regexp.MustCompile(`(?i)(\w+(?:\.\w+)?)\s*>=?\s*getvariable\('(\w+)'\)\s*-\s*[1-9]`)
+	lookback   = regexp.MustCompile(`(?i)(\w+(?:\.\w+)?)\s*>=?\s*getvariable\('(\w+)'\)\s*-\s*([1-9])`)
 	verb       = regexp.MustCompile(`(?i)^(select|with|from|values)\b`)
 )
 
@@ -66,7 +66,7 @@ func parse(sql string) project.Parsed {
 	}
 	parsed := project.Parsed{Refs: refs}
 	for _, m := range lookback.FindAllStringSubmatchIndex(sql, -1) {
-		found := project.Lookback{Offset: m[2], Column: sql[m[2]:m[3]], Variable: strings.ToLower(sql[m[4]:m[5]])}
+		found := project.Lookback{Offset: m[2], Column: sql[m[2]:m[3]], Variable: strings.ToLower(sql[m[4]:m[5]]), From: -int64(sql[m[6]] - '0')}
 		name := strings.ToLower(found.Column[strings.LastIndexByte(found.Column, '.')+1:])
 		for _, ref := range refs {
 			ref.Offset = 0

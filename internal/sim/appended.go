@@ -63,6 +63,9 @@ func (o *oracle) appended(key string) {
 			}
 		}
 	}
+	if has((*event.ProjectDeployed)(nil)) {
+		f.noteDeployments(data)
+	}
 	if has((*event.LimitSet)(nil)) {
 		f.noteLimits(entry, data)
 	}

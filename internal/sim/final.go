@@ -20,6 +20,7 @@ func (o *oracle) final() {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		o.outcomes(f)
+		o.freshness(f)
 		o.everyEntry(f)
 		o.refusedInputs(f)
 		o.replay(f)

@@ -73,10 +73,11 @@ type followed struct {
 	unlisted  time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
-	ended   bool
-	endedAt time.Time
-	seenAt  map[string]time.Time // when runs were first published
-	shown   map[string]string    // outputs that a partition has shown: URIs by materialization
+	ended    bool
+	endedAt  time.Time
+	seenAt   map[string]time.Time              // when runs were first published
+	deployed map[string]*event.ProjectDeployed // of the ledger, by id
+	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
 }
 
 // revision is the state of a revision, including history, and its history cutoff.
@@ -104,6 +105,7 @@ func newOracle(w *world) *oracle {
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			shown:    map[string]string{},
+			deployed: map[string]*event.ProjectDeployed{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
@@ -337,6 +339,7 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 
 // transitions checks the changes of one revision.
 func (o *oracle) transitions(f *followed, before, after *state.State) {
+	o.deployments(f, before, after)
 	for was := range before.Runs.All {
 		is := after.Runs.Get(was.RunID)
 		if is == nil {

@@ -71,6 +71,7 @@ const (
 	askLimit
 	askGhost
 	askAhead
+	askDeploy
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -122,6 +123,7 @@ func newWorkload(w *world) *workload {
 		l.scripts[client] = append(l.scripts[client], a)
 	}
 	l.drawAlone()
+	l.drawDeployments(w.cfg.horizon() / 4)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
 }
@@ -400,18 +402,25 @@ func (c *client) ask(ctx context.Context, a ask) error {
 	e := c.engines[a.project.domain]
 	switch a.verb {
 	case askRun:
+		current, err := e.CurrentDeployment(ctx)
+		if err != nil {
+			return err
+		}
 		r := engine.RunRequest{
-			Plan:   plan.Request{Assets: a.project.assets, All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
-			RunKey: a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
+			Release: current.Release,
+			Plan:    plan.Request{Assets: a.project.coded(current.Release), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
+			RunKey:  a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
 		}
 		if a.only >= 0 {
 			r.Plan.Select = []ids.AssetKey{a.project.assets[a.only].Key}
 		}
-		_, err := e.Run(ctx, r)
+		_, err = e.Run(ctx, r)
 		if errors.Is(err, engine.ErrConflict) {
 			return nil
 		}
 		return err
+	case askDeploy:
+		return c.deploy(ctx, e.Engine)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:
@@ -442,5 +451,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return nil // nothing to retry
 	}
 	_, err = e.Retry(ctx, run.RunID)
+	if errors.Is(err, engine.ErrLiveRetry) {
+		return nil
+	}
 	return err
 }

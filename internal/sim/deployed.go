@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/staleness"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// releases are the releases that clients deploy.
+var releases = []string{strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)}
+
+// codeOf returns the code fingerprint of an asset in a release. Half of the assets differ from one
+// release to the next.
+func codeOf(release string, asset int) string {
+	if release == "" {
+		return ""
+	}
+	version := int(release[0]-'0') + asset%2
+	return fmt.Sprintf("%016x", asset<<8|version/2)
+}
+
+// coded returns the assets of a project with the codes of a release.
+func (p *project) coded(release string) []plan.Asset {
+	assets := slices.Clone(p.assets)
+	for i := range assets {
+		assets[i].Code = codeOf(release, i)
+	}
+	return assets
+}
+
+// drawDeployments inserts deployments into the scripts of half of the worlds.
+func (l *workload) drawDeployments(span time.Duration) {
+	r := random(l.w.cfg.Seed, "deployments", 0)
+	if r.IntN(2) == 0 {
+		return
+	}
+	for range 1 + r.IntN(6) {
+		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
+		script := l.scripts[client]
+		a := ask{after: time.Duration(r.Int64N(int64(span) + 1)), verb: askDeploy, project: l.projects[r.IntN(len(l.projects))]}
+		l.scripts[client] = slices.Insert(script, r.IntN(len(script)+1), a)
+	}
+}
+
+// deploy deploys a release or an earlier one. Some writers expect another release than the current
+// one, and some do not care.
+func (c *client) deploy(ctx context.Context, e *engine.Engine) error {
+	current, err := e.CurrentDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	r := engine.DeployRequest{
+		Release: releases[c.rng.IntN(len(releases))], Expects: current.Release, Force: c.rng.IntN(8) == 0, Kind: event.DeployRelease,
+	}
+	if c.rng.IntN(4) == 0 {
+		r.Expects = releases[c.rng.IntN(len(releases))]
+	}
+	if c.rng.IntN(3) == 0 {
+		r.Kind = event.DeployRollback
+	}
+	_, err = e.Deploy(ctx, r)
+	conflict := new(engine.ReleaseConflictError)
+	if errors.As(err, &conflict) {
+		return nil
+	}
+	return err
+}
+
+// noteDeployments records the deployments in a ledger entry.
+func (f *followed) noteDeployments(data []byte) {
+	for _, group := range event.Groups(event.DecodeEntry(data)) {
+		for _, e := range group.Events {
+			if p, ok := e.Payload.(*event.ProjectDeployed); ok {
+				f.deployed[p.DeployID] = p
+			}
+		}
+	}
+}
+
+// deployments checks that each new deployment replaced the release that it expected, and that
+// deployments changed no run.
+func (o *oracle) deployments(f *followed, before, after *state.State) {
+	replaced, current := map[string]string{}, 0
+	for row := range after.Deployments.All {
+		if row.SupersededAt == 0 {
+			current++
+		} else {
+			replaced[row.SupersededBy] = row.Release
+		}
+	}
+	if n := after.Deployments.Len(); n > 0 && (current != 1 || after.Deployment().SupersededAt != 0) {
+		o.violation("I-19 code is pinned", "%d of %d deployments of %s are current", current, n, f.domain)
+	}
+	for row := range after.Deployments.All {
+		p := f.deployed[row.DeployID]
+		if before.Deployments.Get(row.DeployID) == nil && p != nil && !p.Force && p.Expects != replaced[row.DeployID] {
+			o.violation("I-19 code is pinned", "deployment %s of %s replaced release %.4q, but expected %.4q",
+				row.DeployID, f.domain, replaced[row.DeployID], p.Expects)
+		}
+	}
+	for is := range after.Runs.All {
+		was := before.Runs.Get(is.RunID)
+		if was != nil && was.PlanRef != "" && (was.Release != is.Release || was.Root() != is.Root() || was.InputsSeq != is.InputsSeq) {
+			o.violation("I-19 code is pinned", "run %s of %s changed its release, its chain or its inputs", is.RunID, f.domain)
+		}
+	}
+	for is := range after.Partitions.All {
+		t := after.Tasks.Get(state.Key2{A: is.RunID, B: is.TaskKey})
+		if t != nil && t.Code != is.Code {
+			o.violation("I-19 code is pinned", "partition %s %s records code %s, but its task has %s", is.AssetKey, is.PartitionKey, is.Code, t.Code)
+		}
+	}
+}
+
+// freshness compares the partitions that are fresh with what their tasks have read. Plans say what a
+// task reads: outputs of its own run, and outputs of earlier runs by their ids.
+func (o *oracle) freshness(f *followed) {
+	if f.unordered || len(f.state.Deployments.Rows()) == 0 {
+		return
+	}
+	var assets []plan.Asset
+	for _, p := range o.w.load.projects {
+		if p.domain == f.domain {
+			assets = append(assets, p.coded(f.state.Release())...)
+		}
+	}
+	e, err := engine.Staleness(f.state, assets, o.w.now())
+	if err != nil {
+		o.violation("never fresh when stale", "%v", err)
+		return
+	}
+	for i := range assets {
+		partitions, err := e.Partitions(assets[i].Key)
+		if err != nil {
+			o.violation("never fresh when stale", "%v", err)
+			return
+		}
+		for _, p := range partitions {
+			if p.Status != staleness.Fresh {
+				continue
+			}
+			if p.Row.Code != "" && p.Row.Code != assets[i].Code {
+				o.violation("never fresh when stale", "%s is fresh with code %s, but %s is current", p.Row.TaskKey, p.Row.Code, assets[i].Code)
+			}
+			o.freshInputs(f, p.Row)
+		}
+	}
+}
+
+// freshInputs checks that a fresh partition has read the visible output of each input, unless that is
+// older than the plan of the first run of its chain.
+func (o *oracle) freshInputs(f *followed, row *state.Partition) {
+	run := f.state.Runs.Get(row.RunID)
+	if run == nil {
+		return
+	}
+	root := run
+	for root.ParentRunID != "" {
+		if root = f.state.Runs.Get(root.ParentRunID); root == nil {
+			return
+		}
+	}
+	data, _, err := o.w.blobs.Get(context.Background(), run.PlanRef)
+	if err != nil {
+		return // other checks report it
+	}
+	planned, err := plan.Decode(data)
+	if err != nil {
+		return
+	}
+	for i := range planned.Tasks {
+		if planned.Tasks[i].TaskKey != row.TaskKey {
+			continue
+		}
+		for asset, set := range planned.Tasks[i].Inputs {
+			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
+				read := in.MaterializationID
+				if in.TaskKey != "" {
+					read = ids.MaterializationID(f.domain, row.RunID, in.TaskKey)
+				}
+				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})
+				if visible != nil && visible.MaterializationID != read && visible.VersionSeq > root.InputsSeq {
+					o.violation("never fresh when stale", "%s of run %s is fresh, but %s of run %s is newer than what it has read",
+						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
+				}
+			}
+		}
+	}
+}

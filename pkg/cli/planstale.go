@@ -115,9 +115,9 @@ func partitionsText(b *strings.Builder, title string, of []plannedPartitions) {
 	const most = 20
 	for _, p := range of[:min(len(of), most)] {
 		span := ""
-		switch {
-		case p.First == "":
-		case p.First == p.Last:
+		switch p.First {
+		case "":
+		case p.Last:
 			span = "  " + partitionText(p.First)
 		default:
 			span = "  " + partitionText(p.First) + " … " + partitionText(p.Last)

@@ -31,7 +31,7 @@ const (
 	NeedFailed Need = "failed"
 )
 
-// ErrNothing: no partition of the selected assets needs to run.
+// ErrNothing means that no partition of the selected assets needs to run.
 var ErrNothing = errors.New("nothing to run")
 
 // Staleness returns an evaluation of assets at a state.

@@ -16,7 +16,7 @@ import "github.com/servo-orchestration/servo/pkg/state"
 
 // newer reports whether q, which p reads, makes p stale.
 func newer(p, q *state.Partition) bool {
-	return q.VersionSeq > p.InputsSeq && !(q.Root() == p.Root() && readInChain(p, q.VersionSeq))
+	return q.VersionSeq > p.InputsSeq && (q.Root() != p.Root() || !readInChain(p, q.VersionSeq))
 }
 
 // readInChain reports whether p read a version that its own chain of retries made.

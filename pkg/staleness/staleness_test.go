@@ -50,7 +50,8 @@ func evaluation(t require.TestingT, assets []plan.Asset, rows map[ids.AssetKey][
 // stale is the definition, applied to each pair of partitions.
 func stale(p *state.Partition, upstream []*state.Partition) bool {
 	for _, q := range upstream {
-		own := q.Root() == p.Root() && q.VersionSeq < p.VersionSeq && !(p.LeftOut > 0 && q.VersionSeq > p.LeftOut)
+		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut
+		own := q.Root() == p.Root() && q.VersionSeq < p.VersionSeq && !leftOut
 		if q.VersionSeq > p.InputsSeq && !own {
 			return true
 		}

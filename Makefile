@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint demo test
+STEPS := fmt-check build vet lint demo demo-shop test
 
 .DEFAULT_GOAL := help
 
@@ -99,7 +99,7 @@ bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh
 	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
-check: $(STEPS) ## what CI runs: format, build, vet, lint, demo, test
+check: $(STEPS) ## what CI runs: format, build, vet, lint, demos, test
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the code

@@ -27,6 +27,21 @@ type assetInfo struct {
 	counts staleness.Counts
 }
 
+// listed returns the project and the assets that a list is to show: without arguments, all of them.
+// Broken assets are among them, because they have materializations, too.
+func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *project.Project, chosen selector.Result, err error) {
+	f.all = f.all || len(args) == 0
+	choice, err := f.parse(args)
+	if err != nil {
+		return p, chosen, err
+	}
+	p, err = a.usableProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
+		chosen, err = choice.of(assets)
+		return nil, err
+	})
+	return p, chosen, err
+}
+
 func (a *app) assetsCommand() *cobra.Command {
 	var f assetFlags
 	cmd := &cobra.Command{
@@ -35,18 +50,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		Example: "  servo assets clean/daily\n  servo assets '+report/climate' --exclude tag:raw",
 		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				f.all = true
-			}
-			choice, err := f.parse(args)
-			if err != nil {
-				return err
-			}
-			var chosen selector.Result
-			p, err := a.usableProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
-				chosen, err = choice.of(assets)
-				return nil, err // a broken asset has materializations, too
-			})
+			p, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {
 				return err
 			}

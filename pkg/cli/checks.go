@@ -7,9 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -49,18 +47,7 @@ func (a *app) checksCommand() *cobra.Command {
 		Example: "  servo checks clean/daily",
 		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				f.all = true
-			}
-			choice, err := f.parse(args)
-			if err != nil {
-				return err
-			}
-			var chosen selector.Result
-			p, err := a.usableProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
-				chosen, err = choice.of(assets)
-				return nil, err
-			})
+			p, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {
 				return err
 			}

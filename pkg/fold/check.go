@@ -19,7 +19,7 @@ type checked struct {
 
 func newChecked() *checked {
 	return &checked{
-		runs: map[string]bool{}, plans: map[string]*event.PlanCreated{}, keys: map[string]*state.RunKey{}, retries: map[string]string{},
+		runs: map[string]bool{}, plans: map[string]*event.PlanCreated{}, keys: map[string]*state.RunKey{},
 	}
 }
 
@@ -200,6 +200,9 @@ func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 		return verdict{}
 	}
 	live := orDefault(c.retries[p.RootRun], f.st.LiveRunOf(p.RootRun))
+	if c.retries == nil {
+		c.retries = map[string]string{}
+	}
 	c.retries[p.RootRun] = p.RunID
 	if live == "" {
 		return verdict{}

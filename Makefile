@@ -90,6 +90,10 @@ fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)
 bench: build ## run the benchmarks of PKG (./pkg/...) and servo-bench COUNT times (5), results into bench/ for benchstat
 	@scripts/bench $(COUNT) $(PKG)
 
+.PHONY: bench-partitions
+bench-partitions: ## measure a domain with PARTITIONS (10000000) partitions: commits, memory, pages, staleness
+	go test ./pkg/engine -count 1 -timeout 0 -v -run TestPartitionsAtScale -partitions $(or $(PARTITIONS),10000000)
+
 .PHONY: bench-peers
 bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3), PEERS="river dbos" or all, into bench/
 	@scripts/bench-peers $(SAMPLES) $(PEERS)

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
 const (
@@ -225,7 +226,7 @@ func TestProgramsAcceptTheirArguments(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	require.Zero(t, cli.Main(t.Context(), cli.Env{Args: []string{"worker", "--help"}, Stdout: &out, Stderr: &out, Clock: clock.System{}, Dir: t.TempDir()}))
+	require.Zero(t, cli.Main(t.Context(), cli.Env{Args: []string{"worker", "--help"}, OpenTraces: otlp.Open, Stdout: &out, Stderr: &out, Clock: clock.System{}, Dir: t.TempDir()}))
 	text, err := os.ReadFile("terraform/services.tf")
 	require.NoError(t, err)
 	args := regexp.MustCompile(`"(--[a-z-]+)"`).FindAllStringSubmatch(string(text), -1)

@@ -117,6 +117,10 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return limitSet(t)
 		case *event.ProjectDeployed:
 			return projectDeployed(t)
+		case *event.QuarantineResolved:
+			return quarantineResolved(t)
+		case *event.PartitionsChanged:
+			return partitionsChanged(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -263,6 +267,22 @@ func projectDeployed(t *rapid.T) event.Payload {
 			Accepts: filled(rapid.SliceOfN(hash(16), 0, 3).Draw(t, "accepts")),
 		})
 	}
+	return p
+}
+
+func quarantineResolved(t *rapid.T) event.Payload {
+	return &event.QuarantineResolved{
+		CommandID: ULID().Draw(t, "command"), Asset: AssetKey().Draw(t, "asset"), Partition: Partition().Draw(t, "partition").Key(),
+		MaterializationID: ULID().Draw(t, "materialization"), Decision: pick(t, "decision", event.DecisionApprove, event.DecisionReject),
+		Reason: text().Draw(t, "reason"),
+	}
+}
+
+func partitionsChanged(t *rapid.T) event.Payload {
+	p := &event.PartitionsChanged{CommandID: ULID().Draw(t, "command"), KeySet: rapid.StringMatching(`[a-z][a-z0-9_]{0,62}`).Draw(t, "set")}
+	keys := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zé]{1,20}`), 1, 5, rapid.ID[string]).Draw(t, "keys")
+	n := rapid.IntRange(0, len(keys)).Draw(t, "added")
+	p.Add, p.Remove = filled(keys[:n:n]), filled(keys[n:])
 	return p
 }
 

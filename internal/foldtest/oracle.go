@@ -22,7 +22,7 @@ func Check(s *state.State) error {
 		errs = append(errs, checkTask(s, task))
 	}
 	return errors.Join(append(errs,
-		checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), s.Verify())...)
+		checkCandidates(s), checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), s.Verify())...)
 }
 
 // checkRun compares the counters and the state of a run with its tasks.
@@ -142,6 +142,28 @@ func Resolution(s state.TaskState) state.Resolution {
 		state.TaskSucceeded: state.ResolvedSuccess, state.TaskFailed: state.ResolvedFailed,
 		state.TaskSkipped: state.ResolvedSkipped, state.TaskCancelled: state.ResolvedCancelled,
 	}[s]
+}
+
+// checkCandidates checks that a partition has at most one pending candidate, and that the visible output
+// precedes it.
+func checkCandidates(s *state.State) error {
+	pending := map[state.Key2]string{}
+	for c := range s.Candidates.All {
+		key := state.Key2{A: c.AssetKey, B: c.PartitionKey}
+		visible := s.Partitions.Get(key)
+		switch {
+		case (c.State == state.CandidatePending) != (c.ResolvedAt == 0):
+			return fmt.Errorf("candidate %s is %s, resolved at %q", c.MaterializationID, c.State, c.ResolvedAt)
+		case c.State != state.CandidatePending:
+			continue
+		case pending[key] != "":
+			return fmt.Errorf("partition %s %s has two pending candidates", key.A, key.B)
+		case visible != nil && (visible.RunID > c.RunID || visible.RunID == c.RunID && visible.TaskKey >= c.TaskKey):
+			return fmt.Errorf("candidate %s of run %s is pending, but run %s has a later output", c.MaterializationID, c.RunID, visible.RunID)
+		}
+		pending[key] = c.MaterializationID
+	}
+	return nil
 }
 
 // checkOutbox checks that every outbox row belongs to a current attempt and names its queue task.

@@ -66,8 +66,14 @@ func (o *oracle) appended(key string) {
 	if has((*event.ProjectDeployed)(nil)) {
 		f.noteDeployments(data)
 	}
+	if has((*event.QuarantineResolved)(nil)) {
+		f.noteApprovals(data)
+	}
 	if has((*event.LimitSet)(nil)) {
 		f.noteLimits(entry, data)
+	}
+	if has((*event.PartitionsChanged)(nil)) {
+		f.noteKeys(entry, data)
 	}
 	prompt := o.w.now().Sub(o.w.firstCreate[key].at) <= abandonedAsk
 	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {

@@ -138,6 +138,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 		id, name := f.stored(key)
 		if p.machine.kind == "gc" {
 			o.deletingKept(p, f, key, id)
+			o.deletingCandidate(p, f, key, id)
 		}
 		for row := range f.state.Partitions.All {
 			if row.MaterializationID == id && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
@@ -249,8 +250,8 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 		}
 		for _, uri := range o.reads(run) {
 			o.w.fault("output read by a later run")
-			if _, err := o.w.blobs.Head(context.Background(), contract.CommitMarkerKeyOf(uri)); err != nil {
-				o.violation("collection", "new run %s reads %s, which was collected (%v)", run.RunID, uri, err)
+			if o.markerOf(uri) == nil {
+				o.violation("collection", "new run %s reads %s, which was collected", run.RunID, uri)
 			}
 		}
 	}
@@ -303,7 +304,7 @@ func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {
 // onlyShown checks that only the outputs that partitions show are left, and that they are complete.
 func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 	ctx := context.Background()
-	shown, cells := map[string]string{}, map[string]bool{}
+	shown, cells, pending := map[string]string{}, map[string]bool{}, pendingOutputs(f.state)
 	for row := range f.state.Partitions.All {
 		if row.OutputURI == "" {
 			continue
@@ -320,6 +321,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		id, name := f.stored(object.Key)
 		uri, ok := shown[id]
 		switch {
+		case pending[id]:
 		case ok && !strings.Contains(name, "/"):
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):

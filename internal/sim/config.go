@@ -54,8 +54,13 @@ type World struct {
 	KeepEach bool
 	// Alone is how many of a thousand runs select one asset without its upstreams.
 	Alone int
+	// Overtaken is how many of a thousand tasks run so long that later runs overtake them, and rows of
+	// partitions meanwhile leave the live state.
+	Overtaken int
 	// Bare is how many of a thousand assets have no output.
 	Bare int
+	// Checked is how many of a thousand assets have checks.
+	Checked int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
 	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
@@ -157,9 +162,24 @@ func Draw(seed uint64) World {
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)
 	}
+	c.drawOvertaken()
+	c.drawChecks()
 	c.drawCollectors()
 	c.drawDamage()
 	return c
+}
+
+// drawOvertaken makes every twelfth world so long that rows of partitions leave the live state.
+func (c *World) drawOvertaken() {
+	r := random(c.Seed, "overtaken", 0)
+	if r.IntN(12) > 0 {
+		return
+	}
+	c.Overtaken = 20 + r.IntN(200)
+	c.Minutes, c.Spread = 100+r.IntN(80), true
+	c.Requests, c.Tasks = 10+r.IntN(15), 1+r.IntN(4)
+	c.MinBase, c.MaxDeltas = 100+r.Int64N(400), 2+r.IntN(4)
+	c.KeepEntries = min(c.KeepLedger, 1+r.IntN(6))
 }
 
 // drawLimits draws small segments of history and small batches.

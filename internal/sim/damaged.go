@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +42,10 @@ func (w *world) outputWritten(key string) {
 	if err != nil {
 		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 	}
-	if path.Base(key) != path.Base(contract.CommitMarkerKeyOf("x/")) {
+	if key != contract.CommitMarkerKeyOf(key) && contract.IsMarker(key) {
+		return // of an output in quarantine
+	}
+	if !contract.IsMarker(key) {
 		if w.made[key] == nil {
 			w.made[key] = data
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -134,7 +134,7 @@ func (o *oracle) freshness(f *followed) {
 			assets = append(assets, p.coded(f.state.Release())...)
 		}
 	}
-	e, err := engine.Staleness(f.state, assets, o.w.now())
+	e, err := engine.Staleness(context.Background(), &snapshot.Snapshot{State: f.state}, assets, o.w.now())
 	if err != nil {
 		o.violation("never fresh when stale", "%v", err)
 		return
@@ -149,10 +149,11 @@ func (o *oracle) freshness(f *followed) {
 			if p.Status != staleness.Fresh {
 				continue
 			}
-			if p.Row.Code != "" && p.Row.Code != assets[i].Code {
-				o.violation("never fresh when stale", "%s is fresh with code %s, but %s is current", p.Row.TaskKey, p.Row.Code, assets[i].Code)
+			row := f.state.Partitions.Get(state.Key2{A: assets[i].Key.String(), B: p.Key})
+			if row.Code != "" && row.Code != assets[i].Code {
+				o.violation("never fresh when stale", "%s is fresh with code %s, but %s is current", row.TaskKey, row.Code, assets[i].Code)
 			}
-			o.freshInputs(f, p.Row)
+			o.freshInputs(f, row)
 		}
 	}
 }
@@ -184,11 +185,8 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition) {
 		}
 		for asset, set := range planned.Tasks[i].Inputs {
 			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
-				read := in.MaterializationID
-				if in.TaskKey != "" {
-					read = ids.MaterializationID(f.domain, row.RunID, in.TaskKey)
-				}
 				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})
+				read := o.readOf(f, row.RunID, &in, visible)
 				if visible != nil && visible.MaterializationID != read && visible.VersionSeq > root.InputsSeq {
 					o.violation("never fresh when stale", "%s of run %s is fresh, but %s of run %s is newer than what it has read",
 						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)

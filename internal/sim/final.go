@@ -81,6 +81,9 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if t.ErrorCode == "GHOST" && !f.unordered {
 			return "a stale report ended it"
 		}
+		if t.ErrorCode == "CHECK_FAILED" && !o.blocked(t) {
+			return "its checks passed"
+		}
 		b := o.w.load.behave(assetOf(t.TaskKey))
 		policy := o.w.load.policyOf(assetOf(t.TaskKey))
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
@@ -88,7 +91,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		}
 		// If the order is lost, a run timeout that comes later in the new order may have cancelled
 		// an attempt.
-		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
+		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
@@ -251,6 +254,7 @@ func (o *oracle) count(r *Result) {
 		if f.manifest != nil {
 			r.Revisions += f.manifest.Revision
 			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
+			o.w.counts["paged partitions"] += int(f.manifest.History["partition_status"].Rows)
 			for run := range f.state.Runs.All {
 				if run.RunID < f.manifest.BaseSnapshot.RunsFrom {
 					o.w.counts["runs not kept any more"]++

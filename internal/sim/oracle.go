@@ -66,17 +66,20 @@ type followed struct {
 	// the whole entry. false: perhaps a part of it.
 	ahead map[string]bool
 	// settings holds the commands that set or remove limits, by limit.
-	settings  map[state.Key2][]setting
-	lines     []lineCount
-	floors    []floorAt
-	rebuiltAt time.Time
-	unlisted  time.Duration // how long listings of the ledger have only failed
+	settings map[state.Key2][]setting
+	// keyCommands holds the commands that change key sets.
+	keyCommands []keyCommand
+	lines       []lineCount
+	floors      []floorAt
+	rebuiltAt   time.Time
+	unlisted    time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended    bool
 	endedAt  time.Time
 	seenAt   map[string]time.Time              // when runs were first published
 	deployed map[string]*event.ProjectDeployed // of the ledger, by id
+	approved map[string]bool                   // materializations that commands of the ledger approve
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
 }
 
@@ -105,7 +108,7 @@ func newOracle(w *world) *oracle {
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			shown:    map[string]string{},
-			deployed: map[string]*event.ProjectDeployed{},
+			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
@@ -208,6 +211,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.planned(f, rebuilt)
 	o.show(f, rebuilt)
 	o.lastSetting(f)
+	o.keySets(f)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
@@ -340,6 +344,7 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 // transitions checks the changes of one revision.
 func (o *oracle) transitions(f *followed, before, after *state.State) {
 	o.deployments(f, before, after)
+	o.audited(f, before, after)
 	for was := range before.Runs.All {
 		is := after.Runs.Get(was.RunID)
 		if is == nil {

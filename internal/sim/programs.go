@@ -72,6 +72,7 @@ func runWorker(ctx context.Context, p *process) {
 		Store: store{p}, Clock: machineClock{p}, Nonce: source.New, Keyring: w.keys, HTTPClient: network{p}.Client(),
 		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: 8, HeartbeatEvery: 5 * time.Second,
 		Executor: func(ctx context.Context, e worker.Execution) error { return w.load.execute(ctx, p, e) },
+		Checker:  w.load.check,
 	})
 	if err != nil {
 		panic(fmt.Sprintf("sim: open worker: %v", err))

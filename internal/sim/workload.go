@@ -72,6 +72,8 @@ const (
 	askGhost
 	askAhead
 	askDeploy
+	askResolve
+	askKeys
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -124,6 +126,8 @@ func newWorkload(w *world) *workload {
 	}
 	l.drawAlone()
 	l.drawDeployments(w.cfg.horizon() / 4)
+	l.drawDecisions(w.cfg.horizon() / 6)
+	l.drawKeys(w.cfg.horizon() / 8)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
 }
@@ -221,6 +225,7 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 		if l.bare(key.String()) {
 			a.Work.Output = plan.OutputNone
 		}
+		l.addChecks(&a)
 		switch r.IntN(12) {
 		case 0:
 			a.TriggerRule = "all_done"
@@ -280,6 +285,12 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	takes := b.takes
 	if b.hangs && e.Attempt == 1 {
 		takes = 30 * time.Minute
+	}
+	if r := random(l.w.cfg.Seed, "overtaken "+e.RunID+e.TaskKey, 0); r.IntN(1000) < l.w.cfg.Overtaken {
+		takes = time.Duration(40+r.IntN(60)) * time.Minute
+	}
+	if err := p.machine.w.auditInputs(p, e); err != nil {
+		return err
 	}
 	if err := p.machine.w.readInputs(p, e); err != nil {
 		return err
@@ -421,6 +432,10 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return err
 	case askDeploy:
 		return c.deploy(ctx, e.Engine)
+	case askResolve:
+		return c.resolve(ctx, e.Engine, a.force)
+	case askKeys:
+		return c.changeKeys(ctx, e.Engine)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:

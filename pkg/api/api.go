@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
@@ -59,12 +60,18 @@ func Register(mux *http.ServeMux, cfg Config) {
 	})
 	mux.HandleFunc("GET /readyz", h.serve(h.ready))
 	mux.HandleFunc("GET /v1/assets", h.serve(h.assets))
+	mux.HandleFunc("GET /v1/key-sets", h.serve(h.keySets))
+	mux.HandleFunc("GET /v1/key-sets/{set}", h.serve(h.keySet))
+	mux.HandleFunc("POST /v1/key-sets/{set}", h.serve(h.changeKeySet))
 	mux.HandleFunc("GET /v1/runs", h.serve(h.runs))
 	mux.HandleFunc("POST /v1/runs", h.serve(h.start))
 	mux.HandleFunc("GET /v1/runs/{run}", h.serve(h.run))
 	mux.HandleFunc("GET /v1/runs/{run}/tasks", h.serve(h.tasks))
 	mux.HandleFunc("GET /v1/runs/{run}/tasks/{task}", h.serve(h.explain))
 	mux.HandleFunc("POST /v1/runs/{run}/cancel", h.serve(h.cancel))
+	mux.HandleFunc("GET /v1/quarantine", h.serve(h.candidates))
+	mux.HandleFunc("POST /v1/quarantine/{materialization}/approve", h.serve(h.resolve(event.DecisionApprove)))
+	mux.HandleFunc("POST /v1/quarantine/{materialization}/reject", h.serve(h.resolve(event.DecisionReject)))
 }
 
 type handler struct{ Config }
@@ -100,12 +107,15 @@ func (h handler) serve(f func(*http.Request) (status int, body any, err error)) 
 // statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
 	var r *refusal
+	var invalid *engine.InvalidError
 	switch {
+	case errors.As(err, &invalid):
+		return http.StatusBadRequest
 	case errors.As(err, &r):
 		return r.status
 	case errors.Is(err, engine.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrLiveRetry):
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrResolved):
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

@@ -6,7 +6,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // Asset is a declared asset with totals of its materialized partitions.
@@ -38,11 +37,15 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 	}
 	assets := []Asset{}
 	for i := range p.Assets {
-		a := view.AssetOf(snap.State, &p.Assets[i], plan.Calendar{Zone: time.LoadLocation})
+		rows := snap.Partitions(r.Context(), p.Assets[i].Key.String(), "")
+		a, err := view.AssetOf(rows, &p.Assets[i], view.Calendar(snap.State, time.Time{}))
+		if err != nil {
+			return 0, nil, err
+		}
 		assets = append(assets, Asset{
 			AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
-			Partitions: a.Partitioning(), File: a.File, Materialized: len(a.Stored), RowCount: a.Rows, ByteSize: a.Bytes,
-			Schemas: a.Schemas, MaterializedAt: a.MaterializedAt,
+			Partitions: a.Partitioning(), File: a.File, Materialized: a.Stored, RowCount: a.Rows, ByteSize: a.Bytes,
+			Schemas: len(a.Schemas), MaterializedAt: a.MaterializedAt,
 		})
 	}
 	return http.StatusOK, map[string]any{"project": p.Name, "revision": snap.Revision, "assets": assets}, nil

@@ -24,7 +24,25 @@ import (
 type assetInfo struct {
 	view.Asset
 	of     int
-	counts staleness.Counts
+	counts *staleness.Counts // nil: not known
+}
+
+func staleCount(c *staleness.Counts) int   { return c.Stale }
+func missingCount(c *staleness.Counts) int { return c.Missing }
+
+// counted returns one of the counts, or nil if they are not known.
+func (i *assetInfo) counted(of func(*staleness.Counts) int) any {
+	if i.counts == nil {
+		return nil
+	}
+	return of(i.counts)
+}
+
+func (i *assetInfo) countedText(of func(*staleness.Counts) int) any {
+	if i.counts == nil {
+		return "?"
+	}
+	return number(view.Grouped(int64(of(i.counts))))
 }
 
 // listed returns the project and the assets that a list is to show: without arguments, all of them.
@@ -35,7 +53,7 @@ func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *proj
 	if err != nil {
 		return p, chosen, err
 	}
-	p, err = a.usableProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
+	p, err = a.definedProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
 		chosen, err = choice.of(assets)
 		return nil, err
 	})
@@ -54,18 +72,13 @@ func (a *app) assetsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := a.current(cmd.Context(), p)
+			var infos []assetInfo
+			err = a.withSnapshot(cmd.Context(), p, func(snap *snapshot.Snapshot) (err error) {
+				infos, err = a.assetInfos(cmd.Context(), snap, p, chosen.Keys)
+				return err
+			})
 			if err != nil {
 				return err
-			}
-			var infos []assetInfo
-			calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
-			count := a.counter(s, p.Assets)
-			for i := range p.Assets {
-				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); !found {
-					continue
-				}
-				infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i], calendar), view.PartitionCount(&p.Assets[i], calendar), count(p.Assets[i].Key)})
 			}
 			if len(chosen.Keys) == 1 && len(chosen.Named) == 1 && a.table() {
 				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0])); err != nil {
@@ -81,7 +94,25 @@ func (a *app) assetsCommand() *cobra.Command {
 	return cmd
 }
 
-// current returns the newest state, or an empty one if nothing was ever run.
+// assetInfos returns the assets of a project with some keys.
+func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *project.Project, keys []ids.AssetKey) (infos []assetInfo, err error) {
+	calendar := view.Calendar(snap.State, a.Clock.Now())
+	count := a.counter(ctx, snap, p.Assets)
+	for i := range p.Assets {
+		asset := &p.Assets[i]
+		if _, found := slices.BinarySearchFunc(keys, asset.Key, plan.CompareKeys); !found {
+			continue
+		}
+		of, err := view.AssetOf(snap.Partitions(ctx, asset.Key.String(), ""), asset, calendar)
+		if err != nil {
+			return nil, fmt.Errorf("read the partitions of %s: %w", asset.Key, err)
+		}
+		infos = append(infos, assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key)})
+	}
+	return infos, nil
+}
+
+// current returns the newest live state, or an empty one if nothing was ever run.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
 	var s *state.State
 	err := a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {
@@ -92,26 +123,26 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 }
 
 // counter returns a function that counts the partitions of an asset by status. It warns of assets whose
-// partitions cannot be evaluated, and counts none of them.
-func (a *app) counter(s *state.State, assets []plan.Asset) func(ids.AssetKey) staleness.Counts {
-	evaluation, err := engine.Staleness(s, assets, a.Clock.Now())
+// partitions cannot be evaluated, and returns nil for them.
+func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset) func(ids.AssetKey) *staleness.Counts {
+	evaluation, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
 	if err != nil {
 		a.warn("no partitions are counted as fresh or stale: %v", err)
-		return func(ids.AssetKey) staleness.Counts { return staleness.Counts{} }
+		return func(ids.AssetKey) *staleness.Counts { return nil }
 	}
-	return func(key ids.AssetKey) staleness.Counts {
+	return func(key ids.AssetKey) *staleness.Counts {
 		counts, err := evaluation.Count(key)
 		if err != nil {
 			a.warn("the partitions of %s are not counted as fresh or stale: %v", key, err)
-			return staleness.Counts{}
+			return nil
 		}
-		return counts
+		return &counts
 	}
 }
 
 // schemaChanges warns of assets whose partitions have different columns.
 func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []assetInfo) error {
-	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return i.Schemas < 2 })
+	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return len(i.Schemas) < 2 })
 	if len(infos) == 0 {
 		return nil
 	}
@@ -120,7 +151,7 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 		return err
 	}
 	for _, info := range infos {
-		a.warnings(engine.AssetSchemas(ctx, parts.Folder, info.Stored))
+		a.warnings(engine.AssetSchemas(ctx, parts.Folder, info.Schemas))
 	}
 	return parts.Close()
 }
@@ -154,16 +185,16 @@ var assetColumns = []column[assetInfo]{
 	{Name: "asset", Value: func(i assetInfo) any { return i.Key.String() }},
 	{Name: "kind", Value: func(i assetInfo) any { return i.Kind() }},
 	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.Partitioning()) }},
-	{Name: "materialized", Value: func(i assetInfo) any { return len(i.Stored) }, Text: func(i assetInfo) any {
-		return number(fmt.Sprintf("%s of %s", view.Grouped(int64(len(i.Stored))), view.Grouped(int64(i.of))))
+	{Name: "materialized", Value: func(i assetInfo) any { return i.Stored }, Text: func(i assetInfo) any {
+		return number(fmt.Sprintf("%s of %s", view.Grouped(int64(i.Stored)), view.Grouped(int64(i.of))))
 	}},
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
 	{Name: "rows", Value: func(i assetInfo) any { return i.Rows }, Text: func(i assetInfo) any { return number(view.Grouped(i.Rows)) }},
 	{Name: "bytes", Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
-	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counts.Fresh }},
-	{Name: "stale", Value: func(i assetInfo) any { return i.counts.Stale }, Text: func(i assetInfo) any { return number(view.Grouped(int64(i.counts.Stale))) }},
-	{Name: "missing", Value: func(i assetInfo) any { return i.counts.Missing }, Text: func(i assetInfo) any { return number(view.Grouped(int64(i.counts.Missing))) }},
-	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return i.Schemas }},
+	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counted(func(c *staleness.Counts) int { return c.Fresh }) }},
+	{Name: "stale", Value: func(i assetInfo) any { return i.counted(staleCount) }, Text: func(i assetInfo) any { return i.countedText(staleCount) }},
+	{Name: "missing", Value: func(i assetInfo) any { return i.counted(missingCount) }, Text: func(i assetInfo) any { return i.countedText(missingCount) }},
+	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return len(i.Schemas) }},
 	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
 	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
 	{Name: "depends_on", Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
@@ -179,10 +210,12 @@ func (a *app) assetText(i *assetInfo) string {
 	t.field("declared in", "%s (%s)", i.File, i.Kind())
 	t.known("depends on", words(i.DependsOn(), 0))
 	t.known("partitions", i.Partitioning())
-	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(len(i.Stored))), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
-	t.field("status", "%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
-	if i.Schemas > 1 {
-		t.field("schemas", "%d different", i.Schemas)
+	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(i.Stored)), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
+	if i.counts != nil {
+		t.field("status", "%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
+	}
+	if len(i.Schemas) > 1 {
+		t.field("schemas", "%d different", len(i.Schemas))
 	}
 	if i.MaterializedAt != 0 {
 		t.field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)

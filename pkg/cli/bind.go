@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
-	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -65,10 +65,10 @@ func someKeys(keys []ids.AssetKey) string {
 	return text
 }
 
-// outputs holds the partitions of each asset from earlier runs, the newest first.
+// outputs reads the outputs of earlier runs. The zero outputs has none.
 type outputs struct {
-	store      *fileblob.Store
-	partitions map[string][]*state.Partition
+	store *fileblob.Store
+	snap  *snapshot.Snapshot
 }
 
 // outputs reads the outputs in the state folder. It does not wait for another process, and
@@ -88,30 +88,38 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	if err != nil {
 		return found, closeState, err
 	}
-	found.store, found.partitions = parts.Folder, map[string][]*state.Partition{}
-	for row := range snap.State.Partitions.All {
-		if row.OutputURI != "" {
-			found.partitions[row.AssetKey] = append(found.partitions[row.AssetKey], row)
+	found.store, found.snap = parts.Folder, snap
+	return found, closeState, nil
+}
+
+// newest returns the partitions of an asset with outputs, the newest first, or only the newest one.
+func (o *outputs) newest(ctx context.Context, asset ids.AssetKey, all bool) (rows []*state.Partition, err error) {
+	if o.snap == nil {
+		return nil, nil
+	}
+	for row, err := range o.snap.Partitions(ctx, asset.String(), "") {
+		switch {
+		case err != nil:
+			return nil, err
+		case row.OutputURI == "":
+		case all || len(rows) == 0:
+			rows = append(rows, row)
+		case row.MaterializedAt > rows[0].MaterializedAt:
+			rows[0] = row
 		}
 	}
-	for _, rows := range found.partitions {
-		slices.SortStableFunc(rows, func(a, b *state.Partition) int { return cmp.Compare(b.MaterializedAt, a.MaterializedAt) })
-	}
-	return found, closeState, nil
+	slices.SortStableFunc(rows, func(a, b *state.Partition) int { return cmp.Compare(b.MaterializedAt, a.MaterializedAt) })
+	return rows, nil
 }
 
 // files returns the Parquet files of the newest output of an asset, or of all its outputs.
 func (o *outputs) files(ctx context.Context, asset ids.AssetKey, all bool) (files []string, err error) {
-	rows := o.partitions[asset.String()]
-	if !all {
-		rows = rows[:min(len(rows), 1)]
+	rows, err := o.newest(ctx, asset, all)
+	if err != nil {
+		return nil, err
 	}
 	for _, row := range rows {
-		data, _, err := blob.Get(ctx, o.store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
-		if err != nil {
-			return nil, err
-		}
-		marker, err := contract.DecodeCommitMarker(data)
+		marker, _, err := engine.ReadMarker(ctx, o.store, row.OutputURI)
 		if err != nil {
 			return nil, err
 		}

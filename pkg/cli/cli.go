@@ -9,7 +9,7 @@
 //   - 0: success.
 //   - 1: the work failed: a run failed, a project has problems, or a folder is damaged.
 //   - 2: wrong usage.
-//   - 4: `servo plan --check` found breaking changes.
+//   - 4: `servo plan --check` found breaking changes or removed assets.
 //   - 130: interrupted.
 //
 // # Which process does the work
@@ -33,6 +33,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -184,6 +185,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	case errors.Is(err, errBreaking):
+		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
 		return exitBreaking
 	case errors.Is(err, syscall.EPIPE):
 		return exitFailed // the reader has closed the pipe
@@ -287,6 +289,17 @@ func (a *app) traceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&a.traces.URL, "traces", "", service.TracesUsage)
 	flags.Float64Var(&a.traces.Ratio, "trace-ratio", 1, service.TraceRatioUsage)
+	a.hideTraces(flags)
+}
+
+// hideTraces hides the flags of traces in the help of a program that cannot send traces.
+func (a *app) hideTraces(flags *pflag.FlagSet) {
+	if a.OpenTraces != nil {
+		return
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Hidden || strings.HasPrefix(f.Name, "trace")
+	})
 }
 
 // logHandler is a log handler that can be suppressed.

@@ -34,6 +34,11 @@ func (a *app) completions(root *cobra.Command) {
 		if of, ok := arguments[c.Name()]; ok {
 			c.ValidArgsFunction = completing(of)
 		}
+		for _, child := range c.Commands() {
+			if c.Name() == "partitions" && child.Args != nil {
+				child.ValidArgsFunction = completing(a.completeKeys)
+			}
+		}
 		completeFlag(c, "in", func(context.Context, []string) []string { return taskStateNames() })
 	}
 	completeFlag(root, "env", func(context.Context, []string) []string { return a.completeEnvironments() })
@@ -75,6 +80,21 @@ func taskStateNames() []string {
 
 func (a *app) completeAssets(ctx context.Context, args []string) []string {
 	return slices.DeleteFunc(a.declared(ctx), func(key string) bool { return slices.Contains(args, key) })
+}
+
+// completeKeys completes SET KEY….
+func (a *app) completeKeys(ctx context.Context, args []string) (found []string) {
+	_ = a.read(ctx, func(v published) error {
+		if len(args) > 0 {
+			found = slices.DeleteFunc(v.State.Keys(args[0]), func(key string) bool { return slices.Contains(args[1:], key) })
+			return nil
+		}
+		for _, set := range v.State.ListKeySets() {
+			found = append(found, fmt.Sprintf("%s\t%s", set.Name, plural(set.Keys, "key")))
+		}
+		return nil
+	})
+	return found
 }
 
 func (a *app) completeRun(ctx context.Context, args []string) (found []string) {

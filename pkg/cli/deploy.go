@@ -31,17 +31,18 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy",
 		Short: "Deploy the project: make its files the current release",
-		Long: "Compile the project and make it the current release of its environment. If somebody else has deployed\n" +
-			"since `servo plan`, the deployment is a conflict and changes nothing.",
+		Long: "Compile the project and make it the current release of its environment. If another release is deployed\n" +
+			"while this command runs, the deployment fails with RELEASE_CONFLICT and changes nothing. A deployment between\n" +
+			"`servo plan` and `servo deploy` is not detected.",
 		Example: "  servo deploy --env prod --message 'new rates'\n" +
-			"  servo deploy --accept mart/revenue      existing partitions count as made by the new code",
+			"  servo deploy --accept mart/revenue      the new code does not make its partitions stale",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.deploy(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.message, "message", "m", "", "what the deployment changes, for people")
-	flags.StringArrayVar(&f.accept, "accept", nil, "an asset whose existing partitions count as made by the new code (repeatable)")
-	flags.BoolVar(&f.force, "force", false, "deploy even if another release has been deployed in the meantime")
+	flags.StringVarP(&f.message, "message", "m", "", "a description of the change, shown by servo deployments")
+	flags.StringArrayVar(&f.accept, "accept", nil, "an asset whose existing partitions the new code does not make stale (repeatable)")
+	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed while this command runs, or if the current one is damaged")
 	flags.BoolVar(&f.yes, "yes", false, "deploy to a protected environment without asking")
 	return cmd
 }
@@ -61,6 +62,10 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			return err
 		}
 		c, err := a.compile(ctx, s.Store(), p, current.Release, true)
+		if err != nil && f.force {
+			a.warn("cannot compare with the deployed release: %v", err)
+			c, err = a.compile(ctx, s.Store(), p, "", true)
+		}
 		if err != nil {
 			return err
 		}
@@ -69,10 +74,13 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			return err
 		}
 		if c.SHA == current.Release && len(accept) == 0 {
+			if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil { // its objects may be damaged
+				return err
+			}
 			a.note("nothing to deploy: release %s is current", release.Short(c.SHA))
 			return nil
 		}
-		if err := a.confirm(p, f.yes, fmt.Sprintf("Deploy release %s (%s)?", release.Short(c.SHA), describeChanges(c.changes))); err != nil {
+		if err := a.confirm(p, f.yes, "deploy to", fmt.Sprintf("Deploy release %s (%s)?", release.Short(c.SHA), describeChanges(c.changes))); err != nil {
 			return err
 		}
 		if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil {
@@ -123,7 +131,7 @@ func describeChanges(changes []release.Change) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "no asset changes"
+		return "no asset has changed"
 	}
 	return strings.Join(parts, ", ")
 }
@@ -131,19 +139,20 @@ func describeChanges(changes []release.Change) string {
 // protectedEnvironment is the code of the error of an unconfirmed deployment.
 const protectedEnvironment = "PROTECTED_ENVIRONMENT"
 
-// confirm asks for a confirmation if the project's environment is protected.
-func (a *app) confirm(p *project.Project, yes bool, question string) error {
+// confirm asks for a confirmation of an action, such as "deploy to", if the project's environment is
+// protected.
+func (a *app) confirm(p *project.Project, yes bool, action, question string) error {
 	if !p.Environment.Protected || yes {
 		return nil
 	}
 	name := environmentName(p.Environment.Name)
 	if _, terminal := a.width(a.Stdin); !terminal {
-		return fmt.Errorf("change %s: %s: the environment is protected: confirm with --yes", name, protectedEnvironment)
+		return fmt.Errorf("%s %s: %s: the environment is protected: confirm with --yes", action, name, protectedEnvironment)
 	}
 	fmt.Fprintf(a.Stderr, "%s is protected. %s [yes/no] ", name, question)
 	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')
 	if err != nil || strings.TrimSpace(answer) != "yes" {
-		return fmt.Errorf("change %s: %s: not confirmed, so nothing has changed: answer yes, or use --yes", name, protectedEnvironment)
+		return fmt.Errorf("%s %s: %s: not confirmed, so nothing has changed: answer yes, or use --yes", action, name, protectedEnvironment)
 	}
 	return nil
 }
@@ -179,15 +188,16 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [RELEASE]",
 		Short: "Make an earlier release the current one again",
-		Long: "Deploy an earlier release again, by default the one before the current one. Partitions that it has made\n" +
-			"are fresh again, and nothing runs.",
+		Long: "Deploy an earlier release again, by default the newest that differs from the current one. A second rollback without\n" +
+			"a name therefore undoes the first one. Partitions that its code made are no longer stale because of their code;\n" +
+			"nothing runs.",
 		Args: takes("[RELEASE]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.rollback(cmd.Context(), f, optional(args)) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.message, "message", "m", "", "why, for people")
-	flags.BoolVar(&f.force, "force", false, "roll back even if another release has been deployed in the meantime")
-	flags.BoolVar(&f.yes, "yes", false, "change a protected environment without asking")
+	flags.StringVarP(&f.message, "message", "m", "", "the reason, shown by servo deployments")
+	flags.BoolVar(&f.force, "force", false, "roll back even if another release is deployed while this command runs")
+	flags.BoolVar(&f.yes, "yes", false, "roll back a protected environment without asking")
 	return cmd
 }
 
@@ -226,7 +236,7 @@ func (a *app) rollback(ctx context.Context, f deployFlags, name string) error {
 		} else {
 			a.warn("cannot compare the releases: %v", err)
 		}
-		if err := a.confirm(p, f.yes, fmt.Sprintf("Roll back to release %s (%s)?", release.Short(target), describeChanges(changes))); err != nil {
+		if err := a.confirm(p, f.yes, "roll back", fmt.Sprintf("Roll back to release %s (%s)?", release.Short(target), describeChanges(changes))); err != nil {
 			return err
 		}
 		if _, err := s.Deploy(ctx, engine.DeployRequest{
@@ -256,7 +266,7 @@ func rollbackTarget(all []engine.Deployment, name string) (string, error) {
 			return d.Release, nil
 		}
 	}
-	return "", fmt.Errorf("no release was deployed before %s", release.Short(all[0].Release))
+	return "", fmt.Errorf("no release to return to: %s is the only one that was deployed: change the files and use `servo deploy`", release.Short(all[0].Release))
 }
 
 // findRelease returns the only deployed release whose hash begins with a text.

@@ -17,11 +17,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/estimate"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -79,7 +79,7 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 		if err != nil {
 			return err
 		}
-		built, err := engine.Prepare(snap, r.Plan, a.Clock.Now())
+		built, err := engine.Prepare(ctx, snap, r.Plan, a.Clock.Now())
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,11 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 		if err != nil {
 			return err
 		}
-		d := describeRun(snap.State, built, &expected)
+		d, err := describeRun(ctx, snap, built, &expected)
+		if err != nil {
+			return err
+		}
+		d.joinPartitions(built, r.Plan.Assets)
 		if err := a.showDryRun(&d, &expected); err != nil {
 			return err
 		}
@@ -150,7 +154,7 @@ func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (esti
 }
 
 // describeRun returns the description of a planned run.
-func describeRun(s *state.State, p *plan.Plan, e *estimate.Estimate) dryRun {
+func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *estimate.Estimate) (dryRun, error) {
 	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: dryRunEstimate{
 		Unknown: e.Unknown, Work: e.Work.Seconds(), Makespan: e.Makespan.Seconds(), MakespanP95: e.MakespanP95.Seconds(), Rows: e.Rows, Bytes: e.Bytes,
 	}}
@@ -178,17 +182,18 @@ func describeRun(s *state.State, p *plan.Plan, e *estimate.Estimate) dryRun {
 			Asset: key, Tasks: len(tasks[key]), Inputs: inputsOf(p, tasks[key]), Samples: past.Samples, Duration: past.Median.Duration.Seconds(),
 			P95: past.P95.Duration.Seconds(), Rows: past.Median.Rows, Bytes: past.Median.Bytes,
 		}
-		var keys []string
 		for _, t := range tasks[key] {
-			keys = append(keys, t.PartitionKey)
-			if s.Partitions.Get(state.Key2{A: key, B: t.PartitionKey}) != nil {
+			row, err := snap.Partition(ctx, key, t.PartitionKey)
+			if err != nil {
+				return d, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
+			}
+			if row != nil {
 				asset.Replaces++
 			}
 		}
-		asset.Partitions = partitionRanges(keys)
 		d.Assets = append(d.Assets, asset)
 	}
-	return d
+	return d, nil
 }
 
 // inputsOf counts the partitions that tasks of one asset read, by upstream asset.
@@ -230,37 +235,20 @@ func inputsOf(p *plan.Plan, tasks []*plan.Task) []dryInput {
 	return inputs
 }
 
-// partitionRanges joins partition keys of one day each to ranges: "date=2025-01-01..2025-01-31".
-// Other keys are listed one by one.
-func partitionRanges(keys []string) []string {
-	texts := make([]string, 0, len(keys))
-	var last time.Time
-	var dimension string
-	for _, key := range keys {
-		partition, err := ids.ParsePartition(key)
-		if err != nil || len(partition) == 0 {
-			continue
-		}
-		var clauses []string
-		for _, name := range partition.Dimensions() {
-			clauses = append(clauses, name+"="+partition[name])
-		}
-		text := strings.Join(clauses, ";")
-		name, value, _ := strings.Cut(text, "=")
-		day, err := time.Parse(time.DateOnly, value)
-		if err != nil || len(partition) != 1 {
-			texts, dimension = append(texts, text), ""
-			continue
-		}
-		if dimension == name && day.Equal(last.AddDate(0, 0, 1)) {
-			first, _, _ := strings.Cut(texts[len(texts)-1], "..")
-			texts[len(texts)-1] = first + ".." + value
-		} else {
-			texts = append(texts, text)
-		}
-		last, dimension = day, name
+// joinPartitions sets the partitions of the tasks of each asset, as ranges.
+func (d *dryRun) joinPartitions(p *plan.Plan, assets []plan.Asset) {
+	keys := map[string][]string{}
+	for i := range p.Tasks {
+		keys[p.Tasks[i].AssetKey] = append(keys[p.Tasks[i].AssetKey], p.Tasks[i].PartitionKey)
 	}
-	return texts
+	spaces := map[string]*space.Space{}
+	for i := range assets {
+		spaces[assets[i].Key.String()] = assets[i].Partitions
+	}
+	for i := range d.Assets {
+		name := d.Assets[i].Asset
+		d.Assets[i].Partitions = append([]string{}, spaces[name].Selections(keys[name])...)
+	}
 }
 
 // showDryRun prints the description of a run.
@@ -274,7 +262,7 @@ func (a *app) showDryRun(d *dryRun, e *estimate.Estimate) error {
 	}
 	a.note("dry run: %s of %s; nothing was started", plural(d.Tasks, "task"), plural(len(d.Assets), "asset"))
 	if d.Tasks > e.Unknown {
-		a.note("estimate: about %s (95th percentile %s), %s of work in all tasks, %s, %s", view.Span(e.Makespan), view.Span(e.MakespanP95),
+		a.note("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s", view.Span(e.Makespan), view.Span(e.MakespanP95),
 			view.Span(e.Work), plural(int(e.Rows), "row"), bytesText(e.Bytes))
 	}
 	var unknown []string

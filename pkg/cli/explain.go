@@ -18,16 +18,18 @@ func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [RUN] TASK",
 		Short: "Show why a partition is stale, or why a task is in its state",
-		Long: "Show why a partition of an asset is missing, fresh or stale. If the newest task of the partition is in a run that has\n" +
-			"not ended, or did not succeed, show why the task is in its state: its events, dependencies, limits and timers. With\n" +
-			"RUN, or a part of a task's key, always show the task.",
+		Long: "Show why a partition of an asset is missing, fresh or stale. If the partition's newest task did not\n" +
+			"succeed, or its run has not ended, show the task instead: its events, dependencies, limits and timers. To always see\n" +
+			"the task, name RUN, or only a part of the task's key.",
 		Example: "  servo explain 'clean/daily[date=2012-03-04]'\n  servo explain latest report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, task := runAndTask(args)
 			return a.read(cmd.Context(), func(v published) error {
 				if run == "" {
-					if done, err := a.explainPartition(cmd.Context(), v, task); done || err != nil {
+					var done bool
+					var err error
+					if done, task, err = a.explainPartition(cmd.Context(), v, task); done || err != nil {
 						return err
 					}
 				}

@@ -98,6 +98,26 @@ func (a *app) usableProject(ctx context.Context, names func([]plan.Asset) ([]ids
 	return p, nil
 }
 
+// definedProject reads the project as runs see it: in an environment that deploys explicitly, its assets
+// are those of the deployed release. Otherwise it is [app.usableProject].
+func (a *app) definedProject(ctx context.Context, names func([]plan.Asset) ([]ids.AssetKey, error)) (*project.Project, error) {
+	dir, err := a.projectDir()
+	if err != nil {
+		return nil, err
+	}
+	// With problems in the settings, usableProject reports all problems of the project.
+	settings, err := project.LoadSettings(dir, a.projectOptions())
+	if err != nil || !explicit(settings) {
+		return a.usableProject(ctx, names)
+	}
+	d, err := a.deployedRelease(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	_, err = names(d.project.Assets)
+	return d.project, err
+}
+
 func them(n int) string {
 	if n == 1 {
 		return "it"

@@ -17,12 +17,12 @@ var needFlags = []struct {
 }{
 	{
 		"stale", engine.NeedStale, func(f *runFlags) *bool { return &f.stale },
-		"run the partitions that are stale or missing, and those that read one of them",
+		"run the missing and stale partitions, and those that read one of them; without SELECTION, of all assets",
 	},
-	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the partitions that are missing"},
+	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the missing partitions; without SELECTION, of all assets"},
 	{
 		"failed-only", engine.NeedFailed, func(f *runFlags) *bool { return &f.failed },
-		"run the partitions whose last task failed, with the current code",
+		"run the partitions whose task failed, and which no later run has materialized, with the current code",
 	},
 }
 

@@ -3,65 +3,84 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// partitionNamed returns the asset and the partition key that a text names in the form of a task key.
-// It reports false if the text is only a part of one, such as 2012-02-29.
-func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, string, bool) {
-	name, rest, _ := strings.Cut(text, "[")
-	for i := range assets {
-		if assets[i].Key.String() != name {
-			continue
-		}
-		partition := ids.Partition{}
-		for pair := range strings.SplitSeq(strings.TrimSuffix(rest, "]"), ",") {
-			if dimension, value, ok := strings.Cut(pair, "="); ok {
-				partition[dimension] = value
-			}
-		}
-		return &assets[i], partition.Key(), ids.TaskKey(assets[i].Key, partition) == text && (len(partition) > 0) == (assets[i].Partitions != nil)
+// partitionNamed returns the asset and the partition that a text names: an asset's key, for a
+// partitioned asset with the partition in brackets, in the form of a task key or of a selection. It
+// returns nil if the text is something else, such as a part of a task's key.
+func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partition, error) {
+	name, rest, bracket := strings.Cut(text, "[")
+	at := slices.IndexFunc(assets, func(a plan.Asset) bool { return a.Key.String() == name })
+	inside, closed := strings.CutSuffix(rest, "]")
+	if at < 0 || bracket != closed || bracket != (assets[at].Partitions != nil) {
+		return nil, nil, nil
 	}
-	return nil, "", false
+	asset, partition := &assets[at], ids.Partition{}
+	if !bracket {
+		return asset, nil, nil
+	}
+	for _, pair := range strings.FieldsFunc(inside, func(r rune) bool { return r == ';' || r == ',' }) {
+		dimension, value, found := strings.Cut(pair, "=")
+		if !found || asset.Partitions.Dimension(dimension) == nil || partition[dimension] != "" {
+			return nil, nil, nil
+		}
+		if unescaped, err := url.PathUnescape(value); err == nil {
+			value = unescaped
+		}
+		partition[dimension] = value
+	}
+	if len(partition) != len(asset.Partitions.Dimensions) {
+		return nil, nil, nil
+	}
+	if _, err := asset.Partitions.Parse(partition.Key()); err != nil {
+		return nil, nil, fmt.Errorf("explain a partition of %s: %w", name, err)
+	}
+	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. It reports false if the text names none, or if
-// its newest task explains more: while its run is live, and if it did not succeed.
-func (a *app) explainPartition(ctx context.Context, v published, text string) (bool, error) {
-	s, task, err := engine.FindTaskAnywhere(ctx, v.Snapshot, "", text)
-	if err == nil && (task.TaskKey != text || task.State != state.TaskSucceeded || !s.Runs.Get(task.RunID).State.Terminal()) {
-		return false, nil
-	}
+// explainPartition explains a partition of an asset. It reports false if the text names none, or if its
+// newest task explains more: while its run is live, and if it did not succeed. Then task is the task to
+// explain.
+func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
-		return false, nil
+		return false, text, nil
 	}
-	p, err := a.usableProject(ctx, func([]plan.Asset) ([]ids.AssetKey, error) { return nil, nil })
+	p, err := a.definedProject(ctx, func([]plan.Asset) ([]ids.AssetKey, error) { return nil, nil })
 	if err != nil {
-		return false, nil //nolint:nilerr // without a usable project, the task explains what it can
+		return false, text, nil //nolint:nilerr // without a usable project, the task explains what it can
 	}
-	asset, key, ok := partitionNamed(text, p.Assets)
-	if !ok {
-		return false, nil
+	asset, partition, err := partitionNamed(text, p.Assets)
+	if asset == nil || err != nil {
+		return err != nil, text, err
 	}
-	e, err := engine.Staleness(v.State, p.Assets, a.Clock.Now())
+	text = ids.TaskKey(asset.Key, partition)
+	s, newest, err := engine.FindTaskAnywhere(ctx, v.Snapshot, "", text)
+	if err == nil && (newest.TaskKey != text || newest.State != state.TaskSucceeded || !s.Runs.Get(newest.RunID).State.Terminal()) {
+		return false, text, nil
+	}
+	e, err := engine.Staleness(ctx, v.Snapshot, p.Assets, a.Clock.Now())
 	if err != nil {
-		return true, err
+		return true, text, err
 	}
-	x, err := view.ExplainPartition(e, asset.Key, key)
+	x, err := view.ExplainPartition(e, asset.Key, partition.Key())
 	if err != nil {
-		return true, err
+		return true, text, err
 	}
-	return true, a.document(x, func() string { return a.partitionText(x) })
+	return true, text, a.document(x, func() string { return a.partitionText(x, asset.Key, partition) })
 }
 
 // partitionText formats the explanation of a partition for people.
-func (a *app) partitionText(x *view.PartitionExplanation) string {
+func (a *app) partitionText(x *view.PartitionExplanation, asset ids.AssetKey, partition ids.Partition) string {
 	t := &outline{style: a.style}
 	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(x.Partition), x.Headline)
 	t.section("holds")
@@ -83,10 +102,10 @@ func (a *app) partitionText(x *view.PartitionExplanation) string {
 		t.line("%s: %s", up.Name(), up.Status)
 	}
 	t.section("next")
-	if name, partition, _ := strings.Cut(x.Partition, "["); x.Status == "stale" || x.Status == "missing" {
-		command := "servo run " + name + " --stale"
-		if partition != "" {
-			command = "servo run " + name + " -p " + strings.TrimSuffix(partition, "]")
+	if x.Status == staleness.Stale || x.Status == staleness.Missing {
+		command := "servo run " + asset.String() + " --stale"
+		if len(partition) > 0 {
+			command = "servo run " + asset.String() + " -p " + quoted(partition.Text())
 		}
 		t.line("%s", command)
 	}

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // partitionRow is a partition in the list.
@@ -46,14 +50,14 @@ var partitionColumns = []column[partitionRow]{
 }
 
 func (a *app) partitionsCommand() *cobra.Command {
-	var all bool
+	var f partitionFlags
 	cmd := &cobra.Command{
 		Use:     "partitions ASSET",
-		Short:   "Show which partitions of an asset are materialized and which are missing",
-		Example: "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv",
+		Short:   "Show which partitions of an asset are materialized and which are missing; change key sets",
+		Example: "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv\n  servo partitions clean/daily --limit 1000",
 		Args:    takes("ASSET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.usableProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
+			p, err := a.definedProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
 				asset, err := assetNamed(assets, args[0])
 				if err != nil {
 					return nil, err
@@ -70,38 +74,71 @@ func (a *app) partitionsCommand() *cobra.Command {
 			if asset.Partitions == nil {
 				return fmt.Errorf("asset %s has no partitions: `servo assets %s` shows its output", asset.Key, asset.Key)
 			}
-			s, err := a.current(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			partitions, err := view.PartitionsOf(s, asset, plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation})
-			if err != nil {
-				return fmt.Errorf("list partitions of %s: %w", asset.Key, err)
-			}
-			if all || a.format != render.Table {
-				rows := make([]partitionRow, len(partitions))
-				for i := range partitions {
-					rows[i] = partitionRow{partitions[i]}
-				}
-				return list(a, partitionColumns, rows)
-			}
-			_, err = fmt.Fprint(a.Stdout, a.partitionsText(asset, partitions))
-			return err
+			return a.withSnapshot(cmd.Context(), p, func(snap *snapshot.Snapshot) error {
+				return a.showPartitions(cmd.Context(), snap, asset, &f)
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "list", false, "list the partitions one by one")
+	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
+	cmd.Flags().StringVar(&f.after, "after", "", "list from the first partition after `KEY`, the partition_key of the last one that was listed")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
+	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand())
 	return cmd
 }
 
-// assetNamed returns the asset with a key.
-func assetNamed(assets []plan.Asset, name string) (*plan.Asset, error) {
-	known := make([]string, len(assets))
-	for i := range assets {
-		if known[i] = assets[i].Key.String(); known[i] == name {
-			return &assets[i], nil
-		}
+// partitionFlags are the flags of servo partitions.
+type partitionFlags struct {
+	list  bool
+	after string
+	limit int
+}
+
+// showPartitions prints the partitions of an asset.
+func (a *app) showPartitions(ctx context.Context, snap *snapshot.Snapshot, asset *plan.Asset, f *partitionFlags) (err error) {
+	if f.limit < 0 {
+		return usagef("--limit %d: write a number of partitions, or 0 for all", f.limit)
 	}
-	return nil, unknownAsset(name, known)
+	calendar := view.Calendar(snap.State, a.Clock.Now())
+	asRows := f.list || f.after != "" || f.limit > 0 || a.format != render.Table
+	var partitions []view.Partition
+	if f.after != "" || f.limit > 0 {
+		limit := f.limit
+		if limit == 0 {
+			limit = math.MaxInt
+		}
+		partitions, err = view.PartitionPage(snap.Partitions(ctx, asset.Key.String(), f.after), asset, calendar, f.after, limit)
+	} else {
+		partitions, err = view.PartitionsOf(snap.Partitions(ctx, asset.Key.String(), ""), asset, calendar, asRows)
+	}
+	if err != nil {
+		return fmt.Errorf("list partitions of %s: %w", asset.Key, err)
+	}
+	if !asRows {
+		_, err = fmt.Fprint(a.Stdout, a.partitionsText(asset, partitions))
+		return err
+	}
+	rows := make([]partitionRow, len(partitions))
+	for i := range partitions {
+		rows[i] = partitionRow{partitions[i]}
+	}
+	return list(a, partitionColumns, rows)
+}
+
+// assetNamed returns the asset that a selection names: its key, or its name alone.
+func assetNamed(assets []plan.Asset, name string) (*plan.Asset, error) {
+	choice, err := (&assetFlags{}).parse([]string{name})
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := choice.of(assets)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(chosen.Keys) != 1:
+		return nil, usagef("%s selects %s: name one asset", name, plural(len(chosen.Keys), "asset"))
+	}
+	at := slices.IndexFunc(assets, func(a plan.Asset) bool { return a.Key == chosen.Keys[0] })
+	return &assets[at], nil
 }
 
 // partitionsText formats the partitions of an asset as ranges by status.

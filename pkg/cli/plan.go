@@ -28,10 +28,10 @@ type planReport struct {
 	Against string `json:"against,omitempty"`
 	// Changes are the assets that differ.
 	Changes []plannedChange `json:"changes"`
-	// FilesDiffer means that other files of the project differ.
+	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
-	// Stale are the partitions that the deployment makes stale. Run are those that `servo run --stale`
-	// makes after it: stale and missing ones, and those that read one of them.
+	// Stale are the partitions that become stale through the deployment. Run are those that `servo run
+	// --stale` would then materialize: missing and stale ones, and those that read one of them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Facts are what a person should know before the deployment.
@@ -46,7 +46,7 @@ type plannedChange struct {
 }
 
 // errBreaking means that `servo plan --check` found breaking changes.
-var errBreaking = errors.New("breaking changes")
+var errBreaking = errors.New("breaking changes or removed assets")
 
 func (a *app) planCommand() *cobra.Command {
 	var against string
@@ -63,7 +63,7 @@ func (a *app) planCommand() *cobra.Command {
 			return a.plan(cmd.Context(), against, check)
 		},
 	}
-	cmd.Flags().StringVar(&against, "against", "", "a deployed release to compare with (default: the current one)")
+	cmd.Flags().StringVar(&against, "against", "", "a deployed release to compare with: current, or at least 4 digits of its hash (default: the current one)")
 	cmd.Flags().BoolVar(&check, "check", false, "exit with 4 if there are breaking changes or removed assets")
 	return cmd
 }
@@ -84,8 +84,14 @@ func (a *app) plan(ctx context.Context, against string, check bool) error {
 	if err := a.document(report, func() string { return a.planText(report) }); err != nil {
 		return err
 	}
-	if check && slices.ContainsFunc(report.Changes, func(c plannedChange) bool { return c.Kind == release.Breaking || c.Kind == release.Removed }) {
-		return errBreaking
+	breaking := 0
+	for _, c := range report.Changes {
+		if c.Kind == release.Breaking || c.Kind == release.Removed {
+			breaking++
+		}
+	}
+	if check && breaking > 0 {
+		return fmt.Errorf("%w: %s: --check exits with %d", errBreaking, plural(breaking, "asset"), exitBreaking)
 	}
 	return nil
 }
@@ -126,7 +132,7 @@ func (a *app) planReport(ctx context.Context, p *project.Project, against string
 		return nil, err
 	}
 	report = reportOf(c, snap)
-	return report, report.addStaleness(c, snap.State, a.Clock.Now())
+	return report, report.addStaleness(ctx, c, snap, a.Clock.Now())
 }
 
 // reportOf describes what a deployment of c would change.
@@ -179,7 +185,7 @@ func downstreamOf(asset string, readers map[string][]string) []string {
 }
 
 // facts returns what in the state concerns the changes: running tasks of removed assets, and
-// partitions that a change of dimensions leaves behind.
+// partitions that a change of dimensions makes unreadable.
 func facts(c *candidate, s *state.State) (texts []string) {
 	changed := map[string]release.Change{}
 	for _, change := range c.changes {
@@ -208,11 +214,11 @@ func facts(c *candidate, s *state.State) (texts []string) {
 	}
 	for _, change := range c.changes {
 		if n := running[change.Asset]; n > 0 {
-			texts = append(texts, fmt.Sprintf("%s is removed, and %s of it have not ended: they continue with the code of their run",
-				change.Asset, plural(n, "task")))
+			texts = append(texts, fmt.Sprintf("%s is removed, and %d of its tasks have not ended: they keep the code of their run",
+				change.Asset, n))
 		}
 		if change.OldCode != "" && change.NewCode != "" && old[change.Asset].Space != now[change.Asset].Space {
-			texts = append(texts, fmt.Sprintf("%s gets other dimensions: its existing partitions are left behind", change.Asset))
+			texts = append(texts, fmt.Sprintf("%s has other dimensions: its existing partitions are no longer read", change.Asset))
 		}
 	}
 	return texts
@@ -226,8 +232,9 @@ func (a *app) planText(r *planReport) string {
 	case "":
 		fmt.Fprintf(&b, "release %s for %s: no release is deployed\n", release.Short(r.Release), of)
 	case r.Release:
-		fmt.Fprintf(&b, "nothing to deploy: release %s is that of the files\n", release.Short(r.Release))
-		partitionsText(&b, "servo run --stale makes", r.Run)
+		fmt.Fprintf(&b, "nothing to deploy: the files are those of release %s\n", release.Short(r.Release))
+		partitionsText(&b, "servo run --stale would materialize", r.Run)
+		a.factsText(&b, r)
 		return b.String()
 	default:
 		fmt.Fprintf(&b, "release %s for %s, compared with %s\n", release.Short(r.Release), of, release.Short(r.Against))
@@ -240,17 +247,21 @@ func (a *app) planText(r *planReport) string {
 		fmt.Fprintf(&b, "  %s  %s\n", pad(c.Asset, width), strings.Join(c.details(), "; "))
 	}
 	if len(r.Changes) == 0 {
-		b.WriteString("  no asset changes: nothing becomes stale\n")
+		b.WriteString("  no asset has changed, so nothing becomes stale\n")
 	}
-	partitionsText(&b, "becomes stale", r.Stale)
-	partitionsText(&b, "servo run --stale then makes", r.Run)
-	if r.FilesDiffer {
-		b.WriteString("files of the project differ\n")
+	partitionsText(&b, "become stale", r.Stale)
+	partitionsText(&b, "servo run --stale would then materialize", r.Run)
+	if r.FilesDiffer && len(r.Changes) == 0 {
+		b.WriteString("other files of the project have changed\n")
 	}
-	for _, fact := range r.Facts {
-		fmt.Fprintf(&b, "%s %s\n", a.style.paint(yellow, "note:"), fact)
-	}
+	a.factsText(&b, r)
 	return b.String()
+}
+
+func (a *app) factsText(b *strings.Builder, r *planReport) {
+	for _, fact := range r.Facts {
+		fmt.Fprintf(b, "%s %s\n", a.style.paint(yellow, "note:"), fact)
+	}
 }
 
 // details describes a change on one line.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,46 +11,53 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/staleness"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// plannedPartitions are partitions of an asset: their number, and the first and the last key.
+// plannedPartitions are partitions of an asset: their number, and the first and the last key. Before
+// counts those that were missing or stale before the deployment.
 type plannedPartitions struct {
 	Asset      string `json:"asset"`
 	Partitions int    `json:"partitions"`
+	Before     int    `json:"before,omitempty"`
 	First      string `json:"first,omitempty"`
 	Last       string `json:"last,omitempty"`
 }
 
 // addStaleness adds the partitions that the deployment makes stale, and those that `servo run --stale`
 // would make after it. It evaluates the state with the old and with the new definitions.
-func (r *planReport) addStaleness(c *candidate, s *state.State, now time.Time) error {
-	after, err := engine.Staleness(s, c.Code.Assets, now)
+func (r *planReport) addStaleness(ctx context.Context, c *candidate, snap *snapshot.Snapshot, now time.Time) error {
+	after, err := engine.Staleness(ctx, snap, c.Code.Assets, now)
 	if err != nil {
 		return err
 	}
 	var before *staleness.Evaluation
 	old := map[ids.AssetKey]bool{}
 	if c.before != nil {
-		if before, err = engine.Staleness(s, c.before.Assets, now); err != nil {
+		if before, err = engine.Staleness(ctx, snap, c.before.Assets, now); err != nil {
 			return err
 		}
 		for i := range c.before.Assets {
 			old[c.before.Assets[i].Key] = true
 		}
 	}
-	selected := map[ids.AssetKey]bool{}
+	selected, needed := map[ids.AssetKey]bool{}, map[ids.AssetKey]map[string]bool{}
 	for i := range c.Code.Assets {
 		key := c.Code.Assets[i].Key
 		selected[key] = true
 		if !old[key] {
 			continue // it had no partition that was fresh
 		}
-		keys, err := becomeStale(before, after, key)
+		keys, needy, err := becomeStale(before, after, key)
+		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
+			continue // unlisted below
+		}
 		if err != nil {
 			return err
 		}
+		needed[key] = needy
 		if len(keys) > 0 {
 			r.Stale = append(r.Stale, summaryOf(key, keys))
 		}
@@ -57,37 +66,48 @@ func (r *planReport) addStaleness(c *candidate, s *state.State, now time.Time) e
 	if err != nil {
 		return err
 	}
+	for _, err := range after.Unlisted() {
+		r.Facts = append(r.Facts, "not counted: "+err.Error())
+	}
 	for _, key := range sortedAssets(toRun) {
-		r.Run = append(r.Run, summaryOf(key, toRun[key]))
+		of := summaryOf(key, toRun[key])
+		for _, partition := range toRun[key] {
+			if needed[key][partition] {
+				of.Before++
+			}
+		}
+		r.Run = append(r.Run, of)
 	}
 	return nil
 }
 
-// becomeStale returns the partitions of an asset that only the new definitions make stale.
-func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) ([]string, error) {
+// becomeStale returns the partitions of an asset that only the new definitions make stale, and those
+// that the old ones make stale or missing.
+func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) (keys []string, needed map[string]bool, err error) {
 	was, err := before.Partitions(asset)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stale := map[string]bool{}
+	needed = map[string]bool{}
 	for _, p := range was {
 		stale[p.Key] = p.Status == staleness.Stale
+		needed[p.Key] = p.Status == staleness.Stale || p.Status == staleness.Missing
 	}
 	now, err := after.Partitions(asset)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var keys []string
 	for _, p := range now {
 		if p.Status == staleness.Stale && !stale[p.Key] {
 			keys = append(keys, p.Key)
 		}
 	}
-	return keys, nil
+	return keys, needed, nil
 }
 
 func summaryOf(asset ids.AssetKey, keys []string) plannedPartitions {
-	return plannedPartitions{asset.String(), len(keys), slices.Min(keys), slices.Max(keys)}
+	return plannedPartitions{Asset: asset.String(), Partitions: len(keys), First: slices.Min(keys), Last: slices.Max(keys)}
 }
 
 func sortedAssets(of map[ids.AssetKey][]string) []ids.AssetKey {
@@ -106,12 +126,16 @@ func partitionsText(b *strings.Builder, title string, of []plannedPartitions) {
 	if len(of) == 0 {
 		return
 	}
-	total, width := 0, 0
+	total, before, width := 0, 0, 0
 	for _, p := range of {
-		total += p.Partitions
+		total, before = total+p.Partitions, before+p.Before
 		width = max(width, len(p.Asset))
 	}
-	fmt.Fprintf(b, "%s: %s of %s\n", title, plural(total, "partition"), plural(len(of), "asset"))
+	fmt.Fprintf(b, "%s: %s of %s", title, plural(total, "partition"), plural(len(of), "asset"))
+	if before > 0 {
+		fmt.Fprintf(b, ", %d of them missing or stale before the deployment", before)
+	}
+	b.WriteByte('\n')
 	const most = 20
 	for _, p := range of[:min(len(of), most)] {
 		span := ""
@@ -135,9 +159,5 @@ func partitionText(key string) string {
 	if err != nil {
 		return key
 	}
-	var parts []string
-	for _, dimension := range partition.Dimensions() {
-		parts = append(parts, dimension+"="+partition[dimension])
-	}
-	return strings.Join(parts, ",")
+	return partition.Text()
 }

@@ -13,12 +13,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -68,7 +71,7 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
 	if parts.Folder != nil {
 		dir := a.options(p).Dir
-		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile))}
+		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile)), Declared: a.declaredBy(parts.Store, p)}
 		defer func() { _ = source.Checked.Save() }() // in a read-only folder every query verifies the files again
 	}
 	db, err := query.Open(ctx, source, query.Options{})
@@ -80,6 +83,30 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 		return a.answer(ctx, db, args[0])
 	}
 	return a.queryShell(ctx, db, m)
+}
+
+// declaredBy returns a function that says which partitions a release declares. Partitions of earlier
+// dimensions, values and ranges are not read any more. Those of removed assets are.
+func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (func(asset, partition string) bool, error) {
+	return func(ctx context.Context, sha string) (func(asset, partition string) bool, error) {
+		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)
+		if err != nil {
+			a.warn("assets are shown with partitions that they do not declare any more: %v", err)
+			return nil, nil
+		}
+		calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
+		known := map[string]*space.Members{}
+		for i := range code.Assets {
+			asset := &code.Assets[i]
+			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
+				continue // its keys are not part of the release
+			}
+			if known[asset.Key.String()], err = calendar.Members(asset.Partitions); err != nil {
+				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
+			}
+		}
+		return func(asset, partition string) bool { return known[asset] == nil || known[asset].Has(partition) }, nil
+	}
 }
 
 // answer runs SQL and writes the rows of each statement. Statements that change the database

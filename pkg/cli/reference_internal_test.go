@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -9,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // TestReferenceListsCommandsAndFlags compares docs/reference/cli.md with the commands: each command
@@ -58,6 +62,21 @@ func TestReferenceListsCommandsAndFlags(t *testing.T) {
 	for _, m := range regexp.MustCompile(`--([a-z][a-z-]+)`).FindAllStringSubmatch(string(page), -1) {
 		if !known[m[1]] {
 			t.Errorf("the page has the flag --%s, which no command has", m[1])
+		}
+	}
+}
+
+// TestTraceFlagsNeedAnExporter checks that only programs that can send traces show their flags.
+func TestTraceFlagsNeedAnExporter(t *testing.T) {
+	for _, can := range []bool{false, true} {
+		a := &app{Env: Env{Program: "servo"}}
+		if can {
+			a.OpenTraces = func(context.Context, trace.Options, *slog.Logger) (*trace.Tracer, error) { return nil, nil }
+		}
+		for _, name := range []string{"run", "retry", "dev", "worker"} {
+			cmd, _, err := a.root().Find([]string{name})
+			require.NoError(t, err)
+			require.Equal(t, can, strings.Contains(cmd.UsageString(), "--trace"), name)
 		}
 	}
 }

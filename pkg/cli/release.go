@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,6 +54,9 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 		if c.archive, err = a.archive(p, pack); err != nil {
 			return nil, err
 		}
+		if err := inArchive(p.Assets, c.archive); err != nil {
+			return nil, err
+		}
 		in.Source = c.archive.SHA
 	}
 	if c.Compiled, err = release.Compile(in, nil, nil); err != nil || against == c.SHA {
@@ -78,7 +82,21 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	return c, nil
 }
 
-// carry gives the project's assets the fingerprints of the release.
+// inArchive returns an error if the archive lacks a file that is part of the code of an asset: its tasks
+// could not read it.
+func inArchive(assets []plan.Asset, archive *source.Archive) error {
+	for i := range assets {
+		for _, name := range slices.Sorted(maps.Keys(assets[i].Text.Files)) {
+			if !archive.Has(name) {
+				return fmt.Errorf("the file %s is part of the code of asset %s, but %s leaves it out of the release: remove the pattern, or the file from the code",
+					name, assets[i].Key, source.IgnoreFile)
+			}
+		}
+	}
+	return nil
+}
+
+// carry copies the fingerprints of the release to the project's assets.
 func (c *candidate) carry() {
 	with := *c.project
 	with.Assets = slices.Clone(with.Assets)
@@ -276,7 +294,7 @@ func envFlag(name string) string {
 func (a *app) noteLocalChanges(ctx context.Context, store blob.Store, settings *project.Project, sha string) {
 	p, err := a.loadProject(ctx, settings.Root)
 	if p == nil || err != nil {
-		a.warn("this run executes release %s; the files of this folder differ, and have problems: `servo validate` shows them", release.Short(sha))
+		a.warn("the deployed release is %s; the files of this folder differ, and have problems: `servo validate` shows them", release.Short(sha))
 		return
 	}
 	c, err := a.compile(ctx, store, p, sha, false)
@@ -285,13 +303,13 @@ func (a *app) noteLocalChanges(ctx context.Context, store blob.Store, settings *
 		a.warn("cannot compare the files of this folder with release %s: %v", release.Short(sha), err)
 	case c.SHA == sha:
 	case len(c.changes) == 0:
-		a.note("this run executes release %s; other files of this folder differ", release.Short(sha))
+		a.note("the deployed release is %s; other files of this folder differ", release.Short(sha))
 	default:
 		var keys []string
 		for _, change := range c.changes {
 			keys = append(keys, change.Asset)
 		}
-		a.note("this run executes release %s; the files of this folder differ in %s: %s; deploy them with `servo deploy%s`",
+		a.note("the deployed release is %s; the files of this folder differ in %s: %s; deploy them with `servo deploy%s`",
 			release.Short(sha), plural(len(keys), "asset"), someTexts(keys), envFlag(p.Environment.Name))
 	}
 }

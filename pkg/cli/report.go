@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // assetReportColumns are the columns of a run's report.
@@ -63,9 +63,14 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.note("")
 	a.failures(s, run.RunID)
 	a.failedChecks(s, run.RunID)
+	a.quarantined(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
-	r.schemas(ctx, sess, s, run)
-	r.unreadable(ctx, sess, s, run)
+	if snap, err := sess.Current(ctx); err != nil {
+		a.note("servo: cannot check the outputs of the run: %v", err)
+	} else {
+		r.schemas(ctx, sess, snap, run)
+		r.unreadable(ctx, sess, snap, run)
+	}
 	a.noteEnd(run)
 	r.mu.Lock()
 	interrupted := r.interrupted
@@ -79,9 +84,30 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	case run.State == state.RunCancelled:
 		a.note("cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
 	}
-	a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", run.RunID)
+	a.adviseRetry(s, run.RunID)
 	r.failed = errReported
 	return nil
+}
+
+// adviseRetry says how to repeat what failed. A retry repeats a failed check on the same data, so that
+// the asset itself must run again.
+func (a *app) adviseRetry(s *state.State, runID string) {
+	failed, checks := 0, 0
+	s.TasksOf(runID, func(t *state.Task) bool {
+		if t.State == state.TaskFailed {
+			failed++
+			if t.ErrorCode == worker.CodeCheckFailed {
+				checks++
+			}
+		}
+		return true
+	})
+	if checks > 0 {
+		a.note("fix the data that the failed checks reject, then run the failed partitions again: servo run --failed-only")
+	}
+	if checks == 0 || checks < failed {
+		a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", runID)
+	}
 }
 
 // maxIncomplete is the most incomplete inputs that a report names.
@@ -102,8 +128,8 @@ func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, 
 
 // schemas warns of partitions whose columns differ from those of existing partitions, and of
 // queries that read both as one table.
-func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run *state.Run) {
-	found, err := engine.SchemaChanges(ctx, sess.Store(), s, run, r.declared())
+func (r *runner) schemas(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
+	found, err := engine.SchemaChanges(ctx, sess.Store(), snap, run, r.declared(snap))
 	if err != nil {
 		r.a.note("servo: cannot check the run for schema changes: %v", err)
 	}
@@ -111,8 +137,8 @@ func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run
 }
 
 // unreadable warns of outputs without Parquet files whose rows other assets of the project read.
-func (r *runner) unreadable(ctx context.Context, sess *session, s *state.State, run *state.Run) {
-	found, err := engine.UnreadableOutputs(ctx, sess.Store(), s, run, r.assets)
+func (r *runner) unreadable(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
+	found, err := engine.UnreadableOutputs(ctx, sess.Store(), snap, run, r.assets)
 	if err != nil {
 		r.a.note("servo: cannot check the run for outputs without Parquet files: %v", err)
 	}
@@ -121,11 +147,11 @@ func (r *runner) unreadable(ctx context.Context, sess *session, s *state.State, 
 
 // declared returns a function that reports whether the project declares a stored partition. It
 // returns nil if the assets of the project are unknown.
-func (r *runner) declared() func(*state.Partition) bool {
+func (r *runner) declared(snap *snapshot.Snapshot) func(*state.Partition) bool {
 	if r.assets == nil {
 		return nil
 	}
-	calendar := plan.Calendar{Now: r.a.Clock.Now(), Zone: time.LoadLocation}
+	calendar := view.Calendar(snap.State, r.a.Clock.Now())
 	byKey := map[string]*space.Members{}
 	for i := range r.assets {
 		if members, err := calendar.Members(r.assets[i].Partitions); err == nil {

@@ -33,7 +33,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
 	flags.StringVar(&a.environment, "env", "", "environment of servo.yaml (default: its base)")
-	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder (default: .servo in the project folder)")
+	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder or gs://BUCKET (default: SERVO_STATE, else store of servo.yaml, else .servo)")
 	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	flags.StringVar(&a.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
@@ -58,7 +58,7 @@ func (a *app) root() *cobra.Command {
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
-	add(groupData, a.assetsCommand(), a.partitionsCommand(), a.checksCommand(), a.explainCommand(), a.queryCommand())
+	add(groupData, a.assetsCommand(), a.partitionsCommand(), a.checksCommand(), a.quarantineCommand(), a.explainCommand(), a.queryCommand())
 	add(groupServe, a.workerCommand(), a.limitsCommand(), a.adminCommand(), a.versionCommand())
 	a.strict(root)
 	a.completions(root)

@@ -134,7 +134,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 			if _, err := engine.Choose(ctx, snap, &planned, a.Clock.Now()); err != nil {
 				return err
 			}
-			_, err := engine.Prepare(snap, planned.Plan, a.Clock.Now())
+			_, err := engine.Prepare(ctx, snap, planned.Plan, a.Clock.Now())
 			return err
 		})
 		if err != nil {
@@ -282,7 +282,7 @@ func live(s *state.State) []*state.Run {
 func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	o := a.options(p)
 	if _, ok := owner(ctx, o.Dir); !ok && !inCloud(o.Dir) {
-		return fmt.Errorf("--detach needs a running `servo dev`, and none is running for %s: start one, or remove --detach", o.Dir)
+		return fmt.Errorf("--detach needs a process that owns %s, and there is none: start `servo dev`, or remove --detach", o.Dir)
 	}
 	return a.do(ctx, p, func(ctx context.Context, s *session) error {
 		if s.stack != nil {

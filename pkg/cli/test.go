@@ -29,13 +29,13 @@ type testFlags struct {
 func (a *app) testCommand() *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
-		Use:   "test [ASSET…]",
+		Use:   "test [SELECTION…]",
 		Short: "Execute the unit tests of queries",
-		Long: "Execute the unit tests in the YAML files below " + project.TestsDir + "/. A test gives the rows that the query of an asset\n" +
+		Long: "Execute the unit tests in the YAML files below " + project.TestsDir + "/. A test declares the rows that the query of an asset\n" +
 			"reads, and the rows that it must return. Tests use no state, so they need no run and leave nothing behind.\n" +
 			"The exit code is 1 if a test fails.",
 		Example: "  servo test\n  servo test clean/orders -k empty",
-		Args:    takes("[ASSET…]"),
+		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.assets.all = len(args) == 0
 			return a.test(cmd.Context(), f, args)

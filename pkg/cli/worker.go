@@ -61,6 +61,7 @@ func (a *app) workerCommand() *cobra.Command {
 	flags.StringVar(&f.traces.URL, "traces", "", service.TracesUsage)
 	flags.Float64Var(&f.traces.Ratio, "trace-ratio", 1, service.TraceRatioUsage)
 	flags.StringVar(&f.traces.Project, "trace-project", "", service.TraceProjectUsage)
+	a.hideTraces(flags)
 	return cmd
 }
 

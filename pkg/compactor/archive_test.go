@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
@@ -71,7 +72,7 @@ func TestArchivedEntriesBehaveAsInTheLedger(t *testing.T) {
 	w.options = inUse
 	c := w.open("one")
 	run, entries := w.endedRun(c)
-	coming := w.ids.New() // a run with an event before its trigger
+	coming := ids.AtTime(w.clock.Now().Add(15*24*time.Hour + 2*time.Hour)) // a run with an event long before its trigger
 	dead := w.append(w.Finished(coming, "a", 1, event.Succeeded))
 	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
 	require.NoError(t, err)

@@ -111,10 +111,11 @@ type HeartbeatResponse struct {
 
 // Finished is the body of the finished callback.
 type Finished struct {
-	AttemptID         string              `json:"attempt_id"`
-	WorkerID          string              `json:"worker_id"`
-	Outcome           event.Outcome       `json:"outcome"`
-	Error             *event.Error        `json:"error,omitempty"`
+	AttemptID string        `json:"attempt_id"`
+	WorkerID  string        `json:"worker_id"`
+	Outcome   event.Outcome `json:"outcome"`
+	Error     *event.Error  `json:"error,omitempty"`
+	// Output is the output of a success. With a failure, it is the output in quarantine.
 	Output            *event.Output       `json:"output,omitempty"`
 	MaterializationID string              `json:"materialization_id,omitempty"`
 	CheckResults      []event.CheckResult `json:"check_results,omitempty"`

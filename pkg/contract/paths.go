@@ -16,6 +16,10 @@ import (
 // markerName is the name of the commit marker in a materialization's folder.
 const markerName = "_commit.json"
 
+// quarantineName is the name of the marker of an output that a check has blocked. It is the output of
+// its materialization only if a decision publishes it.
+const quarantineName = "_quarantine.json"
+
 // maxSegment bounds a segment, in bytes; a longer one is replaced by its hash. File systems
 // allow 255.
 const maxSegment = 200
@@ -68,6 +72,11 @@ func CommitMarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materializa
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + markerName
 }
 
+// QuarantineMarkerKey returns the object key of the marker of a materialization in quarantine.
+func QuarantineMarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
+	return MaterializationPrefix(d, asset, partitionKey, materializationID) + quarantineName
+}
+
 // ExecutionPrefix returns the directory for the files of one execution. No two executions
 // share one, not even two of the same attempt.
 func ExecutionPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID, attemptID, nonce string) string {
@@ -86,9 +95,22 @@ func IsExecutionURI(uri, materializationPrefix string) bool {
 }
 
 // CommitMarkerKeyOf returns the key of the commit marker beside an execution's directory.
-func CommitMarkerKeyOf(uri string) string {
+func CommitMarkerKeyOf(uri string) string { return besideOf(uri) + markerName }
+
+// QuarantineMarkerKeyOf returns the key of the marker of an output in quarantine, or of an approved
+// output, beside an execution's directory.
+func QuarantineMarkerKeyOf(uri string) string { return besideOf(uri) + quarantineName }
+
+// besideOf returns the prefix of the materialization of an execution's directory.
+func besideOf(uri string) string {
 	trimmed := strings.TrimSuffix(uri, "/")
-	return trimmed[:strings.LastIndexByte(trimmed, '/')+1] + markerName
+	return trimmed[:strings.LastIndexByte(trimmed, '/')+1]
+}
+
+// IsMarker reports whether an object key is that of a commit marker or of a marker in quarantine.
+func IsMarker(key string) bool {
+	name := key[strings.LastIndexByte(key, '/')+1:]
+	return name == markerName || name == quarantineName
 }
 
 // LogsPrefix returns the prefix of all logs of a domain.

@@ -335,6 +335,9 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	if err := d.requireMarker(ctx, c, body); err != nil {
 		return internal(err)
 	}
+	if err := d.requireCandidate(ctx, c, body); err != nil {
+		return internal(err)
+	}
 	now := event.At(d.cfg.Clock.Now()) // a worker's clock may be ahead; the report must still be folded
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
@@ -384,6 +387,27 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 		Code: codeMarkerMissing, Category: "infrastructure", Retryable: true,
 		Message: "the worker reported a success, but the commit marker " + key + " does not exist or the report names no output",
 	}
+	return nil
+}
+
+// requireCandidate removes the output from a reported failure if it has no marker: nobody could
+// publish it. Only a task with a quarantine may report one.
+func (d *Dispatcher) requireCandidate(ctx context.Context, c *call, body *contract.Finished) error {
+	if body.Outcome == event.Succeeded || body.Output == nil {
+		return nil
+	}
+	if c.task.QuarantineSec > 0 {
+		for _, key := range []string{contract.QuarantineMarkerKeyOf(body.Output.URI), contract.CommitMarkerKeyOf(body.Output.URI)} {
+			_, err := d.cfg.Store.Head(ctx, key)
+			if err == nil {
+				return nil
+			}
+			if !errors.Is(err, blob.ErrNotFound) {
+				return fmt.Errorf("look for the marker of the output in quarantine of task %s of run %s: %w", c.TaskKey, c.RunID, err)
+			}
+		}
+	}
+	body.Output = nil
 	return nil
 }
 

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/estimate"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -18,10 +21,19 @@ const (
 )
 
 // Prepare plans a run on a snapshot, as [Engine.Run] does, and changes nothing.
-func Prepare(snap *snapshot.Snapshot, r plan.Request, now time.Time) (*plan.Plan, error) {
-	r.Materialized = Materialized(snap.State)
-	r.Calendar = plan.Calendar{Now: now, Zone: time.LoadLocation}
-	return plan.Build(r)
+func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now time.Time) (*plan.Plan, error) {
+	var failed error
+	r.Materialized = func(asset ids.AssetKey) []plan.Input {
+		inputs, err := Materialized(ctx, snap, asset)
+		failed = cmp.Or(failed, err)
+		return inputs
+	}
+	r.Calendar = view.Calendar(snap.State, now)
+	built, err := plan.Build(r)
+	if failed != nil {
+		return nil, failed // the plan lacks inputs
+	}
+	return built, err
 }
 
 // Estimate predicts what a planned run takes and makes, from the newest successful attempts of its

@@ -185,7 +185,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 		return p.RunID == runID
 	case *event.RunCancelRequested:
 		return p.RunID == runID
-	case *event.LimitSet, *event.ProjectDeployed:
+	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -236,6 +236,10 @@ func summary(p event.Payload) string {
 		return fmt.Sprintf("%s %s: %d", p.Scope, p.Name, p.Slots)
 	case *event.ProjectDeployed:
 		return fmt.Sprintf("%s of release %.12s", p.Kind, p.Release)
+	case *event.QuarantineResolved:
+		return fmt.Sprintf("%s %s%s: %s", p.Decision, p.Asset, p.Partition, p.Reason)
+	case *event.PartitionsChanged:
+		return fmt.Sprintf("%s: %d added, %d removed", p.KeySet, len(p.Add), len(p.Remove))
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,13 +11,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // UnreadableOutputs lists the command assets whose output of a run has no Parquet file although other
 // assets read its rows: queries, and commands with CSV inputs. It reads the commit
 // markers of outputs with unknown columns.
-func UnreadableOutputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, assets []plan.Asset) (found []string, err error) {
+func UnreadableOutputs(
+	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
+) (found []string, err error) {
 	readers := map[string][]string{}
 	for i := range assets {
 		if w := &assets[i].Work; w.SQL != "" || w.InputFormat == plan.FormatCSV {
@@ -30,7 +34,11 @@ func UnreadableOutputs(ctx context.Context, store blob.Store, s *state.State, ru
 		if len(assets[i].Work.Command) == 0 || !assets[i].Work.HasFiles() || len(readers[key]) == 0 {
 			continue
 		}
-		text, err := withoutParquet(ctx, store, unknownSchemas(s, run, key), readers[key])
+		rows, err := unknownSchemas(ctx, snap, run, key)
+		if err != nil {
+			return found, err
+		}
+		text, err := withoutParquet(ctx, store, rows, readers[key])
 		if err != nil {
 			return found, err
 		}
@@ -75,23 +83,30 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 
 // unknownSchemas returns the partitions of an asset that a run materialized and whose columns are
 // unknown: their output has no Parquet files, or files that differ.
-func unknownSchemas(s *state.State, run *state.Run, asset string) (rows []*state.Partition) {
-	s.Partitions.Ascend(state.Key2{A: asset}, func(row *state.Partition) bool {
-		if row.AssetKey == asset && row.RunID == run.RunID && row.SchemaHash == "" && row.OutputURI != "" {
+func unknownSchemas(ctx context.Context, snap *snapshot.Snapshot, run *state.Run, asset string) (rows []*state.Partition, err error) {
+	for row, err := range snap.Partitions(ctx, asset, "") {
+		if err != nil {
+			return nil, err
+		}
+		if row.RunID == run.RunID && row.SchemaHash == "" && row.OutputURI != "" {
 			rows = append(rows, row)
 		}
-		return row.AssetKey == asset
-	})
-	return rows
+	}
+	return rows, nil
+}
+
+// ReadMarker returns the marker that names an output, and its key: the commit marker or, for an output
+// that a decision has published, the marker in quarantine.
+func ReadMarker(ctx context.Context, store blob.Store, uri string) (*contract.CommitMarker, string, error) {
+	return contract.FindMarker(uri, func(key string) ([]byte, error) {
+		data, _, err := blob.Get(ctx, store, key, contract.MaxCommitMarkerBytes)
+		return data, err
+	}, func(err error) bool { return errors.Is(err, blob.ErrNotFound) })
 }
 
 // markerFiles returns the names of the files of an output.
 func markerFiles(ctx context.Context, store blob.Store, row *state.Partition) (names []string, err error) {
-	data, _, err := blob.Get(ctx, store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
-	if err != nil {
-		return nil, err
-	}
-	marker, err := contract.DecodeCommitMarker(data)
+	marker, _, err := ReadMarker(ctx, store, row.OutputURI)
 	if err != nil {
 		return nil, err
 	}

@@ -32,12 +32,35 @@ func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *
 	return e.create(ctx, release.Ref(e.cfg.Domain, c.SHA), c.Data)
 }
 
-// create stores an object whose name is the hash of its content.
+// create stores an object whose name is the hash of its content. It replaces one that is damaged.
 func (e *Engine) create(ctx context.Context, ref string, data []byte) error {
-	if _, err := e.cfg.Store.Create(ctx, ref, data); err != nil && !errors.Is(err, blob.ErrExists) {
+	_, err := e.cfg.Store.Create(ctx, ref, data)
+	if errors.Is(err, blob.ErrExists) {
+		err = e.repair(ctx, ref, data)
+	}
+	if err != nil {
 		return fmt.Errorf("store release: %w", err)
 	}
 	return nil
+}
+
+// repair replaces an object unless it has the same size and checksum as data.
+func (e *Engine) repair(ctx context.Context, ref string, data []byte) error {
+	is, err := e.cfg.Store.Head(ctx, ref)
+	if err == nil && is.CRC32C == 0 && is.Size == int64(len(data)) { // the store knows no checksum
+		var stored []byte
+		if stored, _, err = blob.Get(ctx, e.cfg.Store, ref, is.Size); err == nil {
+			is.CRC32C = blob.CRC32C(stored)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if is.Size == int64(len(data)) && is.CRC32C == blob.CRC32C(data) {
+		return nil
+	}
+	_, err = e.cfg.Store.Replace(ctx, ref, data, is.Version)
+	return err
 }
 
 // ReadRelease reads a release and its code, and verifies both.

@@ -43,6 +43,9 @@ func TestReleasesAreStoredOnceAndVerified(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = w.ReadRelease(t.Context(), c.SHA)
 	require.ErrorContains(t, err, "its code is damaged")
+	require.NoError(t, w.SaveRelease(t.Context(), c, archive))
+	_, _, err = w.ReadRelease(t.Context(), c.SHA)
+	require.NoError(t, err, "storing it again repairs it")
 }
 
 // TestRacingDeploymentsConflict deploys two releases at once, both after the same one.

@@ -62,14 +62,14 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	built, err := Prepare(snap, r.Plan, now)
+	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {
 		return RunHandle{}, err
 	}
 	p := &event.RunTriggered{
 		Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
-		Release: r.Release, Vars: r.Vars,
+		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
 	}
 	p.PartitionSelection = built.Selected
 	t, err := e.trigger(ctx, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
@@ -120,7 +120,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	p := &event.RunTriggered{
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
-		Release: parent.Release, RootRun: parent.Root(),
+		Release: parent.Release, RootRun: parent.Root(), AllowIncomplete: parent.AllowIncomplete,
 	}
 	if parent.Vars != "" {
 		if err := json.Unmarshal([]byte(parent.Vars), &p.Vars); err != nil {
@@ -130,8 +130,12 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return RunHandle{}, err
 	}
+	warnings, err := replacedOutputs(ctx, snap, parent.RunID, built)
+	if err != nil {
+		return RunHandle{}, err
+	}
 	t, err := e.trigger(ctx, built, p, observed{parent.InputsSeq, parent.InputsAt})
-	t.Warnings = replacedOutputs(s, parent.RunID, built)
+	t.Warnings = warnings
 	return t, err
 }
 
@@ -141,23 +145,28 @@ func errLiveRetry(runID, live string) error {
 
 // replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
 // retry replaces these outputs with results of the parent's code and inputs.
-func replacedOutputs(s *state.State, parent string, built *plan.Plan) []string {
+func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
 	first, count := "", 0
 	for i := range built.Tasks {
 		t := &built.Tasks[i]
-		if row := s.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey}); row == nil || row.RunID <= parent {
+		row, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
+		if err != nil {
+			return nil, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
+		}
+		if row == nil || row.RunID <= parent {
 			continue
-		} else if count++; first == "" {
+		}
+		if count++; first == "" {
 			first = fmt.Sprintf("%s of run %s", t.TaskKey, row.RunID)
 		}
 	}
 	switch count {
 	case 0:
-		return nil
+		return nil, nil
 	case 1:
-		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with the result of the code and inputs of run %s", first, parent)}
+		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with the result of the code and inputs of run %s", first, parent)}, nil
 	}
-	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}
+	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}, nil
 }
 
 // retriedAssets returns the parent's root assets or, if its row has only the first of them, the
@@ -349,20 +358,16 @@ func readPlan(ctx context.Context, store blob.Store, run *state.Run) (*plan.Plan
 	return p, nil
 }
 
-// Materialized returns a function that lists the materialized partitions of an asset, for the
-// planner.
-func Materialized(s *state.State) func(ids.AssetKey) []plan.Input {
-	return func(asset ids.AssetKey) []plan.Input {
-		var inputs []plan.Input
-		s.Partitions.Ascend(state.Key2{A: asset.String()}, func(row *state.Partition) bool {
-			if row.AssetKey != asset.String() {
-				return false
-			}
-			inputs = append(inputs, plan.Input{
-				PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI, Rows: row.RowCount,
-			})
-			return true
+// Materialized lists the materialized partitions of an asset, for the planner.
+func Materialized(ctx context.Context, snap *snapshot.Snapshot, asset ids.AssetKey) ([]plan.Input, error) {
+	var inputs []plan.Input
+	for row, err := range snap.Partitions(ctx, asset.String(), "") {
+		if err != nil {
+			return nil, fmt.Errorf("read the partitions of %s: %w", asset, err)
+		}
+		inputs = append(inputs, plan.Input{
+			PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI, Rows: row.RowCount,
 		})
-		return inputs
 	}
+	return inputs, nil
 }

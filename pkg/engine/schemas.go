@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -25,44 +25,74 @@ const maxSchemaChanges = 20
 // other partitions of the same asset, and which of its queries read partitions that differ. It
 // ignores outputs with an unknown schema, and partitions that declared rejects; nil accepts all. It
 // fails if the plan cannot be read.
-func SchemaChanges(ctx context.Context, store blob.Store, s *state.State, run *state.Run, declared func(*state.Partition) bool) ([]string, error) {
-	assets := map[string][]*state.Partition{}
-	for row := range s.Partitions.All {
-		if row.SchemaHash != "" && (declared == nil || declared(row)) {
-			assets[row.AssetKey] = append(assets[row.AssetKey], row)
-		}
+func SchemaChanges(
+	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, declared func(*state.Partition) bool,
+) ([]string, error) {
+	s, err := snap.WithRun(ctx, run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		s = snap.State
 	}
 	var changes []schemaChange
-	mixed := false
-	for _, key := range slices.Sorted(maps.Keys(assets)) {
-		mixed = mixed || view.Schemas(assets[key]) > 1
-		changes = append(changes, schemaChanges(assets[key], func(row *state.Partition) bool { return row.RunID == run.RunID })...)
+	for _, key := range madeAssets(snap, s, run) {
+		var newest view.NewestSchemas
+		own := map[*state.Partition]bool{}
+		for row, err := range snap.Partitions(ctx, key, "") {
+			if err != nil {
+				return nil, err
+			}
+			if row.SchemaHash == "" || declared != nil && !declared(row) {
+				continue
+			}
+			newest.Add(row)
+			if row.RunID == run.RunID {
+				own[row] = true
+			}
+		}
+		rows := slices.DeleteFunc(newest.Rows(), func(row *state.Partition) bool { return own[row] })
+		rows = slices.AppendSeq(rows, maps.Keys(own))
+		changes = append(changes, schemaChanges(rows, func(row *state.Partition) bool { return own[row] })...)
 	}
 	found := describeChanges(ctx, store, changes)
-	if !mixed || run.PlanRef == "" {
+	if run.PlanRef == "" {
 		return found, nil
 	}
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return found, err
 	}
-	return append(found, unitedSchemas(p, s, run)...), nil
+	united, err := unitedSchemas(ctx, p, snap, s, run)
+	return append(found, united...), err
+}
+
+// madeAssets returns the assets of which a run may have materialized partitions. Its state s has the
+// run's tasks.
+func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []string {
+	assets := map[string]bool{}
+	s.TasksOf(run.RunID, func(t *state.Task) bool {
+		if t.State == state.TaskSucceeded {
+			assets[t.AssetKey] = true
+		}
+		return true
+	})
+	for row := range snap.State.Partitions.All {
+		if row.RunID == run.RunID {
+			assets[row.AssetKey] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(assets))
 }
 
 // AssetSchemas describes how the newest partition of an asset differs in its columns from the
-// newest other partition with another schema. rows are the asset's partitions.
+// newest other partition with another schema. rows are the newest partitions of each schema.
 func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(row *state.Partition) bool { return row.SchemaHash == "" })
 	if len(rows) == 0 {
 		return nil
 	}
-	newest := slices.MaxFunc(rows, byAge)
+	newest := slices.MaxFunc(rows, view.ByAge)
 	return describeChanges(ctx, store, schemaChanges(rows, func(row *state.Partition) bool { return row == newest }))
-}
-
-// byAge orders partitions by the time of their materialization.
-func byAge(a, b *state.Partition) int {
-	return cmp.Or(cmp.Compare(a.MaterializedAt, b.MaterializedAt), strings.Compare(a.PartitionKey, b.PartitionKey))
 }
 
 // schemaChange is a difference between the schemas of two partitions of an asset.
@@ -76,7 +106,10 @@ type schemaChange struct {
 // that has a different schema, and each pair of schemas only once. The schemas of all rows must be
 // known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
-	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return byAge(b, a) }) // the newest first
+	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return view.ByAge(b, a) }) // the newest first
+	if len(rows) == 0 {
+		return nil
+	}
 	second := slices.IndexFunc(rows, func(row *state.Partition) bool { return row.SchemaHash != rows[0].SchemaHash })
 	if second < 0 {
 		return nil
@@ -163,11 +196,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // markerColumns returns the columns of an output; none if its marker does not list them.
 func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) ([]contract.CommitMarkerColumn, error) {
-	data, _, err := blob.Get(ctx, store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
-	if err != nil {
-		return nil, err
-	}
-	marker, err := contract.DecodeCommitMarker(data)
+	marker, _, err := ReadMarker(ctx, store, row.OutputURI)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +205,7 @@ func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) 
 
 // unitedSchemas lists the queries of a run that read partitions of an asset with different schemas
 // as one table, each asset once.
-func unitedSchemas(p *plan.Plan, s *state.State, run *state.Run) (found []string) {
-	byURI := map[string]string{}
-	for row := range s.Partitions.All {
-		byURI[row.OutputURI] = row.SchemaHash
-	}
+func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s *state.State, run *state.Run) (found []string, err error) {
 	told := map[[2]string]bool{}
 	groups := map[string]int{}
 	for i := range p.Tasks {
@@ -196,7 +221,10 @@ func unitedSchemas(p *plan.Plan, s *state.State, run *state.Run) (found []string
 			}
 			n, ok := groups[set.Group]
 			if !ok || set.Group == "" {
-				if n = inputSchemas(p, set, s, run, byURI); set.Group != "" {
+				if n, err = inputSchemas(ctx, p, upstream, set, snap, s, run); err != nil {
+					return found, err
+				}
+				if set.Group != "" {
 					groups[set.Group] = n
 				}
 			}
@@ -213,21 +241,30 @@ func unitedSchemas(p *plan.Plan, s *state.State, run *state.Run) (found []string
 	if more := len(told) - maxSchemaChanges; more > 0 {
 		found = append(found, fmt.Sprintf("and %s of partitions with different schemas", view.Count(more, "more reader")))
 	}
-	return found
+	return found, nil
 }
 
-// inputSchemas returns the number of schemas that the inputs are known to have.
-func inputSchemas(p *plan.Plan, set plan.InputSet, s *state.State, run *state.Run, byURI map[string]string) int {
+// inputSchemas returns the number of schemas that inputs of an upstream asset are known to have.
+func inputSchemas(
+	ctx context.Context, p *plan.Plan, upstream string, set plan.InputSet, snap *snapshot.Snapshot, s *state.State, run *state.Run,
+) (int, error) {
 	items := set.Items
 	if set.Group != "" {
 		items = p.Groups[set.Group]
 	}
 	hashes := map[string]bool{}
 	for _, in := range items {
-		hash := byURI[in.URI]
+		hash := ""
 		if in.TaskKey != "" {
-			hash = ""
 			if row := s.Tasks.Get(state.Key2{A: run.RunID, B: in.TaskKey}); row != nil && row.State == state.TaskSucceeded {
+				hash = row.SchemaHash
+			}
+		} else {
+			row, err := snap.Partition(ctx, upstream, in.PartitionKey)
+			if err != nil {
+				return 0, err
+			}
+			if row != nil && row.OutputURI == in.URI {
 				hash = row.SchemaHash
 			}
 		}
@@ -235,5 +272,5 @@ func inputSchemas(p *plan.Plan, set plan.InputSet, s *state.State, run *state.Ru
 			hashes[hash] = true
 		}
 	}
-	return len(hashes)
+	return len(hashes), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -90,7 +91,7 @@ func TestSchemaChangesAreDescribed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &stored{t: t, store: memblob.New(memblob.Options{}), state: state.New(ids.Domain{Tenant: "t", Workspace: "w"})}
 			c.make(s)
-			found, err := engine.SchemaChanges(t.Context(), s.store, s.state, &state.Run{RunID: "new"}, declared)
+			found, err := engine.SchemaChanges(t.Context(), s.store, &snapshot.Snapshot{State: s.state}, &state.Run{RunID: "new"}, declared)
 			require.NoError(t, err)
 			require.Equal(t, c.want, found)
 		})
@@ -102,7 +103,7 @@ func TestSchemaChangesAreBounded(t *testing.T) {
 	for i := range 30 {
 		s.partition("new", "p"+strconv.Itoa(i), "schema "+strconv.Itoa(i), column("n"+strconv.Itoa(i), "DATE"))
 	}
-	found, err := engine.SchemaChanges(t.Context(), s.store, s.state, &state.Run{RunID: "new"}, nil)
+	found, err := engine.SchemaChanges(t.Context(), s.store, &snapshot.Snapshot{State: s.state}, &state.Run{RunID: "new"}, nil)
 	require.NoError(t, err)
 	require.Len(t, found, 21)
 	require.Equal(t, `the schema of p29 differs from that of p28: added "n29" DATE, removed "n28" DATE`, found[0])

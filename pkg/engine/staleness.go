@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -34,26 +35,24 @@ const (
 // ErrNothing means that no partition of the selected assets needs to run.
 var ErrNothing = errors.New("nothing to run")
 
-// Staleness returns an evaluation of assets at a state.
-func Staleness(s *state.State, assets []plan.Asset, now time.Time) (*staleness.Evaluation, error) {
+// Staleness returns an evaluation of assets at a snapshot.
+func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now time.Time) (*staleness.Evaluation, error) {
 	g, err := plan.NewGraph(assets)
 	if err != nil {
 		return nil, err
 	}
 	return staleness.New(g, staleness.Data{
-		Rows: func(asset ids.AssetKey) []*state.Partition {
-			var rows []*state.Partition
-			key := asset.String()
-			s.Partitions.Ascend(state.Key2{A: key}, func(row *state.Partition) bool {
-				if row.AssetKey == key {
-					rows = append(rows, row)
-				}
-				return row.AssetKey == key
-			})
-			return rows
+		Rows: func(asset ids.AssetKey) iter.Seq2[*state.Partition, error] {
+			return snap.Versions(ctx, asset.String())
 		},
-		Accepted: func(asset ids.AssetKey, code string) ([]string, error) { return AcceptedCodes(s, asset.String(), code) },
-		Calendar: plan.Calendar{Now: now, Zone: time.LoadLocation},
+		Row: func(asset ids.AssetKey, partition string) (*state.Partition, error) {
+			return snap.Partition(ctx, asset.String(), partition)
+		},
+		Accepted: func(asset ids.AssetKey, code string) ([]string, error) {
+			return AcceptedCodes(snap.State, asset.String(), code)
+		},
+		Calendar:   view.Calendar(snap.State, now),
+		KeyChanges: snap.State.KeyChanges,
 	}), nil
 }
 
@@ -63,10 +62,11 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	if r.Need == "" {
 		return nil, nil
 	}
-	e, err := Staleness(snap.State, r.Plan.Assets, now)
+	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
 	if err != nil {
 		return nil, err
 	}
+	e.AllowIncomplete(r.Plan.AllowIncomplete)
 	selected, err := selectedAssets(&r.Plan)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	case NeedMissing:
 		r.Plan.Only, blocked, err = e.ToMake(selected)
 	case NeedFailed:
-		r.Plan.Only, err = failedPartitions(ctx, snap, &r.Plan, plan.Calendar{Now: now, Zone: time.LoadLocation}, selected)
+		r.Plan.Only, err = failedPartitions(ctx, snap, &r.Plan, view.Calendar(snap.State, now), selected)
 	default:
 		err = fmt.Errorf("choose partitions: unknown need %q: expected stale, missing or failed", r.Need)
 	}
@@ -86,17 +86,33 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 		return nil, err
 	}
 	if blocked > 0 {
-		text := fmt.Sprintf("left out %s: a partition that they read is missing: add --upstream", view.Count(blocked, "partition"))
+		text := fmt.Sprintf("left out %s: an expected input is missing: add --upstream, or accept this with --allow-incomplete", view.Count(blocked, "partition"))
 		warnings = append(warnings, text)
 	}
+	for _, err := range e.Unlisted() {
+		warnings = append(warnings, "left out an asset: "+err.Error())
+	}
 	if len(r.Plan.Only) == 0 {
-		what := map[Need]string{NeedStale: "stale or missing", NeedMissing: "missing", NeedFailed: "failed"}[r.Need]
-		err = fmt.Errorf("%w: no selected partition is %s", ErrNothing, what)
+		what := map[Need]string{NeedStale: "is stale or missing", NeedMissing: "is missing", NeedFailed: "has failed"}[r.Need]
+		err = fmt.Errorf("%w: no selected partition %s", ErrNothing, what)
+		if set := emptySet(&r.Plan, selected, view.Calendar(snap.State, now)); set != "" {
+			err = fmt.Errorf("%w, and the key set %s has no keys: add them with `servo partitions add %s KEY…`", err, set, set)
+		}
 		if blocked > 0 {
 			err = fmt.Errorf("no selected partition can run: %s", warnings[0])
 		}
 	}
 	return warnings, err
+}
+
+// emptySet returns a key set without keys on which the partitions of a selected asset depend, or "".
+func emptySet(r *plan.Request, selected map[ids.AssetKey]bool, c plan.Calendar) string {
+	for i := range r.Assets {
+		if set := c.EmptySet(r.Assets[i].Partitions); set != "" && selected[r.Assets[i].Key] {
+			return set
+		}
+	}
+	return ""
 }
 
 // selectedAssets returns the assets that a request selects.
@@ -135,6 +151,7 @@ func failedPartitions(
 		}
 	}
 	found := map[ids.AssetKey]map[string]bool{}
+	var failed error
 	for _, run := range runs {
 		s, err := snap.WithRun(ctx, run.RunID)
 		if err != nil {
@@ -151,7 +168,11 @@ func failedPartitions(
 			if members, err := calendar.Members(asset.Partitions); err != nil || !members.Has(t.PartitionKey) {
 				return true // the definition has changed
 			}
-			made := snap.State.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+			made, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
+			if err != nil {
+				failed = err
+				return false
+			}
 			if made == nil || made.RunID < run.RunID {
 				if found[asset.Key] == nil {
 					found[asset.Key] = map[string]bool{}
@@ -160,6 +181,9 @@ func failedPartitions(
 			}
 			return true
 		})
+		if failed != nil {
+			return nil, failed
+		}
 	}
 	only := make(map[ids.AssetKey][]string, len(found))
 	for asset, keys := range found {

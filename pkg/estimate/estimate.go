@@ -1,5 +1,5 @@
-// Package estimate predicts what a run costs from what its assets cost before. The package is
-// pure: callers read the past. It invents nothing: an asset without a past has no estimate. This
+// Package estimate predicts the duration, rows and bytes of a run from earlier attempts. The package
+// is pure: callers read the past. It invents nothing: an asset without a past has no estimate. This
 // package is not a stable API.
 package estimate
 
@@ -99,8 +99,7 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 	return e
 }
 
-// quantile returns a quantile of each measure: the least value that at least a share of the samples
-// does not exceed.
+// quantile returns the nearest-rank percentile of each measure.
 func quantile(samples []Sample, percent int) Sample {
 	if len(samples) == 0 {
 		return Sample{}

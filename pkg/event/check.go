@@ -24,6 +24,10 @@ func (c *checker) payload(p Payload) {
 		c.limitSet(p)
 	case *ProjectDeployed:
 		c.projectDeployed(p)
+	case *QuarantineResolved:
+		c.quarantineResolved(p)
+	case *PartitionsChanged:
+		c.partitionsChanged(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -186,6 +190,10 @@ func ULIDs(e *Envelope) []string {
 		found = append(found, p.CommandID)
 	case *ProjectDeployed:
 		found = append(found, p.DeployID)
+	case *QuarantineResolved:
+		found = append(found, p.CommandID)
+	case *PartitionsChanged:
+		found = append(found, p.CommandID)
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -225,7 +233,7 @@ func HasFiredTimer(group []*Envelope) bool {
 // the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
-	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *DispatchRequested,
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

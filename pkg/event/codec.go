@@ -231,7 +231,8 @@ var payloads = func() map[string]Payload {
 // Payloads returns an empty payload of each type, in the order of declaration.
 func Payloads() []Payload {
 	return []Payload{
-		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{},
+		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{}, &QuarantineResolved{},
+		&PartitionsChanged{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

@@ -56,6 +56,8 @@ type RunTriggered struct {
 	RootRun string `json:"root_run,omitempty"`
 	// Vars are the values of variables that the request overrides.
 	Vars map[string]string `json:"vars,omitempty"`
+	// AllowIncomplete means that the request accepts missing partitions of upstream assets.
+	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
 }
 
 // Task kinds.
@@ -97,6 +99,9 @@ type TaskDef struct {
 	// success must report their results.
 	Checks      []string `json:"checks,omitempty"`
 	ErrorChecks []string `json:"error_checks,omitempty"`
+	// Quarantine says how long an output that a check has blocked is kept for a decision; nil: it is
+	// not kept.
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
@@ -322,8 +327,10 @@ type CheckResult struct {
 // TaskFinished reports the end of an attempt.
 type TaskFinished struct {
 	AttemptRef
-	Outcome           Outcome       `json:"outcome"`
-	Error             *Error        `json:"error,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	Error   *Error  `json:"error,omitempty"`
+	// Output is the output of a success. With a failure, it is the output that a check has blocked and
+	// that is in quarantine.
 	Output            *Output       `json:"output,omitempty"`
 	MaterializationID string        `json:"materialization_id,omitempty"`
 	CheckResults      []CheckResult `json:"check_results,omitempty"`
@@ -345,7 +352,9 @@ func (*RunTriggered) Type() string       { return "RunTriggered" }
 func (*PlanCreated) Type() string        { return "PlanCreated" }
 func (*RunCancelRequested) Type() string { return "RunCancelRequested" }
 func (*LimitSet) Type() string           { return "LimitSet" }
+func (*QuarantineResolved) Type() string { return "QuarantineResolved" }
 func (*ProjectDeployed) Type() string    { return "ProjectDeployed" }
+func (*PartitionsChanged) Type() string  { return "PartitionsChanged" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -360,7 +369,9 @@ func (*RunTriggered) Version() int       { return 1 }
 func (*PlanCreated) Version() int        { return 1 }
 func (*RunCancelRequested) Version() int { return 1 }
 func (*LimitSet) Version() int           { return 1 }
+func (*QuarantineResolved) Version() int { return 1 }
 func (*ProjectDeployed) Version() int    { return 1 }
+func (*PartitionsChanged) Version() int  { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -378,6 +389,11 @@ func (p *RunCancelRequested) Key() string {
 }
 func (p *LimitSet) Key() string        { return "limit:" + p.CommandID }
 func (p *ProjectDeployed) Key() string { return "deploy:" + p.DeployID }
+
+func (p *QuarantineResolved) Key() string { return "quarantine:" + p.CommandID }
+
+func (p *PartitionsChanged) Key() string { return "partitions:" + p.CommandID }
+
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
 }
@@ -398,7 +414,9 @@ func (*RunTriggered) payload()       {}
 func (*PlanCreated) payload()        {}
 func (*RunCancelRequested) payload() {}
 func (*LimitSet) payload()           {}
+func (*QuarantineResolved) payload() {}
 func (*ProjectDeployed) payload()    {}
+func (*PartitionsChanged) payload()  {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

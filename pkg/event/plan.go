@@ -61,10 +61,7 @@ func (c *checker) task(path string, t *TaskDef) {
 	if t.AssetKey != "" {
 		c.assetKey(path+".asset_key", t.AssetKey)
 	}
-	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
-		c.fail(path+".partition_key", "%v", err)
-	}
-	c.text(path+".partition_key", t.PartitionKey, MaxRef)
+	c.partition(path+".partition_key", t.PartitionKey)
 	c.optionalOneOf(path+".trigger_rule", t.TriggerRule, RuleAllSuccess, RuleNoneFailed, RuleAllDone)
 	c.text(path+".worker_queue", t.WorkerQueue, MaxName)
 	c.text(path+".pool", t.Pool, MaxName)
@@ -74,6 +71,7 @@ func (c *checker) task(path string, t *TaskDef) {
 	}
 	c.checkNames(path+".checks", t.Checks)
 	c.checkNames(path+".error_checks", t.ErrorChecks)
+	c.quarantine(path+".quarantine", t.Quarantine)
 	c.count(path+".max_attempts", int64(t.MaxAttempts))
 	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)
 	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)
@@ -83,6 +81,14 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.retryRules(path+".retry_never", t.RetryNever)
 	c.count(path+".timeout_sec", int64(t.TimeoutSec))
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
+}
+
+// partition checks a partition key, which may be empty.
+func (c *checker) partition(path, key string) {
+	if _, err := ids.ParsePartition(key); err != nil {
+		c.fail(path, "%v", err)
+	}
+	c.text(path, key, MaxRef)
 }
 
 // MaxGates limits the checks of a task of one severity.

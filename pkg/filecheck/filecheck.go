@@ -69,6 +69,9 @@ type stamp struct {
 	inode                   uint64
 }
 
+// Stamp returns a text that changes whenever the file system changes a file.
+func Stamp(info fs.FileInfo) string { return fmt.Sprint(info.Mode(), stampOf(info)) }
+
 // New returns an empty cache that exists only in memory.
 func New() *Cache { return &Cache{current: map[string]known{}} }
 

@@ -135,6 +135,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		c.category, c.retryAfterMS = p.Error.Category, p.Error.RetryAfterMS
 		c.details, c.suggestion = p.Error.Details, p.Error.SuggestedAction
 	}
+	c.retryable = c.retryable && c.code != CodeCheckFailed
 	quality := gate(f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey}), p, &c)
 	current, v := f.accept(p.AttemptRef)
 	if current == nil {
@@ -156,6 +157,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
 	}
 	f.finish(current, &t, c)
+	if t.State == state.TaskFailed && t.ErrorCode == CodeCheckFailed {
+		f.quarantine(&t, p)
+	}
 	return folded
 }
 
@@ -284,12 +288,16 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 
 // materialized records the output of a partition. The run that was triggered last wins; within a
 // run, the task with the greater key wins. The order in which tasks finish does not matter.
+//
+// The row of a partition may have left the live state. Then t wins: a row leaves only when every
+// task that can still write its partition belongs to a later run (ADR 076).
 func (f *folder) materialized(t *state.Task) {
 	if t.AssetKey == "" {
 		return
 	}
+	f.supersede(t)
 	old := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
-	if old != nil && cmp.Or(cmp.Compare(old.RunID, t.RunID), cmp.Compare(old.TaskKey, t.TaskKey)) > 0 {
+	if old != nil && isLater(old.RunID, old.TaskKey, t) {
 		return
 	}
 	run := f.peekRun(t.RunID)

@@ -1,9 +1,12 @@
 package fold
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -15,6 +18,7 @@ type checked struct {
 	keys     map[string]*state.RunKey
 	retries  map[string]string // runs, by the first run of their chain
 	deployed *event.ProjectDeployed
+	added    state.KeySet // keys, counted twice if two events add them
 }
 
 func newChecked() *checked {
@@ -38,11 +42,39 @@ func (f *folder) check(g Group) verdict {
 		if run := runOf(e.Payload); run != "" && f.isClosed(run, g) {
 			return verdict{outcome: state.Late, detail: "run " + run + " is closed"}
 		}
+		if p, ok := e.Payload.(*event.RunTriggered); ok {
+			if v := checkAge(p, g.Entry); v.outcome != "" {
+				return v
+			}
+		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
+			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
+				// A trigger that waited could be folded at any later time.
+				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
+			}
 			return v
 		}
 	}
 	return verdict{}
+}
+
+// triggersOther reports whether a group triggers a run other than one.
+func triggersOther(g Group, run string) bool {
+	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+		p, ok := e.Payload.(*event.RunTriggered)
+		return ok && p.RunID != run
+	})
+}
+
+// checkAge rejects the trigger of a run whose id is too old for the name of its entry. So every run
+// that is still to be folded has a greater id than runs below [state.Cutoff.Partitions].
+func checkAge(p *event.RunTriggered, entry string) verdict {
+	appended, made := ids.Time(entry), ids.Time(p.RunID)
+	if appended.IsZero() || appended.Sub(made) <= MaxRunAge {
+		return verdict{}
+	}
+	return stale(fmt.Sprintf("the trigger was appended %s after the run got its id: at most %s are allowed; request the run again",
+		appended.Sub(made).Round(time.Second), MaxRunAge))
 }
 
 // checkEvent checks one event after those in c.
@@ -60,6 +92,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	if p, ok := p.(*event.ProjectDeployed); ok {
 		v = f.checkDeployment(p, c)
 		c.deployed = p
+	}
+	if p, ok := p.(*event.PartitionsChanged); ok {
+		v = f.checkKeys(p, c)
 	}
 	return v
 }
@@ -157,8 +192,8 @@ func target(p event.Payload) (runID, taskKey string) {
 		return p.RunID, p.TaskKey
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
-	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.DispatchEnqueued, *event.DispatchFailed,
-		*event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
+	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.DispatchEnqueued,
+		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""
 }

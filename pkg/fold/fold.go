@@ -47,6 +47,10 @@ const (
 	MaxGrantedAttempts = event.MaxGrantedAttempts
 	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
+	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. Runs with
+	// later ids are triggered later, up to this difference, which lets rows of partitions leave the
+	// live state.
+	MaxRunAge = state.MaxRunAge
 	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
 	// closed.
 	DefaultHeartbeatTimeoutSec = 300
@@ -228,6 +232,10 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.limitSet(p)
 	case *event.ProjectDeployed:
 		return f.projectDeployed(p)
+	case *event.QuarantineResolved:
+		return f.quarantineResolved(p)
+	case *event.PartitionsChanged:
+		return f.partitionsChanged(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:

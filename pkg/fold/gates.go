@@ -21,10 +21,17 @@ const (
 // of severity CRITICAL or ERROR comes from a worker that did not run it: the attempt fails, and may be
 // retried. gate returns the quality of the output, which is empty for a task without such checks.
 //
+// A failed check also makes a reported failure final, and gives it the code CHECK_FAILED: another
+// attempt of the run would read the same inputs.
+//
 // It depends on the definition of the task and on the report only. So it decides the same whether
 // the report is that of the current attempt or arrives late.
 func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
-	if p.Outcome != event.Succeeded || t.Checks == "" && t.ErrorChecks == "" {
+	if t.Checks == "" && t.ErrorChecks == "" {
+		return ""
+	}
+	if p.Outcome != event.Succeeded {
+		gateFailure(t, p, c)
 		return ""
 	}
 	results := make(map[string]*event.CheckResult, len(p.CheckResults))
@@ -57,6 +64,21 @@ func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
 		return state.Degraded
 	}
 	return state.Passed
+}
+
+// gateFailure applies the checks of a task to the report of a failure. A check that could not be
+// executed decides nothing: the attempt may be retried.
+func gateFailure(t *state.Task, p *event.TaskFinished, c *closing) {
+	if p.Outcome != event.Failed || t.Checks == "" {
+		return
+	}
+	critical := namesOf(t.Checks)
+	for i := range p.CheckResults {
+		if r := &p.CheckResults[i]; !r.Passed && !r.Broken && slices.Contains(critical, r.Name) {
+			c.code, c.category, c.retryable = CodeCheckFailed, event.CategoryQuality, false
+			return
+		}
+	}
 }
 
 // jsonOfList encodes a list; an empty one is an empty text.

@@ -259,3 +259,28 @@ func TestStaleGroupCreatesNoRow(t *testing.T) {
 		require.Equal(t, before, foldtest.Dump(w.State), "%s created or changed a row", p.Type())
 	}
 }
+
+// A trigger whose run is older than its entry could write partitions whose rows have left the live
+// state.
+func TestI20OldRunIsStale(t *testing.T) {
+	w := foldtest.New(t)
+	old := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))
+	waiting := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))
+	w.Pass(fold.MaxRunAge)
+	r := w.Apply(w.Group(waiting...))
+	require.Equal(t, state.Folded, r.Row.Outcome)
+	w.Pass(time.Second)
+	r = w.Apply(w.Group(old...))
+	require.Equal(t, state.Stale, r.Row.Outcome)
+	require.Equal(t, "the trigger was appended 30m1s after the run got its id: at most 30m0s are allowed; request the run again", r.Row.Detail)
+	require.Nil(t, w.State.Runs.Get(old[0].(*event.RunTriggered).RunID))
+}
+
+// It could wait until its run is too old.
+func TestTriggerNeverWaitsForAnotherRun(t *testing.T) {
+	w := foldtest.New(t)
+	trigger := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))
+	r := w.Apply(w.Group(append(trigger, &event.RunCancelRequested{RunID: w.ID()})...))
+	require.Equal(t, state.DeadLetter, r.Row.Outcome)
+	require.False(t, r.Row.Waits())
+}

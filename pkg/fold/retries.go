@@ -52,8 +52,8 @@ func (c closing) lost(t *state.Task) bool {
 // mayRetry reports whether the task's policy retries this kind of error.
 func (c closing) mayRetry(t *state.Task) bool {
 	switch {
-	case c.listed(t.RetryNever):
-		return false
+	case c.code == CodeCheckFailed || c.listed(t.RetryNever):
+		return false // one run makes one materialization, and the check would read the same inputs
 	case c.listed(t.RetryOn):
 		return c.outcome == event.Failed || c.outcome == event.TimedOut
 	}

@@ -27,7 +27,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 		State: state.RunPending, Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
 		CancelGraceSec: orDefault(p.CancelGraceSec, DefaultCancelGraceSec),
 		Release:        p.Release, Vars: jsonOfMap(p.Vars), RootRun: p.RootRun,
-		CreatedAt: f.at(), LastActivityAt: f.at(),
+		AllowIncomplete: p.AllowIncomplete,
+		CreatedAt:       f.at(), LastActivityAt: f.at(),
 	}
 	run.Asked(p.RootAssets, p.PartitionSelection)
 	f.runs[p.RunID] = run
@@ -118,7 +119,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 }
 
 func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
-	return &state.Task{
+	task := &state.Task{
 		RunID: run.RunID, TaskKey: def.TaskKey, TaskID: ids.TaskID(f.domain(), run.RunID, def.TaskKey),
 		Kind: orDefault(def.Kind, event.KindTask), AssetKey: def.AssetKey, PartitionKey: def.PartitionKey,
 		State: state.TaskBlocked, TriggerRule: orDefault(def.TriggerRule, event.RuleAllSuccess),
@@ -136,6 +137,10 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		HeartbeatTimeoutSec:     orDefault(def.HeartbeatTimeoutSec, DefaultHeartbeatTimeoutSec),
 		CreatedAt:               f.at(),
 	}
+	if q := def.Quarantine; q != nil {
+		task.QuarantineSec, task.QuarantineApprove = q.ExpiresSec, q.Approve
+	}
+	return task
 }
 
 // cancelRequested cancels a run. It cancels tasks that do not run at once. Running tasks get the

@@ -66,6 +66,11 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 		f.reschedule(timer, timer.FireAt)
 		return folded
 	case timer.TimerType == event.TimerLiveness && isLate(timer, p.FiredAt):
+		for _, d := range f.st.Due(p.FiredAt) {
+			if d.Kind == state.DeadlineCandidate {
+				f.expire(f.st.Candidates.Get(d.Candidate)) // no worker has to report anything first
+			}
+		}
 		late := *timer
 		late.Payload = jsonOf(lateness{LateMs: p.FiredAt.Sub(timer.FireAt).Milliseconds(), Calls: latenessOf(timer).Calls + 1})
 		f.reschedule(&late, f.at().Add(LateRetry))
@@ -89,8 +94,12 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	return folded
 }
 
-// overdue closes the attempt, or cancels the run, of a deadline that has passed.
+// overdue closes the attempt, cancels the run or expires the candidate of a deadline that has passed.
 func (f *folder) overdue(d state.Deadline) {
+	if d.Kind == state.DeadlineCandidate {
+		f.expire(f.st.Candidates.Get(d.Candidate))
+		return
+	}
 	if f.peekRun(d.RunID).State.Terminal() {
 		return // an earlier deadline in the same call ended the run
 	}
@@ -106,6 +115,7 @@ func (f *folder) overdue(d state.Deadline) {
 	case state.DeadlineCancel:
 		run := f.run(d.RunID)
 		f.cancelRun(run, run.CancelReason, true)
+	case state.DeadlineCandidate:
 	}
 }
 

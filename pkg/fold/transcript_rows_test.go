@@ -74,6 +74,7 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.Outbox.All, s.dispatchRow), table(st.Heartbeats.All, s.heartbeatRow), table(st.Timers.All, s.timerRow),
 		table(st.Partitions.All, s.partitionRow), table(st.CheckResults.All, s.checkRow), table(st.AssetChecks.All, s.assetCheckRow),
 		table(st.Deployments.All, s.deploymentRow), table(st.AcceptedCodes.All, acceptedRow),
+		table(st.KeySets.All, keyBlockRow),
 	}
 }
 
@@ -226,6 +227,22 @@ func acceptedRow(r *state.AcceptedCode) (string, cells) {
 		accepted = append(accepted, short(digits))
 	}
 	return "code " + short(r.Code) + " of " + r.AssetKey, cells{{"accepts", strings.Join(accepted, " ")}}
+}
+
+func keyBlockRow(r *state.KeyBlock) (string, cells) {
+	var has, removed []string
+	for k := range r.All() {
+		text := k.Key
+		if k.ChangedSeq > 0 {
+			text += "@" + seq(k.ChangedSeq)
+		}
+		if k.Removed {
+			removed = append(removed, text)
+		} else {
+			has = append(has, text)
+		}
+	}
+	return strings.TrimSpace("keys of " + r.Set + " " + r.First), cells{{"has", strings.Join(has, " ")}, {"removed", strings.Join(removed, " ")}}
 }
 
 // short returns the digit that a hash repeats.

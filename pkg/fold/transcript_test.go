@@ -187,6 +187,8 @@ func (s *story) event(text string) []event.Payload {
 		return []event.Payload{s.limit(words)}
 	case "deploy":
 		return []event.Payload{s.deploy(words)}
+	case "keys":
+		return []event.Payload{s.keys(words)}
 	case "liveness":
 		return []event.Payload{s.fire(s.Timer(event.TimerLiveness))}
 	}
@@ -226,6 +228,19 @@ func (s *story) deploy(words []string) event.Payload {
 	}
 	s.names[p.DeployID] = words[0]
 	s.names[p.Release] = words[1]
+	return p
+}
+
+// keys reads "SET +KEY -KEY…".
+func (s *story) keys(words []string) event.Payload {
+	p := &event.PartitionsChanged{CommandID: s.ID(), KeySet: words[0]}
+	for _, word := range words[1:] {
+		if key, add := strings.CutPrefix(word, "+"); add {
+			p.Add = append(p.Add, key)
+		} else {
+			p.Remove = append(p.Remove, strings.TrimPrefix(word, "-"))
+		}
+	}
 	return p
 }
 

@@ -45,13 +45,15 @@ func (w *walk) next() fold.Group {
 		}
 		return g
 	}
-	switch kind := w.int("kind", 13); {
+	switch kind := w.int("kind", 14); {
 	case len(w.runs) == 0 || kind == 0:
 		return w.trigger()
 	case kind == 1:
 		return w.Group(w.limit())
 	case kind == 2:
 		return w.Group(&event.RunCancelRequested{RunID: w.anyRun(), Force: w.chance("force", 2)})
+	case kind == 14:
+		return w.Group(w.keys())
 	case kind <= 5:
 		return w.timer()
 	case kind <= 7:
@@ -98,6 +100,20 @@ func (w *walk) limit() event.Payload {
 	p := &event.LimitSet{CommandID: w.ID(), Scope: event.ScopePool, Slots: rapid.Int32Range(0, 3).Draw(w.r, "slots")}
 	if p.Name = rapid.SampledFrom([]string{"", "db", "api"}).Draw(w.r, "name"); p.Name == "" {
 		p.Scope, p.Slots = event.ScopeWorkspace, p.Slots+2
+	}
+	return p
+}
+
+// keys adds some keys to a set, and removes others.
+func (w *walk) keys() event.Payload {
+	p := &event.PartitionsChanged{CommandID: w.ID(), KeySet: rapid.SampledFrom([]string{"s", "t"}).Draw(w.r, "set")}
+	for _, key := range []string{"a", "b", "c"} {
+		switch w.int(key, 3) {
+		case 0:
+			p.Add = append(p.Add, key)
+		case 1:
+			p.Remove = append(p.Remove, key)
+		}
 	}
 	return p
 }

@@ -55,11 +55,16 @@ type Materialization struct {
 	ID string
 	// Marker is the commit marker. Its Key is empty if the materialization has no marker.
 	Marker Object
+	// Blocked is the marker of an execution whose output a check has blocked. Its Key is empty if there
+	// is none.
+	Blocked Object
 	// Files lists the files of all executions.
 	Files []Object
 	// Winner is the folder of the execution that the marker names. It is set only if Files has
 	// several folders. Empty: unknown.
 	Winner string
+	// Approved means that a decision has published the output that Blocked names.
+	Approved bool
 }
 
 // Success is a recorded success of a task, and thus a version of its partition.
@@ -75,13 +80,14 @@ type Success struct {
 type Rows struct {
 	// Visible is the partition's visible materialization. Zero: it has none.
 	Visible Success
-	// Successes lists all recorded successes of the partition, live and in history, in any
-	// order.
+	// Successes lists all recorded successes of the partition and approvals of its candidates, live and
+	// in history, in any order.
 	Successes []Success
 	// Failed reports whether the state has the task of a materialization, and that task did not
 	// succeed.
 	Failed func(materialization string) bool
-	// Live reports whether a live run writes or reads a materialization.
+	// Live reports whether a live run writes or reads a materialization, or whether it waits in
+	// quarantine for a decision.
 	Live func(materialization string) bool
 	// Settled is the FoldSeq of a revision published at least Keep.Superseded before the time
 	// up to which the ledger is known to be folded. 0: none. Every plan that is not folded yet
@@ -103,8 +109,8 @@ const (
 	Scratch    Reason = "scratch" // a scratch folder of a dead worker, deleted by the caller of Run
 )
 
-// Garbage lists objects to delete together. The commit marker comes first, so that no marker
-// ever names deleted files.
+// Garbage lists objects to delete together. The markers come first, so that no marker ever names
+// deleted files.
 type Garbage struct {
 	Reason  Reason
 	Version string // the materialization
@@ -118,7 +124,7 @@ type Garbage struct {
 //     fold prefers the run that was triggered later.
 //   - A listed materialization that no live run writes belongs to an ended run: the rows are
 //     newer than the listing, and a run is published before its tasks execute. An output that
-//     its run left invisible never becomes visible.
+//     its run left invisible never becomes visible, unless it waits in quarantine, where it stays.
 //   - Inputs of live runs stay. A run that is not folded yet was planned from the settled
 //     revision or a later one, which shows a later version (Rows.Settled).
 //   - A materialization without rows stays unless its run is older than RunsFrom. In that case
@@ -145,7 +151,7 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 			garbage = append(garbage, whole(Superseded, m))
 		case unseen && now.Sub(m.newest()) >= keep.Unseen:
 			reason := Unseen
-			if m.Marker.Key == "" {
+			if m.Marker.Key == "" && m.Blocked.Key == "" {
 				reason = Lost
 			}
 			garbage = append(garbage, whole(reason, m))
@@ -189,6 +195,9 @@ func lost(keep Keep, now event.Time, m Materialization) []Garbage {
 		return nil
 	}
 	var files []Object
+	if m.Blocked.Key != "" && !m.Approved {
+		files = append(files, m.Blocked)
+	}
 	for _, f := range m.Files {
 		if !strings.HasPrefix(f.Key, m.Winner) {
 			files = append(files, f)
@@ -205,13 +214,16 @@ func whole(reason Reason, m Materialization) Garbage {
 	if m.Marker.Key != "" {
 		g.Objects = append(g.Objects, m.Marker)
 	}
+	if m.Blocked.Key != "" {
+		g.Objects = append(g.Objects, m.Blocked)
+	}
 	g.Objects = append(g.Objects, m.Files...)
 	return g
 }
 
 // newest returns when the last object of the materialization was stored.
 func (m *Materialization) newest() event.Time {
-	newest := m.Marker.Updated
+	newest := max(m.Marker.Updated, m.Blocked.Updated)
 	for _, f := range m.Files {
 		newest = max(newest, f.Updated)
 	}

@@ -12,6 +12,7 @@
 package gc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -293,6 +294,8 @@ func (p *pass) cells(batch []Object) []*cell {
 		m := &c.stored[len(c.stored)-1]
 		if o.Key == contract.CommitMarkerKeyOf(prefix+id+"/x/") {
 			m.Marker = o
+		} else if o.Key == contract.QuarantineMarkerKeyOf(prefix+id+"/x/") {
+			m.Blocked = o
 		} else if strings.Contains(name, "/") {
 			m.Files = append(m.Files, o)
 		}
@@ -300,13 +303,22 @@ func (p *pass) cells(batch []Object) []*cell {
 	return cells
 }
 
-// winner sets m.Winner from the commit marker if several executions left files.
+// winner sets m.Winner if several executions left files: from the decision about the output, or from
+// the commit marker.
 func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	folders := map[string]bool{}
-	prefix := strings.TrimSuffix(m.Marker.Key, path.Base(m.Marker.Key))
+	key := cmp.Or(m.Marker.Key, m.Blocked.Key)
+	prefix := strings.TrimSuffix(key, path.Base(key))
 	for _, f := range m.Files {
 		folder, _, _ := strings.Cut(strings.TrimPrefix(f.Key, prefix), "/")
 		folders[folder] = true
+	}
+	if uri := p.known.approved[m.ID]; uri != "" {
+		m.Approved = true
+		if len(folders) > 1 {
+			m.Winner = uri
+		}
+		return nil
 	}
 	if m.Marker.Key == "" || len(folders) < 2 {
 		return nil

@@ -194,6 +194,61 @@ func TestRunCollectsGarbage(t *testing.T) {
 	require.Contains(t, f.left(), contract.LogKey(acme, running, asset.String(), 1, running))
 }
 
+// candidate records an output in quarantine, of an ended run.
+func (f *fixture) candidate(s state.CandidateState) (uri string) {
+	f.t.Helper()
+	runID, _ := f.run(state.RunFailed, state.TaskFailed, "c")
+	m := ids.MaterializationID(acme, runID, asset.String())
+	uri = contract.ExecutionPrefix(acme, asset, "", m, runID, "c")
+	data, err := json.Marshal(contract.CommitMarker{MaterializationID: m, AttemptID: runID, Nonce: "c", URI: uri, Files: []contract.CommitMarkerFile{}})
+	require.NoError(f.t, err)
+	f.put(contract.QuarantineMarkerKeyOf(uri), data)
+	row := &state.Candidate{AssetKey: asset.String(), MaterializationID: m, State: s, RunID: runID, TaskKey: asset.String(), OutputURI: uri, FailedChecks: "[]", Meta: f.meta()}
+	if s != state.CandidatePending {
+		row.ResolvedAt = event.At(f.clock.now)
+	}
+	state.Set(&f.rows, append(state.List[state.Candidate](&f.rows), row))
+	if s == state.CandidateApproved {
+		state.Set(&f.rows, []*state.Partition{{
+			AssetKey: asset.String(), Status: state.Materialized, MaterializationID: m, MaterializedAt: event.At(f.clock.now), RunID: runID,
+			TaskKey: asset.String(), OutputURI: uri, Quality: state.Approved, Meta: f.meta(),
+		}})
+	}
+	return uri
+}
+
+// TestI23CollectorKeepsCandidates collects outputs in quarantine, which are those of failed tasks. One
+// that waits stays. One that was approved is a version of its partition.
+func TestI23CollectorKeepsCandidates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rejected, pending := f.candidate(state.CandidateRejected), f.candidate(state.CandidatePending)
+	approved := f.candidate(state.CandidateApproved)
+	f.publish()
+	f.clock.now = f.clock.now.Add(2 * day)
+	f.publish()
+	both := func(uri string) []string { return []string{contract.QuarantineMarkerKeyOf(uri), uri + "data.parquet"} }
+	f.collect(gc.Options{})
+	require.Subset(t, f.left(), slices.Concat(both(pending), both(approved)))
+	for _, key := range both(rejected) {
+		require.NotContains(t, f.left(), key)
+	}
+	_, later := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.publish()
+	f.clock.now = f.clock.now.Add(3 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.Subset(t, f.left(), both(approved), "a superseded version is kept for a while")
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.Contains(t, f.left(), contract.CommitMarkerKeyOf(later))
+	require.Subset(t, f.left(), both(pending))
+	for _, key := range both(approved) {
+		require.NotContains(t, f.left(), key)
+	}
+}
+
 func TestRunObeysRulesOfSingleAssets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -26,14 +26,19 @@ import (
 type known struct {
 	manifest *manifest.Manifest
 	state    *state.State
+	snap     *snapshot.Snapshot
 	now      event.Time
 	runs     map[string]bool // the live runs
-	named    map[string]bool // materializations that live runs write or read
-	visible  map[string]Success
+	named    map[string]bool // materializations that live runs write or read, or that are in quarantine
+	// visible holds the visible materializations of the partitions in the current batch, by prefix.
+	visible map[string]Success
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
-	loaded    map[string]bool
+	// approved holds the URIs of the outputs that decisions have published from quarantine, by
+	// materialization: visible ones of the batch, and those of loaded partitions.
+	approved map[string]string
+	loaded   map[string]bool
 	// through is the time up to which the ledger is known to be folded. 0: unknown.
 	through event.Time
 	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
@@ -61,8 +66,9 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 		return 0, err
 	}
 	k := &known{
-		manifest: m, state: s, now: p.now(object.Updated), runs: map[string]bool{}, named: map[string]bool{}, visible: map[string]Success{},
-		successes: map[string][]Success{}, failed: map[string]bool{}, loaded: map[string]bool{}, settled: map[time.Duration]int64{},
+		manifest: m, state: s, snap: &snapshot.Snapshot{State: s, History: snapshot.HistoryOf(p.Codec, p.Manifests, m)},
+		now: p.now(object.Updated), runs: map[string]bool{}, named: map[string]bool{}, visible: map[string]Success{},
+		successes: map[string][]Success{}, failed: map[string]bool{}, loaded: map[string]bool{}, approved: map[string]string{}, settled: map[time.Duration]int64{},
 	}
 	if through := m.Watermarks.CompleteThrough; through != "" {
 		k.through = min(k.now, event.At(ids.Time(through)))
@@ -70,9 +76,9 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	if err := k.live(ctx, p); err != nil {
 		return 0, err
 	}
-	for row := range s.Partitions.All {
-		k.visible[prefixOf(p.Domain, row.AssetKey, row.PartitionKey)] = Success{
-			row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version), row.Seq,
+	for row := range s.Candidates.All {
+		if row.State == state.CandidatePending {
+			k.named[row.MaterializationID] = true
 		}
 	}
 	p.known = k
@@ -142,8 +148,37 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
+// see reads the visible materializations of the partitions in a batch. A row that cannot be read ends
+// the pass: its output would look superseded.
+func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
+	wanted, assets := map[string]bool{}, map[string]bool{}
+	for _, c := range cells {
+		wanted[c.prefix], assets[p.assetOf(c.prefix)] = true, true
+	}
+	k.visible = map[string]Success{}
+	for _, asset := range slices.Sorted(maps.Keys(assets)) {
+		for row, err := range k.snap.Partitions(ctx, asset, "") {
+			if err != nil {
+				return fmt.Errorf("read the partitions of %s: %w", asset, err)
+			}
+			if prefix := prefixOf(p.Domain, row.AssetKey, row.PartitionKey); wanted[prefix] {
+				k.visible[prefix] = Success{
+					row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version), row.Seq,
+				}
+				if row.Quality == state.Approved {
+					k.approved[row.MaterializationID] = row.OutputURI
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // load reads the successes of partitions that store more than their visible output.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
+	if err := k.see(ctx, p, cells); err != nil {
+		return err
+	}
 	wanted := map[string]bool{}
 	for _, c := range cells {
 		if !k.loaded[c.prefix] && (len(c.stored) > 1 || c.stored[0].ID != k.visible[c.prefix].MaterializationID) {
@@ -174,6 +209,30 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 		}
 		for _, t := range state.List[state.Task](rows) {
 			note(t)
+		}
+	}
+	return k.loadApproved(ctx, p, wanted)
+}
+
+// loadApproved reads the approvals of candidates of partitions. An approved output is a version of
+// its partition although its task has failed.
+func (k *known) loadApproved(ctx context.Context, p *pass, wanted map[string]bool) error {
+	note := func(c *state.Candidate) {
+		prefix := prefixOf(p.Domain, c.AssetKey, c.PartitionKey)
+		if c.State == state.CandidateApproved && wanted[prefix] {
+			k.approved[c.MaterializationID] = c.OutputURI
+			k.successes[prefix] = append(k.successes[prefix], Success{c.RunID, c.TaskKey, c.MaterializationID, recorded(c.ResolvedAt, c.Version), c.Seq})
+		}
+	}
+	for c := range k.state.Candidates.All {
+		note(c)
+	}
+	for rows, err := range snapshot.Segments(ctx, p.Codec, p.Manifests, k.manifest, "quarantine") {
+		if err != nil {
+			return err
+		}
+		for _, c := range state.List[state.Candidate](rows) {
+			note(c)
 		}
 	}
 	return nil
@@ -208,8 +267,7 @@ func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duratio
 	return k.settled[superseded], nil
 }
 
-// delete deletes garbage and counts it. The first object, which may be a commit marker, goes
-// before all others. The next pass retries what could not be deleted.
+// delete deletes garbage and counts it. The first object, and all markers, go before all others. The next pass retries what could not be deleted.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil
@@ -259,21 +317,26 @@ func (p *pass) item(asset string, g Garbage) Item {
 	return item
 }
 
-// remove deletes the first object, then all others, and returns those that it deleted.
+// remove deletes the first object and further markers, then all others, and returns those that it
+// deleted.
 func (p *pass) remove(ctx context.Context, objects []Object) (gone []Object, err error) {
-	if err := p.Store.Delete(ctx, objects[0].Key); err != nil {
-		return nil, fmt.Errorf("delete %s: %w", objects[0].Key, err)
+	done := make([]bool, len(objects))
+	first := 0
+	for first == 0 || first < len(objects) && contract.IsMarker(objects[first].Key) {
+		if err := p.Store.Delete(ctx, objects[first].Key); err != nil {
+			return objects[:first], fmt.Errorf("delete %s: %w", objects[first].Key, err)
+		}
+		done[first] = true
+		first++
 	}
 	var group errgroup.Group
 	group.SetLimit(deletes)
-	done := make([]bool, len(objects))
-	done[0] = true
-	for i, o := range objects[1:] {
+	for i, o := range objects[first:] {
 		group.Go(func() error {
 			if err := p.Store.Delete(ctx, o.Key); err != nil {
 				return fmt.Errorf("delete %s: %w", o.Key, err)
 			}
-			done[i+1] = true
+			done[first+i] = true
 			return nil
 		})
 	}

@@ -84,11 +84,20 @@ func ParsePartition(key string) (Partition, error) {
 // Dimensions returns the partition's dimensions in ascending order.
 func (p Partition) Dimensions() []string { return slices.Sorted(maps.Keys(p)) }
 
+// Text formats the partition as a selection: "date=2025-01-15;region=eu".
+func (p Partition) Text() string {
+	texts := make([]string, 0, len(p))
+	for _, dimension := range p.Dimensions() {
+		texts = append(texts, dimension+"="+p[dimension])
+	}
+	return strings.Join(texts, ";")
+}
+
 // escaper encodes partition values for task keys, injectively.
-var escaper = strings.NewReplacer("%", "%25", ",", "%2C", "]", "%5D", "[", "%5B", "=", "%3D", "/", "%2F", ":", "%3A")
+var escaper = strings.NewReplacer("%", "%25", ",", "%2C", ";", "%3B", "]", "%5D", "[", "%5B", "=", "%3D", "/", "%2F", ":", "%3A")
 
 // TaskKey returns the key of a task: the asset's key, with the partition in brackets, such
-// as "raw/events[date=2025-01-15,region=eu]".
+// as "raw/events[date=2025-01-15;region=eu]".
 func TaskKey(asset AssetKey, p Partition) string {
 	if len(p) == 0 {
 		return asset.String()
@@ -96,7 +105,7 @@ func TaskKey(asset AssetKey, p Partition) string {
 	var b strings.Builder
 	b.WriteString(asset.String())
 	for i, dim := range p.Dimensions() {
-		b.WriteByte("[,"[min(i, 1)])
+		b.WriteByte("[;"[min(i, 1)])
 		b.WriteString(escaper.Replace(dim))
 		b.WriteByte('=')
 		b.WriteString(escaper.Replace(p[dim]))

@@ -1,8 +1,10 @@
 package manifest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -113,6 +115,9 @@ type BaseSnapshot struct {
 	EntriesFrom string `json:"entries_from,omitempty"`
 	// RunsFrom is the ULID below which closed runs are not kept.
 	RunsFrom string `json:"runs_from,omitempty"`
+	// PartitionsFrom is the ULID below which runs may have written rows of partition_status that are
+	// in history only.
+	PartitionsFrom string `json:"partitions_from,omitempty"`
 }
 
 // After reports whether the base may hold changes after a revision. A base without a
@@ -183,6 +188,23 @@ type File struct {
 	// ledger_entries.
 	MinEntry string `json:"min_entry_id,omitempty"`
 	MaxEntry string `json:"max_entry_id,omitempty"`
+	// Run is the ULID of the sorted run that a file of a paged table belongs to. The files of a run
+	// are neighbours in the index, sorted by key, and do not overlap. Min and Max are the least and
+	// the greatest key of the file.
+	Run string `json:"sorted_run,omitempty"`
+	Min Cell   `json:"min_key,omitzero"`
+	Max Cell   `json:"max_key,omitzero"`
+}
+
+// Cell is a key of a paged table.
+type Cell struct {
+	Asset     string `json:"asset_key"`
+	Partition string `json:"partition_key,omitempty"`
+}
+
+// Compare returns the order of two cells: -1, 0 or 1.
+func (c Cell) Compare(other Cell) int {
+	return cmp.Or(strings.Compare(c.Asset, other.Asset), strings.Compare(c.Partition, other.Partition))
 }
 
 // Domain returns the domain that the manifest belongs to.

@@ -108,6 +108,7 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 		"base_snapshot.fold_time: must be 0 to %[2]d, got %[1]d", m.BaseSnapshot.FoldTime, m.FoldTime)
 	p.optionalULID("base_snapshot.entries_from", m.BaseSnapshot.EntriesFrom)
 	p.optionalULID("base_snapshot.runs_from", m.BaseSnapshot.RunsFrom)
+	p.optionalULID("base_snapshot.partitions_from", m.BaseSnapshot.PartitionsFrom)
 	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: %d files; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
 		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
@@ -180,6 +181,8 @@ func validateFile(p *problem, d ids.Domain, path string, f *File, tier string) {
 	p.optionalULID(path+".min_entry_id", f.MinEntry)
 	p.optionalULID(path+".max_entry_id", f.MaxEntry)
 	p.check(f.MinEntry <= f.MaxEntry, "%s: min_entry_id is greater than max_entry_id", path)
+	p.optionalULID(path+".sorted_run", f.Run)
+	p.check(f.Min.Compare(f.Max) <= 0, "%s: min_key is greater than max_key", path)
 }
 
 func isTable(s string) bool {

@@ -24,7 +24,9 @@ type chooser struct {
 	// values are the selected values, and used those of them that some asset declares.
 	values []string
 	used   map[string]bool
-	total  int
+	// advised says what to do about values that an asset lacks.
+	advised map[string]string
+	total   int
 }
 
 // selectAssets decides which partitions of which assets the run materializes.
@@ -34,7 +36,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 		return err
 	}
 	b.chosen = setOf(slices.Concat(b.closure(named), b.request.Matched))
-	c := chooser{builder: b, asked: setOf(named), applied: make([]bool, len(b.request.Partitions)), used: map[string]bool{}}
+	c := chooser{builder: b, asked: setOf(named), applied: make([]bool, len(b.request.Partitions)), used: map[string]bool{}, advised: map[string]string{}}
 	partitioned := false
 	for _, key := range order {
 		if !b.chosen[key] {
@@ -90,6 +92,13 @@ func (c *chooser) choose(a *Asset) error {
 	if a.Partitions == nil {
 		return c.add(&node{asset: a}, []string{""})
 	}
+	if set := c.request.Calendar.EmptySet(a.Partitions); set != "" {
+		if c.asked[a.Key] {
+			return fmt.Errorf("asset %s %s", a.Key, withoutKeys(set))
+		}
+		c.warn("%s %s", a.Key, withoutKeys(set))
+		return nil
+	}
 	keys := map[string]bool{}
 	open, matched := false, false
 	var mismatch error
@@ -99,7 +108,7 @@ func (c *chooser) choose(a *Asset) error {
 			mismatch = err
 			continue
 		}
-		if len(known.Clauses) == 0 {
+		if len(known.Clauses) == 0 && !known.Everything {
 			continue
 		}
 		c.applied[i], matched = true, true
@@ -135,7 +144,7 @@ func (c *chooser) choose(a *Asset) error {
 // fitting returns the clauses of a selection that restrict dimensions of an asset. An asset that the
 // request names must have all of them.
 func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
-	var known Selection
+	known := Selection{Everything: s.Everything}
 	for _, clause := range s.Clauses {
 		if clause.Dimension == "" && a.Partitions.Time() != nil || a.Partitions.Dimension(clause.Dimension) != nil {
 			known.Clauses = append(known.Clauses, clause)
@@ -177,9 +186,13 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 			}
 			if has {
 				declared = append(declared, v)
-			} else if c.asked[a.Key] {
-				return fmt.Errorf("asset %s has no partition %s=%s: it has %s", a.Key, name, v, a.Partitions.Dimensions[i].Range())
+				continue
 			}
+			advice := c.advice(&a.Partitions.Dimensions[i], v)
+			if c.asked[a.Key] {
+				return fmt.Errorf("asset %s has no partition %s=%s: %s", a.Key, name, v, advice)
+			}
+			c.advised[name+"="+v] = advice
 		}
 		chosen.Values[i] = declared
 	}
@@ -191,6 +204,34 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 		keys[key] = true
 	}
 	return nil
+}
+
+// advice says what to do about a value that a dimension lacks.
+func (c *chooser) advice(d *space.Dimension, value string) string {
+	if d.Kind != space.Dynamic {
+		return "it has " + d.Range()
+	}
+	text := fmt.Sprintf("add it with `servo partitions add %s %s`", d.Set, quoted(value))
+	if near := Suggest(value, c.request.Calendar.Keys(d.Set)); near != "" {
+		return "did you mean " + near + "? Or " + text
+	}
+	return text
+}
+
+// quoted returns a word of a shell command.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/@", r)
+	}
+	if word != "" && word[0] != '-' && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// withoutKeys describes an asset whose key set is empty.
+func withoutKeys(set string) string {
+	return fmt.Sprintf("has no partitions, because the key set %s has no keys: add them with `servo partitions add %s KEY…`", set, set)
 }
 
 // note records that a value is selected, and whether an asset declares it.
@@ -316,6 +357,9 @@ func (c *chooser) checkUsed() error {
 		if !c.used[v] {
 			unused = append(unused, v)
 		}
+	}
+	if len(unused) == 1 && strings.Contains(c.advised[unused[0]], "servo partitions add") {
+		return fmt.Errorf("no selected asset has partition %s: %s", unused[0], c.advised[unused[0]])
 	}
 	if len(unused) > 0 {
 		return fmt.Errorf("no selected asset has partition %s: select other partitions", someOf(unused))

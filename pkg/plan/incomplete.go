@@ -36,9 +36,9 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 		Asset: reader.Key.String(), Upstream: upstream.Key.String(), Expected: expected, Read: read,
 		Missing: upstream.Partitions.Describe(all, missing),
 	}
-	if !b.request.AllowIncomplete && reader.requiresComplete(upstream.Key) {
+	if !b.request.AllowIncomplete && reader.RequiresComplete(upstream.Key) {
 		b.errs = append(b.errs, fmt.Errorf("plan %s: %s: reads %d of %d partitions of %s; missing %s: "+
-			"run them too, with --upstream or -p, or accept this with --allow-incomplete",
+			"run them, too: select them with --upstream and -p, or accept the gap with --allow-incomplete",
 			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing))
 		return
 	}
@@ -55,8 +55,11 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 	expected, ok := b.expected[upstream.Key]
 	if !ok {
 		var err error
-		if expected, err = b.request.Calendar.Expected(upstream.Partitions, space.MaxPeriods); err != nil {
+		if expected, err = b.request.Calendar.Expected(upstream.Partitions, space.MaxListed); err != nil {
 			expected = nil // more than can be listed
+			if asset, _ := b.graph.Asset(reader); asset.RequiresComplete(upstream.Key) && !b.request.AllowIncomplete {
+				b.errs = append(b.errs, fmt.Errorf("plan %s: it requires all partitions of %s: %w", reader, upstream.Key, err))
+			}
 		}
 		b.expected[upstream.Key] = expected
 	}

@@ -25,10 +25,10 @@ func TestFanInReportsMissingPartitions(t *testing.T) {
 
 	complete := request
 	complete.Assets = weather()
-	complete.Assets[3].Requires = plan.RequiresComplete
+	complete.Assets[3].Requires = "" // the default
 	_, err = plan.Build(complete)
 	require.EqualError(t, err, "plan analytics/monthly: MISSING_INPUT: reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04: "+
-		"run them too, with --upstream or -p, or accept this with --allow-incomplete")
+		"run them, too: select them with --upstream and -p, or accept the gap with --allow-incomplete")
 	complete.Assets[3].Reads = []plan.Dep{{Asset: mustKey("clean/daily"), Requires: plan.RequiresAvailable}}
 	_, err = plan.Build(complete)
 	require.NoError(t, err, "the dependency overrides the asset")

@@ -165,7 +165,7 @@ func (b *builder) edgesOf(n *node) []edge {
 // newTask returns a task of a node without its inputs.
 func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, error) {
 	task := Task{TaskDef: taskDef(n.asset, n.tasks[i], n.keys[i])}
-	task.Checks, task.ErrorChecks = critical, errors
+	task.Checks, task.ErrorChecks, task.Quarantine = critical, errors, n.asset.Work.Quarantine
 	task.DependsOn = slices.Clone(n.after)
 	if len(n.asset.Work.Checks) > 0 {
 		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
@@ -279,6 +279,10 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 		}
 	}
 	items := b.allInputs(up)
+	if set := b.request.Calendar.EmptySet(upstream.Partitions); set != "" && len(items) == 0 {
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which %s", n.asset.Key, dep, withoutKeys(set)))
+		return r
+	}
 	if len(items) == 0 {
 		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which has never been materialized: add --upstream", n.asset.Key, dep))
 		return r

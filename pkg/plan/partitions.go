@@ -21,9 +21,10 @@ func ParseSelection(text string) (Selection, error) { return space.ParseSelectio
 
 // Values of [Dep.Requires] and [Asset.Requires].
 const (
-	// RequiresComplete refuses a run if an expected partition of an upstream asset is missing.
+	// RequiresComplete rejects a run if an expected partition of an upstream asset is missing. It is
+	// the default.
 	RequiresComplete = "complete"
-	// RequiresAvailable reads the partitions that exist, and warns. It is the default.
+	// RequiresAvailable reads the partitions that exist, and warns.
 	RequiresAvailable = "available"
 )
 
@@ -46,9 +47,9 @@ func (a *Asset) dep(key ids.AssetKey) Dep {
 	return Dep{Asset: key}
 }
 
-// requiresComplete reports whether no expected partition of a dependency may be missing.
-func (a *Asset) requiresComplete(key ids.AssetKey) bool {
-	return cmp.Or(a.dep(key).Requires, a.Requires) == RequiresComplete
+// RequiresComplete reports whether no expected partition of a dependency may be missing.
+func (a *Asset) RequiresComplete(key ids.AssetKey) bool {
+	return cmp.Or(a.dep(key).Requires, a.Requires, RequiresComplete) == RequiresComplete
 }
 
 // Mapping returns the mapping by which the partitions of an asset read those of a dependency.

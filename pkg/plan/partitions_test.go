@@ -111,7 +111,7 @@ func TestBuildReadsHoursOfDay(t *testing.T) {
 	r.Materialized = func(ids.AssetKey) []plan.Input {
 		return []plan.Input{{PartitionKey: `{"hour":"2025-03-30T03:00+02:00"}`, MaterializationID: "M", URI: "u"}}
 	}
-	r.Partitions = r.Partitions[:1]
+	r.Partitions, r.AllowIncomplete = r.Partitions[:1], true
 	p, err = plan.Build(r)
 	require.NoError(t, err)
 	require.Equal(t, []plan.Incomplete{{
@@ -155,11 +155,11 @@ func TestBuildOfSeveralDimensions(t *testing.T) {
 	}
 	p, err := plan.Build(r)
 	require.NoError(t, err)
-	require.Equal(t, `raw/sales[date=2025-01-02,region=eu] ← 
-raw/sales[date=2025-01-02,region=us] ← 
-clean/total[date=2025-01-02] ← raw/sales[date=2025-01-02,region=eu] raw/sales[date=2025-01-02,region=us]
+	require.Equal(t, `raw/sales[date=2025-01-02;region=eu] ← 
+raw/sales[date=2025-01-02;region=us] ← 
+clean/total[date=2025-01-02] ← raw/sales[date=2025-01-02;region=eu] raw/sales[date=2025-01-02;region=us]
 `, outline(p))
-	r.Partitions = selection(t, "date=2025-01-02;region=eu")
+	r.Partitions, r.AllowIncomplete = selection(t, "date=2025-01-02;region=eu"), true
 	p, err = plan.Build(r)
 	require.NoError(t, err)
 	require.Len(t, p.Tasks, 2)
@@ -175,7 +175,7 @@ func TestBuildChoosesMonthsOfDays(t *testing.T) {
 	month.Partitions = space.New(space.Dimension{Name: "month", Kind: space.Monthly, Start: "2025-01"})
 	r := plan.Request{
 		Assets: []plan.Asset{daily("clean/daily", "2025-01-01", ""), month}, All: true,
-		Partitions: selection(t, "date=2025-01-31..2025-02-01"), Calendar: calendar("2025-02-10T00:00:00Z"),
+		Partitions: selection(t, "date=2025-01-31..2025-02-01"), Calendar: calendar("2025-02-10T00:00:00Z"), AllowIncomplete: true,
 	}
 	p, err := plan.Build(r)
 	require.NoError(t, err)

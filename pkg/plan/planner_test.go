@@ -19,10 +19,16 @@ func weather() []plan.Asset {
 		asset("raw/weather"),
 		daily("clean/daily", "2012-01-01", "2012-01-04", "raw/weather"),
 		daily("clean/smooth", "2012-01-01", "2012-01-04", "clean/daily"),
-		asset("analytics/monthly", "clean/daily"),
-		asset("analytics/records", "clean/daily"),
+		available(asset("analytics/monthly", "clean/daily")),
+		available(asset("analytics/records", "clean/daily")),
 		asset("report/summary", "analytics/monthly", "analytics/records"),
 	}
+}
+
+// available returns an asset that reads the partitions that exist.
+func available(a plan.Asset) plan.Asset {
+	a.Requires = plan.RequiresAvailable
+	return a
 }
 
 func selection(t *testing.T, texts ...string) []plan.Selection {
@@ -169,7 +175,7 @@ func TestOutputNoneIsWaitedForAndNotRead(t *testing.T) {
 func TestOtherTriggerRulesWaitForEveryPartition(t *testing.T) {
 	assets := weather()
 	assets[4].TriggerRule = event.RuleAllDone
-	extra := asset("analytics/yearly", "clean/daily")
+	extra := available(asset("analytics/yearly", "clean/daily"))
 	p, err := plan.Build(plan.Request{Assets: append(assets, extra), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	require.NoError(t, err)
 	require.NoError(t, p.Validate())
@@ -197,7 +203,7 @@ func TestBuildFillsInTaskDefaults(t *testing.T) {
 }
 
 func TestUpstreamAddsOnlyDeclaredDays(t *testing.T) {
-	assets := append(weather(), daily("late/starter", "2012-01-03", "", "raw/weather"), asset("late/report", "late/starter", "clean/daily"))
+	assets := append(weather(), daily("late/starter", "2012-01-03", "", "raw/weather"), available(asset("late/report", "late/starter", "clean/daily")))
 	p, err := plan.Build(plan.Request{
 		Assets: assets, Select: keys("late/report"), Upstream: true, Partitions: selection(t, "date=2012-01-02", "date=2012-01-02..2012-01-03"),
 	})

@@ -114,6 +114,8 @@ type Work struct {
 	// kept.
 	Checks  []quality.Check `json:"checks,omitempty"`
 	Samples int             `json:"samples,omitempty"`
+	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
+	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
@@ -173,7 +175,7 @@ type Asset struct {
 	Deps        []ids.AssetKey // sorted, without duplicates
 	// CheckDeps are those of Deps that only checks read.
 	CheckDeps []ids.AssetKey
-	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": available.
+	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": complete.
 	Requires string
 	// Reads says how the asset reads some of Deps.
 	Reads      []Dep

@@ -29,6 +29,8 @@ const VarPattern = `^[a-z][a-z0-9_]{0,62}$`
 // VarPrefix precedes the name of a variable in SQL: getvariable('var_currency').
 const VarPrefix = "var_"
 
+var leadingZero = regexp.MustCompile(`^[-+]?0[0-9]`)
+
 var varName = regexp.MustCompile(VarPattern)
 
 // ValidVar reports whether name can name a variable.
@@ -51,6 +53,9 @@ func ParseVar(kind, text string) (Var, error) {
 		}
 	case VarInteger:
 		i, err := strconv.ParseInt(text, 10, 64)
+		if leadingZero.MatchString(text) {
+			return Var{}, fmt.Errorf("must be an integer without leading zeros, got %q", text)
+		}
 		if err != nil {
 			return Var{}, fmt.Errorf("must be an integer of 64 bits, got %q", text)
 		}

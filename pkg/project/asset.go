@@ -210,11 +210,7 @@ func (f yamlFile) queryFields() fields {
 // assetFields reads the fields that every asset has, and more. It reports whether n is a
 // mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
-	known := assetFields.fields(f, a).with(fields{
-		"quarantine": func(n *yaml.Node) {
-			f.fail(n, "remove the field; an output that a check blocks is not kept", "quarantine is not supported yet")
-		},
-	})
+	known := assetFields.fields(f, a)
 	known["batch"] = func(n *yaml.Node) {
 		f.fail(n, "remove the field: each partition is a task of its own", "batch is not supported yet")
 	}
@@ -230,7 +226,7 @@ var assetFields = table[declared]{
 				f.setKey(a, f.place(n), s, keySuggestion(s))
 			}
 		}),
-	other("description", shape{Type: "string", Description: "What the asset is, for people.", Examples: []any{"Rain by city and month."}},
+	other("description", shape{Type: "string", Description: "What the asset is.", Examples: []any{"Rain by city and month."}},
 		func(f yamlFile, n *yaml.Node, a *declared) { a.Description, _ = f.text(n, "description") }),
 	listing("owners", shape{Description: "Who is responsible for the asset.", Examples: []any{[]any{"weather@example.com"}}},
 		func(a *declared) *[]string { return &a.Owners }),
@@ -265,6 +261,9 @@ var assetFields = table[declared]{
 	}, yamlFile.checks),
 	whole("samples", shape{Description: "How many failing rows of a check are kept. 0: none.", Default: quality.DefaultSamples},
 		0, quality.MaxSamples, func(a *declared) *int { return &a.samples }),
+	other("quarantine", quarantineFields.shape(shape{
+		Description: "Keeps an output that a critical check has blocked, so that people can look at it and decide. Without it, such an output is deleted.",
+	}), yamlFile.quarantine),
 	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),
 		func(f yamlFile, n *yaml.Node, a *declared) { f.setName(n, "queue", &a.WorkerQueue) }),
 	choice("trigger_rule", shape{Description: "When a task starts, given how its upstream tasks ended.", Default: event.RuleAllSuccess},

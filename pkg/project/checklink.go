@@ -16,7 +16,7 @@ import (
 // allChecks returns the checks of an asset: those of its contract first.
 func (a *declared) allChecks() []check { return slices.Concat(a.contract, a.checks) }
 
-// checkedFields reports checks that do not fit to the kind of the asset. n is the asset.
+// checkedFields reports checks that do not fit the kind of the asset. n is the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	if a.Work.HasFiles() {
 		return

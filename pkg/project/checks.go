@@ -1,6 +1,7 @@
 package project
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,18 +34,18 @@ type check struct {
 // checkFields are the fields of a check. Those of [quality.Kinds], sql and command name its kind.
 var checkFields = table[check]{
 	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
-	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them do not count."), yamlFile.checkColumns),
+	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them are ignored."), yamlFile.checkColumns),
 	kind(quality.RowCount, rowCountFields.shape(shape{Description: "Bounds of the number of rows.", MinProperties: 1}), yamlFile.rowCount),
-	kind(quality.AcceptedValues, acceptedFields.shape(shape{Description: "The values that a column may have. NULL does not count."}, "column", "values"),
+	kind(quality.AcceptedValues, acceptedFields.shape(shape{Description: "The values that a column may have. NULL is ignored."}, "column", "values"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, acceptedFields, "column", "values") }),
-	kind(quality.Relationships, relationFields.shape(shape{Description: "Values that exist in a column of another asset, which becomes a dependency. NULL does not count."},
+	kind(quality.Relationships, relationFields.shape(shape{Description: "Values that exist in a column of another asset, which becomes a dependency. NULL is ignored."},
 		"column", "to", "field"), func(f yamlFile, n *yaml.Node, c *check) {
 		f.checkMapping(n, c, relationFields, "column", "to", "field")
 	}),
-	kind(quality.Range, rangeFields.shape(shape{Description: "Bounds of a column: numbers, dates or texts. NULL does not count."}, "column"), yamlFile.inRange),
-	kind(quality.Regex, regexFields.shape(shape{Description: "A regular expression (RE2) that a part of every value matches; ^ and $ bind it. NULL does not count."}, "column", "pattern"),
+	kind(quality.Range, rangeFields.shape(shape{Description: "Bounds of a column: numbers, dates or texts. NULL is ignored."}, "column"), yamlFile.inRange),
+	kind(quality.Regex, regexFields.shape(shape{Description: "A regular expression (RE2) that every value matches somewhere; ^ and $ anchor it. NULL is ignored."}, "column", "pattern"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, regexFields, "column", "pattern") }),
-	kind(quality.Freshness, freshnessFields.shape(shape{Description: "The greatest age of the newest value of a column, when the check runs."}, "column", "max_age"),
+	kind(quality.Freshness, freshnessFields.shape(shape{Description: "The maximum age of the newest value of a column, when the check runs."}, "column", "max_age"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, freshnessFields, "column", "max_age") }),
 	kind(quality.Schema, schemaCheckFields.shape(shape{Description: "The columns of the output and their types."}, "columns"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, schemaCheckFields, "columns") }),
@@ -59,7 +60,7 @@ var checkFields = table[check]{
 		Description: "The name, unique in the asset. Default: the kind and the columns.",
 	}, yamlFile.checkName),
 	choice("severity", shape{
-		Description: "What a failure does: critical blocks the output, error marks it as degraded, warning and info are recorded.",
+		Description: "The effect of a failure: critical blocks the output, error marks it as degraded, warning and info are recorded.",
 		Default:     "critical",
 	}, []string{"critical", "error", "warning", "info"}, func(c *check) *string { return (*string)(&c.Severity) }),
 	choice("phase", shape{Description: "pre: before the work, on the inputs. Only for sql and command.", Default: "post"},
@@ -97,15 +98,15 @@ const percentPattern = `^[0-9]{1,5}(\.[0-9]{1,4})?%$`
 func allowField() field[check] {
 	return other("allow", shape{
 		AnyOf:       []*shape{{Type: "integer", Minimum: new(int64)}, {Type: "string", Pattern: percentPattern}},
-		Description: "How many failing rows are tolerated: a number, or a part of all rows such as 0.1%.", Default: 0,
+		Description: "How many failing rows are tolerated: a number, or a percentage of all rows such as 0.1%.", Default: 0,
 	}, yamlFile.allow)
 }
 
 var (
 	rowCountFields = table[check]{
-		other("min", shape{Type: "integer", Minimum: new(int64), Description: "The least number of rows."},
+		other("min", shape{Type: "integer", Minimum: new(int64), Description: "The minimum number of rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Min = f.wholeBound(n, "min") }),
-		other("max", shape{Type: "integer", Minimum: new(int64), Description: "The greatest number of rows."},
+		other("max", shape{Type: "integer", Minimum: new(int64), Description: "The maximum number of rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Max = f.wholeBound(n, "max") }),
 		other("against_previous", previousFields.shape(shape{
 			MinProperties: 1, Description: "Bounds relative to the previous output of the same partition. Without one, the check passes.",
@@ -115,9 +116,9 @@ var (
 		}),
 	}
 	previousFields = table[check]{
-		other("min", shape{Type: "string", Pattern: percentPattern, Description: "The least part, such as 50%."},
+		other("min", shape{Type: "string", Pattern: percentPattern, Description: "The lower bound, as a percentage of the previous rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MinOfPrevious, _ = f.percent(n, "min") }),
-		other("max", shape{Type: "string", Pattern: percentPattern, Description: "The greatest part, such as 200%."},
+		other("max", shape{Type: "string", Pattern: percentPattern, Description: "The upper bound, as a percentage of the previous rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MaxOfPrevious, _ = f.percent(n, "max") }),
 	}
 	acceptedFields = table[check]{
@@ -137,9 +138,9 @@ var (
 	}
 	rangeFields = table[check]{
 		columnField,
-		other("min", shape{Type: []string{"string", "number"}, Description: "The least value."},
+		other("min", shape{Type: []string{"string", "number"}, Description: "The minimum."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Min = f.literal(n, "min") }),
-		other("max", shape{Type: []string{"string", "number"}, Description: "The greatest value."},
+		other("max", shape{Type: []string{"string", "number"}, Description: "The maximum."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Max = f.literal(n, "max") }),
 		allowField(),
 	}
@@ -150,7 +151,7 @@ var (
 	}
 	freshnessFields = table[check]{
 		columnField,
-		other("max_age", typed("age", shape{Description: "The greatest age: 1s to 36500d."}), yamlFile.maxAge),
+		other("max_age", typed("age", shape{Description: "The maximum age: 1s to 36500d."}), yamlFile.maxAge),
 	}
 	schemaCheckFields = table[check]{
 		other("columns", columnTypesShape(shape{Type: "string"}, shape{Description: "The types of the columns, by name."}),
@@ -350,6 +351,9 @@ func (f yamlFile) literal(n *yaml.Node, what string) *quality.Literal {
 	}
 	switch n.ShortTag() {
 	case "!!int", "!!float":
+		if !f.noLeadingZero(n, what) {
+			return nil
+		}
 		l, ok := quality.Num(n.Value)
 		if !ok {
 			f.fail(n, "write it with digits", "%s is %s, which is not a decimal number", what, quoteShort(n.Value))
@@ -400,12 +404,17 @@ func (f yamlFile) pattern(n *yaml.Node, c *check) {
 
 func (f yamlFile) maxAge(n *yaml.Node, c *check) {
 	var age time.Duration
-	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, "d") {
-		f.days(n, "max_age", &age)
-	} else if d, ok := f.duration(n, "max_age", time.Second, time.Second, 36_500*24*time.Hour); ok {
-		age = d
-	}
+	f.age(n, "max_age", &age)
 	c.Params.MaxAgeSec = int64(age / time.Second)
+}
+
+// age reads a time of 1s to 36500d.
+func (f yamlFile) age(n *yaml.Node, what string, to *time.Duration) {
+	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, "d") {
+		f.days(n, what, to)
+	} else if d, ok := f.duration(n, what, time.Second, time.Second, 36_500*24*time.Hour); ok {
+		*to = d
+	}
 }
 
 // percent reads a percentage as millionths.
@@ -484,9 +493,14 @@ func (f yamlFile) columnType(n *yaml.Node, what string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if err := quality.CheckType(s); err != nil {
-		name, _, _ := strings.Cut(strings.ToUpper(s), "(")
-		f.fail(n, didYouMean(plan.Suggest(name, quality.TypeNames())), "%s is not a type of SQL: %v", quoteShort(s), err)
+	err := quality.CheckType(s)
+	var unknown *quality.UnknownTypeError
+	switch {
+	case errors.As(err, &unknown):
+		f.fail(n, didYouMean(plan.Suggest(strings.ToUpper(unknown.Name), quality.TypeNames())), "unknown SQL type %s", quoteShort(unknown.Name))
+		return "", false
+	case err != nil:
+		f.fail(n, "write a type such as VARCHAR or DECIMAL(12,2)", "invalid SQL type %s: %v", quoteShort(s), err)
 		return "", false
 	}
 	return s, true

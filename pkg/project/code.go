@@ -4,22 +4,29 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/release"
 )
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxCodeFile is the largest file. A larger one that a query or a command names is data.
+	// maxCodeFile is the size of the largest file whose content is part of the code. Of a larger one
+	// that a query or a command names, only the size is.
 	maxCodeFile = 16 << 20
+	// maxMatched is the size of all files that a query's pattern matches, above which only their sizes
+	// are part of the code.
+	maxMatched = 64 << 20
 	// maxCodeFiles limits the files that the patterns of an asset match.
 	maxCodeFiles = 10_000
 	maxPatterns  = 100
@@ -68,8 +75,8 @@ func (f yamlFile) codeFiles(n *yaml.Node, a *declared) {
 		switch {
 		case !ok:
 		case !validPattern.MatchString(pattern):
-			f.fail(item, "write code: [scripts/**]",
-				`invalid pattern %s: expected files of the project, with slashes, without "..", hidden names and [`, quoteShort(pattern))
+			f.fail(item, "write a path in the project with /, for example scripts/**; it must not contain .., [ or names that begin with a dot",
+				"invalid pattern %s", quoteShort(pattern))
 		default:
 			a.code = append(a.code, f.place(item))
 		}
@@ -97,6 +104,9 @@ func (l *loader) fingerprint() {
 	}
 	for i := range l.project.Assets {
 		l.project.Assets[i].Text = l.assets[i].Text
+		if !l.unreadable[l.assets[i].File] {
+			c.collectChecks(l.project.Assets[i].Work.Checks)
+		}
 	}
 	release.SetCodes(l.project.Assets)
 }
@@ -112,12 +122,15 @@ func (c *codeReader) collect(a *declared) {
 		}
 	}
 	for _, name := range named {
-		name = path.Clean(name)
-		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "*?[") {
-			continue
-		}
-		if hash, ok := c.hash(name); ok && hash != "" {
-			a.addFile(name, hash)
+		name = c.relative(name)
+		switch {
+		case !fs.ValidPath(name) || name == ".":
+		case strings.ContainsAny(name, "*?["):
+			c.collectMatches(a, name)
+		default:
+			if hash, ok := c.hash(name); ok && hash != "" {
+				a.addFile(name, hash)
+			}
 		}
 	}
 	for _, pattern := range a.code {
@@ -129,16 +142,101 @@ func (c *codeReader) collect(a *declared) {
 			c.report(pattern, "name fewer", "the pattern %s matches more than %d files", quoteShort(pattern.word), maxCodeFiles)
 			matched = nil
 		}
+		c.linkedFolders(pattern)
 		for _, name := range matched {
+			if info, err := fs.Stat(c.files, name); err == nil && info.IsDir() && strings.Contains(pattern.word, "**") {
+				continue // reported
+			}
 			hash, ok := c.hash(name)
 			if !ok || hash == "" {
-				c.report(pattern, "leave it out", "the file %s cannot be part of the code: it cannot be read, or is larger than %d MiB",
-					quoteShort(name), maxCodeFile>>20) //nolint:mnd // bytes in a MiB
+				c.report(pattern, "leave it out", "the file %s cannot be part of the code: it cannot be read", quoteShort(name))
 				continue
 			}
 			a.addFile(name, hash)
 		}
 	}
+}
+
+// collectChecks adds to command checks the files that their commands name.
+func (c *codeReader) collectChecks(checks []quality.Check) {
+	for i := range checks {
+		for _, name := range checks[i].Command {
+			if name = c.relative(name); !fs.ValidPath(name) || name == "." {
+				continue
+			}
+			hash, _ := c.hash(name)
+			if hash == "" {
+				continue
+			}
+			if checks[i].Files == nil {
+				checks[i].Files = map[string]string{}
+			}
+			checks[i].Files[name] = hash
+		}
+	}
+}
+
+// linkedFolders reports the symbolic links to folders below a pattern with **: their files would not be
+// part of the code.
+func (c *codeReader) linkedFolders(pattern place) {
+	fixed, _, deep := strings.Cut(pattern.word, "**")
+	if !deep {
+		return
+	}
+	if i := strings.IndexAny(fixed, "*?"); i >= 0 {
+		fixed = fixed[:i]
+	}
+	for _, name := range c.below(path.Dir(fixed + "x")) {
+		if info, err := fs.Stat(c.files, name); err == nil && info.IsDir() {
+			c.report(pattern, "name the folder itself, or replace the link", "%s is a symbolic link to a folder, whose files are not part of the code", quoteShort(name))
+		}
+	}
+}
+
+// relative returns the name of a file relative to the project, if it is in the project.
+func (c *codeReader) relative(name string) string {
+	name = strings.TrimPrefix(name, "file://")
+	if path.IsAbs(name) {
+		if below, err := filepath.Rel(c.project.Root, filepath.FromSlash(name)); err == nil {
+			name = filepath.ToSlash(below)
+		}
+	}
+	return path.Clean(name)
+}
+
+// collectMatches adds the files that a query reads by a pattern to the code of an asset without
+// partitions. The partitions of an asset usually read different files, so a new file would make all
+// of them stale.
+func (c *codeReader) collectMatches(a *declared, pattern string) {
+	if a.Work.SQL == "" || a.Partitions != nil {
+		return
+	}
+	matched := c.match(place{word: pattern})
+	if len(matched) > maxCodeFiles {
+		matched = nil // see docs/reference/assets.md#staleness
+	}
+	total := int64(0)
+	for _, name := range matched {
+		if info, err := fs.Stat(c.files, name); err == nil {
+			total += info.Size()
+		}
+	}
+	for _, name := range matched {
+		if total > maxMatched {
+			a.addFile(name, c.size(name))
+		} else if hash, _ := c.hash(name); hash != "" {
+			a.addFile(name, hash)
+		}
+	}
+}
+
+// size returns the text that stands for a file of which only the size is part of the code.
+func (c *codeReader) size(name string) string {
+	info, err := fs.Stat(c.files, name)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes", info.Size())
 }
 
 func (a *declared) addFile(name, hash string) {
@@ -148,8 +246,8 @@ func (a *declared) addFile(name, hash string) {
 	a.Text.Files[name] = hash
 }
 
-// hash returns the hash of a file, and whether the file exists. The hash is empty for a file that
-// is too large, and for one that is not a regular file.
+// hash returns the hash of a file, and whether the file exists. For a large file it returns the size
+// instead. The hash is empty for a file that cannot be read, and for one that is not a regular file.
 func (c *codeReader) hash(name string) (hash string, exists bool) {
 	if hash, ok := c.hashes[name]; ok {
 		return hash, true
@@ -158,8 +256,12 @@ func (c *codeReader) hash(name string) (hash string, exists bool) {
 	if err != nil {
 		return "", false
 	}
-	if info.Mode().IsRegular() && info.Size() <= maxCodeFile {
+	switch {
+	case !info.Mode().IsRegular():
+	case info.Size() <= maxCodeFile:
 		hash = c.read16(name)
+	default:
+		hash = c.size(name)
 	}
 	c.hashes[name] = hash
 	return hash, true
@@ -182,14 +284,17 @@ func (c *codeReader) read16(name string) string {
 // match returns the files that match a pattern.
 func (c *codeReader) match(pattern place) (matched []string) {
 	fixed := pattern.word
-	if i := strings.IndexAny(fixed, "*?"); i >= 0 {
+	if i := strings.IndexAny(fixed, "*?["); i >= 0 {
 		fixed = fixed[:i]
 	} else if _, err := fs.Stat(c.files, fixed); err == nil {
 		return []string{fixed}
 	}
 	folder := path.Dir(fixed + "x")
-	expression := regexp.MustCompile("^" + strings.NewReplacer(
-		`\*\*/`, `(?:[^/]+/)*`, `\*\*`, `.+`, `\*`, `[^/]*`, `\?`, `[^/]`).Replace(regexp.QuoteMeta(pattern.word)) + "$")
+	expression, err := regexp.Compile("^" + strings.NewReplacer(`\*\*/`, `(?:[^/]+/)*`, `\*\*`, `.+`, `\*`, `[^/]*`, `\?`, `[^/]`,
+		`\[!`, `[^`, `\[`, `[`, `\]`, `]`).Replace(regexp.QuoteMeta(pattern.word)) + "$")
+	if err != nil {
+		return nil // only the patterns of queries have brackets, and DuckDB reports those that are not valid
+	}
 	for _, name := range c.below(folder) {
 		if expression.MatchString(name) {
 			matched = append(matched, name)
@@ -198,7 +303,7 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	return matched
 }
 
-// below returns the files below a folder, without hidden ones.
+// below returns the files and the symbolic links below a folder, without hidden ones.
 func (c *codeReader) below(folder string) []string {
 	if names, ok := c.folder[folder]; ok {
 		return names
@@ -212,7 +317,7 @@ func (c *codeReader) below(folder string) []string {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
-		case entry.Type().IsRegular():
+		case entry.Type().IsRegular(), entry.Type()&fs.ModeSymlink != 0: // a link stands for the file that it names
 			if names = append(names, name); len(names) > MaxFiles {
 				return errEnough
 			}

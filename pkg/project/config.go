@@ -81,7 +81,7 @@ var environmentFields = table[Project]{
 		}),
 	other("data", shape{
 		Type:    "array",
-		Items:   &shape{Type: "string", Pattern: folderPattern, PatternHelp: `Write a folder in the project, with slashes, without "..", hidden folders and * ? [.`},
+		Items:   &shape{Type: "string", Pattern: folderPattern, PatternHelp: "Write a folder in the project with /. It must not contain .., *, ?, [ or names that begin with a dot."},
 		Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
 		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
@@ -214,8 +214,8 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 			return
 		}
 		if name = strings.TrimSuffix(name, "/"); !plan.ValidDataFolder(name) {
-			f.fail(item, "write data: [data, seeds]",
-				"invalid data folder %s: expected a folder in the project, with slashes, without \"..\", hidden folders and * ? [", quoteShort(name))
+			f.fail(item, "write a folder in the project with /, for example data; it must not contain .., *, ?, [ or names that begin with a dot",
+				"invalid data folder %s", quoteShort(name))
 			return
 		}
 		*to = append(*to, name)
@@ -278,7 +278,7 @@ var retryFields = table[retryPolicy]{
 		AnyOf:       []*shape{{Ref: "#/definitions/duration"}, {Type: "string", Const: "0"}, {Type: "integer", Minimum: new(int64), Maximum: new(int64)}},
 		Description: "The delay before the first retry: 0 to 24h.", Default: "10s",
 	}, func(f yamlFile, n *yaml.Node, r *retryPolicy) { f.millis(n, "initial_delay", 0, &r.InitialDelayMS) }),
-	other("max_delay", typed("duration", shape{Description: "The greatest delay: 1ms to 24h, and not less than initial_delay.", Default: "1h"}),
+	other("max_delay", typed("duration", shape{Description: "The maximum delay: 1ms to 24h, and not less than initial_delay.", Default: "1h"}),
 		func(f yamlFile, n *yaml.Node, r *retryPolicy) {
 			r.givenMax = true
 			f.millis(n, "max_delay", time.Millisecond, &r.MaxDelayMS)
@@ -304,6 +304,8 @@ func retryRules(name, about string, example []any, at func(*retryPolicy) *[]stri
 			s, ok := f.text(item, "an item of "+name)
 			switch {
 			case !ok:
+			case name == "on" && s == "CHECK_FAILED":
+				f.fail(item, "remove it", "a task whose check has failed is never retried in its run, because the check would read the same inputs")
 			case event.ValidRetryRule(s):
 				rules = append(rules, s)
 			default:

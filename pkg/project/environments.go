@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
@@ -46,7 +47,7 @@ var (
 var (
 	storeField = other("store", shape{
 		Type: "string", Pattern: storePattern, PatternHelp: "Write gs://BUCKET, or a folder of the project.",
-		Description: "Where the state is: gs://BUCKET, or a folder of the project. --state wins. Default: `.servo`.",
+		Description: "Where the state is: gs://BUCKET, or a folder of the project. --state overrides it. Default: `.servo`.",
 		Examples:    []any{".servo-dev"},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.store(n, &p.Environment.Store) })
 	deployField = choice("deploy", shape{
@@ -62,12 +63,12 @@ var (
 )
 
 func environmentsShape() shape {
-	each := environmentFields.shape(shape{Description: "The settings that differ from those of the file."})
+	each := environmentFields.shape(shape{Description: "The settings that replace those of the file."})
 	return shape{
 		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
-		Description: "Environments, by name: settings that differ from the others of the file. Mappings are merged, lists are replaced. " +
+		Description: "Environments, by name: settings that replace those of the file. Mappings are merged. Lists are replaced. " +
 			"--env chooses one.",
-		Examples: []any{map[string]any{"prod": map[string]any{"deploy": "explicit", "protected": true, "vars": map[string]any{"days": 30}}}},
+		Examples: []any{map[string]any{"prod": map[string]any{"workspace": "prod", "deploy": "explicit", "protected": true, "vars": map[string]any{"days": 30}}}},
 	}
 }
 
@@ -101,9 +102,11 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 		f.fail(declared, "", "the project has %d environments; at most %d are allowed", len(known), maxEnvironments)
 		return base
 	}
+	own := map[ids.Domain][]Environment{}
+	f.settingsOf("", base).join(own)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		merged := merge(base, found[name])
-		f.readEnvironment(name, found[name], merged)
+		f.readEnvironment(name, found[name], merged, own)
 		if name == chosen {
 			base = merged
 		}
@@ -119,21 +122,54 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 
 // readEnvironment reads an environment into the list of the project's environments, and reports its
 // problems.
-func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node) {
+func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others map[ids.Domain][]Environment) {
 	for i := 0; i+1 < len(own.Content); i += 2 {
 		if key := resolve(own.Content[i]); key.Value == "environments" || key.Value == "name" {
 			f.fail(key, "remove it", "an environment cannot set %s", key.Value)
 			return
 		}
 	}
+	l := f.settingsOf(name, merged)
+	f.problems = append(f.problems, l.problems...)
+	if other, found := l.join(others); found {
+		f.fail(own, "set workspace or store in one of them", "%s and %s have the same workspace %s and store, and one of them is protected or deploys explicitly: "+
+			"a run in the other would replace its release", describe(name), describe(other), l.project.Domain.Workspace)
+	}
+	f.project.Environments = append(f.project.Environments, l.project.Environment)
+}
+
+func describe(environment string) string {
+	if environment == "" {
+		return "the base"
+	}
+	return "environment " + environment
+}
+
+// settingsOf reads the settings of an environment. The base has the name "".
+func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	l := newLoader(f.files, f.project.Root, f.options)
-	l.project.Domain.Workspace = name
+	if name != "" {
+		l.project.Domain.Workspace = name
+	}
 	g := yamlFile{l, f.name}
 	g.mapping(merged, "environment "+name, configFields.fields(g, &l.project))
-	f.problems = append(f.problems, l.problems...)
+	l.project.Environment.Name, l.project.Environment.Workspace = name, l.project.Domain.Workspace
+	return l
+}
+
+// join adds an environment to the others of its domain. It returns one that shares its store, if one
+// of the two restricts deployments, which the other would circumvent.
+func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
-	e.Name, e.Workspace = name, l.project.Domain.Workspace
-	f.project.Environments = append(f.project.Environments, e)
+	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }
+	for i := range others[l.project.Domain] {
+		o := &others[l.project.Domain][i]
+		if o.Store == e.Store && (guarded(o) || guarded(&e)) {
+			name, found = o.Name, true
+		}
+	}
+	others[l.project.Domain] = append(others[l.project.Domain], e)
+	return name, found
 }
 
 // without returns a mapping without a field, and the value of the field, or nil.

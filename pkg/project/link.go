@@ -33,7 +33,7 @@ func (l *loader) link() {
 	for i := range l.assets {
 		a := &l.assets[i]
 		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
-		if a.Requires == plan.RequiresAvailable {
+		if a.Requires == plan.RequiresComplete {
 			a.Requires = "" // the default
 		}
 		work := map[ids.AssetKey]bool{} // dependencies of the query or the command
@@ -43,7 +43,11 @@ func (l *loader) link() {
 				l.unknownDep(d, &names)
 				continue
 			}
-			if (d.query || d.check) && !upstream.Work.HasFiles() {
+			switch {
+			case upstream.Work.HasFiles():
+			case d.check:
+				l.report(d.at, "name an asset with rows", "a check reads %s, which has no rows (output: none)", d.key)
+			case d.query:
 				l.report(d.at, "list it under deps instead", "the query reads %s, but the asset %s has no files (output: none)",
 					d.at.word, d.key)
 			}
@@ -66,6 +70,7 @@ func (l *loader) link() {
 		l.checkMappings(a, known)
 		lookbacks.check(a)
 		l.linkChecks(a, &columns)
+		l.linkQuarantine(a)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()

@@ -35,14 +35,14 @@ func timeFields(kind space.Kind) table[periods] {
 	}
 	common := table[periods]{
 		other("start", about("The first "+noun+"."), func(_ yamlFile, n *yaml.Node, p *periods) { p.start = n }),
-		other("end", about("The last "+noun+". Default: the "+noun+" that has begun in the time zone."),
+		other("end", about("The last "+noun+", inclusive. A partition exists once its "+noun+" has begun. Default: no end."),
 			func(_ yamlFile, n *yaml.Node, p *periods) { p.end = n }),
 		other("timezone", shape{
 			Type: "string", MinLength: 1, Default: "UTC", Examples: []any{"Europe/Paris"},
-			Description: "The time zone: it decides which " + noun + "s have begun, and which were skipped.",
+			Description: "The time zone: it decides when a " + noun + " begins and ends.",
 		}, func(f yamlFile, n *yaml.Node, p *periods) { f.timezone(n, &p.Timezone) }),
 		other("ready_after", typed("duration", shape{
-			Description: "How long after its end a " + noun + " is expected to be materialized. Default: at once.", Examples: []any{"2h"},
+			Description: "The time after the end of a " + noun + " from which Servo expects the partition. Default: 0.", Examples: []any{"2h"},
 		}), func(f yamlFile, n *yaml.Node, p *periods) {
 			const most = 366 * 24 * time.Hour
 			if d, ok := f.duration(n, "ready_after", time.Second, time.Second, most); ok {
@@ -88,7 +88,7 @@ func kindShapes(kinds []space.Kind) properties {
 				Examples: []any{[]any{"eu", "us"}},
 			}
 		case space.Dynamic:
-			s = shape{Type: "string", MinLength: 1, Description: "One partition for each key of this key set.", Examples: []any{"tenants"}}
+			s = shape{Type: "string", MinLength: 1, Pattern: "^[a-z][a-z0-9_]*$", Description: "One partition for each key of this key set, which `servo partitions add` changes.", Examples: []any{"tenants"}}
 		case space.Every:
 			s = timeFields(kind).shape(shape{Description: about[kind]}, "start", "period")
 		default:
@@ -180,14 +180,31 @@ func (f yamlFile) dimension(name, value *yaml.Node) *space.Dimension {
 		return f.kind(kind.DefaultName(), kind, value)
 	}
 	if value.Kind != yaml.MappingNode || len(value.Content) != 2 || !slices.Contains(kinds, value.Content[0].Value) {
-		suggestion := didYouMean(plan.Suggest(name.Value, kinds))
-		if suggestion == "" {
-			suggestion = "write one of " + strings.Join(kinds, ", ") + " below the name"
-		}
-		f.fail(name, suggestion, "unknown kind of partitions %s", quoteShort(name.Value))
+		f.noKind(name, value, kinds)
 		return nil
 	}
 	return f.kind(name.Value, space.Kind(value.Content[0].Value), resolve(value.Content[1]))
+}
+
+// noKind reports a dimension without a known kind.
+func (f yamlFile) noKind(name, value *yaml.Node, kinds []string) {
+	near, list := plan.Suggest(name.Value, kinds), "[eu, us]"
+	switch {
+	case near != "":
+		f.fail(name, didYouMean(near), "unknown kind of partitions %s", quoteShort(name.Value))
+		return
+	case value.Kind == yaml.MappingNode && len(value.Content) == 2: //nolint:mnd // a key and a value
+		kind := resolve(value.Content[0])
+		suggestion := didYouMean(plan.Suggest(kind.Value, kinds))
+		if suggestion == "" {
+			suggestion = "write one of " + strings.Join(kinds, ", ")
+		}
+		f.fail(kind, suggestion, "unknown kind %s of dimension %s", quoteShort(kind.Value), name.Value)
+		return
+	case value.Kind == yaml.SequenceNode && len(value.Content) > 0:
+		list = "[" + resolve(value.Content[0]).Value + ", …]"
+	}
+	f.fail(name, "write "+name.Value+": {static: "+list+"}", "dimension %s has no kind", quoteShort(name.Value))
 }
 
 // kind reads the settings of a dimension.
@@ -198,7 +215,7 @@ func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimens
 	case space.Static:
 		p.Values = f.texts(n, name)
 	case space.Dynamic:
-		f.fail(n, "list the values with static", "dynamic partitions are not supported yet")
+		p.Set, _ = f.text(n, name+".dynamic")
 	default:
 		f.mapping(n, string(kind), timeFields(kind).fields(f, &p))
 		f.bounds(n, &p)
@@ -237,9 +254,9 @@ func (f yamlFile) bounds(n *yaml.Node, p *periods) {
 			return
 		}
 		if n.Kind != yaml.ScalarNode {
-			f.fail(n, p.Help(), "%s must be a %s, got %s", what, p.Noun(), kindOf(n))
+			f.fail(n, p.Help(), "%s must be %s, got %s", what, p.Noun(), kindOf(n))
 		} else if err := p.CheckBound(n.Value); err != nil {
-			f.fail(n, p.Help(), "%s must be a %s, got %s", what, p.Noun(), kindOf(n))
+			f.fail(n, "", "%s: %s", what, err)
 		} else {
 			*to = n.Value
 		}
@@ -248,7 +265,7 @@ func (f yamlFile) bounds(n *yaml.Node, p *periods) {
 	read(p.start, "start", &p.Start)
 	read(p.end, "end", &p.End)
 	if len(f.problems) == before && p.EndsBeforeStart() {
-		f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
+		f.fail(n, "swap them, or remove end", "the end %s is before the start %s", p.End, p.Start)
 	}
 }
 
@@ -278,8 +295,8 @@ var depFields = table[dep]{
 // requiresField is the field that says whether partitions may be missing.
 func requiresField[T any](at func(*T) *string) field[T] {
 	return choice("requires", shape{
-		Description: "complete: a run is refused if an expected partition of an upstream asset is missing. available: it reads those that exist, and warns.",
-		Default:     plan.RequiresAvailable,
+		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: it reads those that exist, and warns.",
+		Default:     plan.RequiresComplete,
 	}, []string{plan.RequiresComplete, plan.RequiresAvailable}, at)
 }
 
@@ -437,7 +454,13 @@ func (l *loader) checkMapping(a, upstream *declared, d dep) {
 	if a.Broken != "" || upstream.Broken != "" || l.unreadable[upstream.File] {
 		return
 	}
-	if _, err := plan.Mapping(&upstream.Asset, &a.Asset); err != nil {
+	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
+	if err != nil {
 		l.report(d.at, "", "%s", err)
+		return
+	}
+	if value, dimension := m.Unmatched(); value != "" {
+		l.report(d.at, "add the value to "+upstream.Key.String()+", remove it from "+a.Key.String()+", or declare what it reads: map: {"+dimension+": {values: …}}",
+			"partitions with the value %s can never run: %s has no %s=%s", quoteShort(value), upstream.Key, dimension, value)
 	}
 }

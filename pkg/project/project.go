@@ -105,7 +105,7 @@ type Parsed struct {
 	// Lookbacks are the expressions that need rows from before the partition, by offset.
 	Lookbacks []Lookback
 	Output    Output
-	// Variables are the names that the query gives to getvariable, by offset.
+	// Variables are the names that the query passes to getvariable, by offset.
 	Variables []Variable
 	// Tree is what the query computes.
 	Tree *plan.Tree
@@ -274,6 +274,7 @@ type declared struct {
 	// contract are the checks that `columns` stands for, and checks are those of `checks`.
 	contract, checks []check
 	samples          int
+	quarantine       *quarantine // nil: none
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

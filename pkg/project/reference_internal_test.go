@@ -55,11 +55,13 @@ func settingsPage(t *testing.T) string {
 		"{workers}", fieldsTable(propertyOf(config, "workers"), nil),
 		"{asset}", fieldsTable(query, nil),
 		"{command}", fieldsTable(command, query),
+		"{deps}", fieldsTable(propertyOf(query, "deps").Items.AnyOf[1], nil),
 		"{run}", fieldsTable(propertyOf(command, "run"), nil),
 		"{daily}", fieldsTable(propertyOf(propertyOf(command, "partitions"), "daily"), nil),
 		"{retries}", fieldsTable(definitions["retries"], nil),
 		"{keep}", fieldsTable(definitions["keep"].AnyOf[1], nil),
 		"{check}", fieldsTable(definitions["check"], nil),
+		"{quarantine}", fieldsTable(propertyOf(query, "quarantine"), nil),
 		"{column}", fieldsTable(propertyOf(command, "columns").Additional.(shape).AnyOf[1], nil),
 		"{kinds}", kindsTables(definitions["check"]),
 		"{tests}", fieldsTable(propertyOf(definitions["tests"], "tests").Items, nil),
@@ -129,6 +131,10 @@ func fieldsTable(s, except *shape) string {
 			value = "[list of checks](#checks)"
 		case p.name == "columns" && p.Type == "object":
 			value = "[mapping](#columns)"
+		case p.name == "deps":
+			value = "list of keys, or of [mappings](#deps)"
+		case p.name == "map":
+			value += ", or a mapping"
 		case p.name == "values":
 			value = "list"
 		case len(p.Properties) > 0 && s.Description == "One check: its kind, and how a failure counts.", p.name == "against_previous":

@@ -228,16 +228,16 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 
 // beyond matches the problems that no schema can express: they concern other files, the query, the
 // text of the file, or several fields together, or they need arithmetic.
-var beyond = regexp.MustCompile(`unknown variable|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
+var beyond = regexp.MustCompile(`unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
 	`needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
-	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|is not a type of SQL|` +
+	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|nknown SQL type|invalid SQL type|` +
 	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +
 	`whose new rows do not exist|several kinds|looks at the rows|two fields allow|does not count failing rows|has no bound|` +
 	`has no asset|no rows to check|no output whose columns|duplicate column|` +
-	`must be a (day or a local time|day|week|month|year), got|not a divisor of one hour|invalid partition value|reserved prefix|` +
-	`must be between 1m0s and 1h0m0s|unknown kind of partitions`)
+	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
+	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run`)
 
 func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	s := compile(t)
@@ -375,10 +375,10 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ": {"batch", "quarantine"},
-		"assets/a/query.sql ":    {"batch", "env", "output", "quarantine", "run", "secrets", "vars"},
+		"assets/a/command.yaml ": {"batch"},
+		"assets/a/query.sql ":    {"batch", "env", "output", "run", "secrets", "vars"},
 	}
-	require.Len(t, mappings, 26)
+	require.Len(t, mappings, 28)
 	for id, m := range mappings {
 		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
 			continue // any other name is a dimension

@@ -11,14 +11,14 @@ A project is a folder with a ` + "`servo.yaml`" + ` and asset files below ` + "`
 ## Editors
 
 One JSON Schema describes all files: [servo.schema.json](servo.schema.json), which ` + "`servo schema`" + ` prints. Editors with
-the YAML language server complete and check a file whose first line names the schema. ` + "`servo init`" + ` writes the schema
-and these lines:
+the YAML language server complete and check a file whose first line names the schema. ` + "`servo init`" + ` writes the schema,
+and this line in ` + "`servo.yaml`" + `:
 
 ` + "```yaml" + `
 # yaml-language-server: $schema=servo.schema.json#/definitions/project
 ` + "```" + `
 
-in ` + "`servo.yaml`" + `, and in ` + "`assets/NAMESPACE/NAME.yaml`" + `
+Files ` + "`assets/NAMESPACE/NAME.yaml`" + ` begin with this line:
 
 ` + "```yaml" + `
 # yaml-language-server: $schema=../../servo.schema.json#/definitions/assets
@@ -102,8 +102,9 @@ assets:
 ### partitions
 
 ` + "`partitions: {daily: …}`" + ` makes one partition for each day. [Partitions](partitions.md) has examples of all
-kinds. ` + "`hourly`, `weekly`, `monthly` and `yearly`" + ` have the same fields. Their ` + "`start` and `end`" + ` are an hour, the
-first day of a week, a month or a year:
+kinds. ` + "`hourly`, `weekly`, `monthly` and `yearly`" + ` have the same fields. For
+` + "`hourly` and `every`, `start` and `end`" + ` are a day or a local time. For ` + "`weekly`" + ` they are the first day of a week,
+for ` + "`monthly`" + ` a month, and for ` + "`yearly`" + ` a year:
 
 {daily}
 
@@ -112,6 +113,12 @@ divisor of one hour such as ` + "`15m`" + `.
 
 Any other name is that of a dimension, with its kind: ` + "`partitions: {region: {static: [eu, us]}}`" + `. An asset has one
 to four dimensions, at most one of them of time.
+
+### deps
+
+An item is the key of an asset, or a mapping. [Partitions](partitions.md#what-a-task-reads) lists the values of ` + "`map`" + `.
+
+{deps}
 
 ### run
 
@@ -136,6 +143,13 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 {check}
 
 {kinds}
+
+### quarantine
+
+` + "`quarantine: {expires: 7d}`" + ` keeps an output that a critical check of the phase post has blocked, until somebody
+[publishes or rejects it](../howto/quarantine-bad-data.md):
+
+{quarantine}
 
 ### keep
 
@@ -166,18 +180,22 @@ Editors use the definition ` + "`tests`" + `: the first line of ` + "`tests/NAME
 Columns that are not given are NULL. The columns of a query's output and their types are known from the query. The
 columns of a command's output are not: they have the types of the given values (64-bit integers, DOUBLE, BOOLEAN, DATE,
 TIMESTAMP or VARCHAR). If the tested query reads other columns of one such asset, these are NULL, and DuckDB chooses
-their types. A value that its column cannot hold without a change, such as 1.5 in an INTEGER column, is an error.
+their types.
 
-The query gets all given rows. A run of a daily asset reads only its own day of a daily upstream.
+A value that its column cannot hold without a change is an error, in given and in expected rows: 1.5 in an INTEGER
+column or in a list of integers, a time of day in a DATE column, an offset in a TIMESTAMP column, a struct with other
+fields than those of the column. A ` + "`TIMESTAMP WITH TIME ZONE`" + ` without an offset is in UTC. In a CSV file, a list is
+` + "`[1, 2]`" + ` and a struct ` + "`{a: 1}`" + `.
+
+A test does not filter the given rows by partition: give only rows that a run would read.
 
 ### expect
 
 {expect}
 
 ` + "`rows`" + ` compares only the columns that the rows name; every row names the same ones. Equal rows are counted. Values are
-compared in the type that the column has in a run: integers and decimals exactly, DOUBLE and FLOAT with a tolerance of a
-billionth. ` + "`rows: []`" + ` means that the query returns no rows.
+compared in the type that the column has in a run, and exactly. Only columns of the types DOUBLE and FLOAT have a
+tolerance: a billionth of the larger value, so that only 0 equals 0. ` + "`rows: []`" + ` means that the query returns no rows.
 
-A test file, and the tables of a test, have at most 1 MiB and 10,000 rows. Tests of the output of a command and of
-checks are rejected.
+A test file has at most 1 MiB, and each table of a test at most 10,000 rows. Commands and checks cannot be tested.
 `

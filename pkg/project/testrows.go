@@ -10,6 +10,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,7 +100,7 @@ func (f yamlFile) testRows(n *yaml.Node, what string) []testcase.Row {
 		list = append(list, row)
 	})
 	if len(list) > maxTestRows {
-		f.fail(n, "test with fewer rows", "%s are more than %d", what, maxTestRows)
+		f.fail(n, "test with fewer rows", "%s: got %d, at most %d are allowed", what, len(list), maxTestRows)
 	}
 	return list
 }
@@ -125,8 +126,37 @@ func (f yamlFile) testValue(n *yaml.Node) testcase.Value {
 		}
 		return v
 	default:
-		return testScalar(n)
+		f.noLeadingZero(n, "a value")
+		v := testScalar(n)
+		if v.Kind == testcase.Text {
+			v.Spelled = spelled(n.Value)
+		}
+		return v
 	}
+}
+
+// spelled returns the list or the mapping that a text spells as YAML, for columns of such types. It
+// returns nil for other texts.
+func spelled(text string) *testcase.Value {
+	text = strings.TrimSpace(text)
+	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
+		return nil
+	}
+	var doc yaml.Node
+	if yaml.Unmarshal([]byte(text), &doc) != nil || len(doc.Content) != 1 || hasAlias(&doc) {
+		return nil
+	}
+	f := yamlFile{loader: &loader{}}
+	v := f.testValue(doc.Content[0])
+	if len(f.problems) > 0 {
+		return nil
+	}
+	return &v
+}
+
+// hasAlias reports whether a node refers to another one. Such nodes can be of any size.
+func hasAlias(n *yaml.Node) bool {
+	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
 // testScalar converts a scalar to a value that SQL can read.
@@ -252,8 +282,8 @@ func csvValue(field string) testcase.Value {
 		return testcase.Value{}
 	}
 	v := testScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: field})
-	if v.Kind == testcase.Null { // a word such as null
-		v = testcase.Value{Kind: testcase.Text, Text: field}
+	if v.Kind == testcase.Null || v.Kind == testcase.Text || v.Text != field { // a word such as null, or a number such as 007
+		v = testcase.Value{Kind: testcase.Text, Text: field, Spelled: spelled(field)}
 	}
 	return v
 }

@@ -74,12 +74,12 @@ func (t *testLoader) visitTests(name string, entry fs.DirEntry) error {
 		return nil
 	}
 	if t.read > MaxTotalBytes {
-		t.report(place{file: TestsDir}, "", "the files together are larger than %d bytes", MaxTotalBytes)
+		t.report(place{file: TestsDir}, "remove some", "the files together are larger than %d bytes", MaxTotalBytes)
 		return errEnough
 	}
 	t.readTests(name, text)
 	if len(t.tests) > MaxTests {
-		t.report(place{file: TestsDir}, "", "the project has more than %d unit tests", MaxTests)
+		t.report(place{file: TestsDir}, "remove some", "the project has more than %d unit tests", MaxTests)
 		return errEnough
 	}
 	return nil

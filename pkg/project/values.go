@@ -47,8 +47,23 @@ func (f yamlFile) label(n *yaml.Node, what string) (string, bool) {
 
 var namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
 
+var leadingZero = regexp.MustCompile(`^[-+]?0[0-9_]`)
+
+// noLeadingZero reports a number such as 010. YAML 1.1 reads it as 8, and YAML 1.2 as 10.
+func (f yamlFile) noLeadingZero(n *yaml.Node, what string) bool {
+	tag := n.ShortTag()
+	if n.Kind != yaml.ScalarNode || n.Style != 0 || tag != "!!int" && tag != "!!float" || !leadingZero.MatchString(n.Value) {
+		return true
+	}
+	f.fail(n, "write the number without the zeros, or a text in quotes", "%s is %s, a number with leading zeros", what, quoteShort(n.Value))
+	return false
+}
+
 // integer reads a whole number.
 func (f yamlFile) integer(n *yaml.Node, what string, least, most int64) (int64, bool) {
+	if !f.noLeadingZero(n, what) {
+		return 0, false
+	}
 	var i int64
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&i) != nil {
 		f.fail(n, "", "%s must be a whole number, got %s", what, kindOf(n))

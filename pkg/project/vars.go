@@ -17,7 +17,7 @@ import (
 var varsField = other("vars", shape{
 	Type: "object", PropertyNames: &shape{Pattern: plan.VarPattern}, MaxProperties: plan.MaxVars,
 	Additional: &shape{Type: []string{"string", "integer", "boolean"}},
-	Description: "Variables: strings, integers, booleans or dates. A query reads getvariable('var_NAME'), a command that lists NAME " +
+	Description: "Variables: strings, integers, booleans or dates. A query reads getvariable('var_NAME'). A command that lists NAME " +
 		"under vars reads SERVO_VAR_NAME. At most 100, of at most 4 KiB each and 16 KiB together.",
 	Examples: []any{map[string]any{"currency": "EUR", "days": 7}},
 }, func(f yamlFile, n *yaml.Node, p *Project) { f.vars(n, p) })
@@ -50,6 +50,9 @@ func (f yamlFile) vars(n *yaml.Node, p *Project) {
 // variable reads the value of a variable, whose type is that of the YAML value. Problems never quote
 // a reference to a secret.
 func (f yamlFile) variable(name string, n *yaml.Node) (plan.Var, bool) {
+	if !f.noLeadingZero(n, "variable "+name) {
+		return plan.Var{}, false
+	}
 	kind, text := "", n.Value
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
@@ -102,8 +105,36 @@ func (l *loader) readVars(a *declared, names []Variable, at func(offset int) pla
 			l.useVar(at(v.Offset), name, &a.Work)
 		case v.Name == "":
 			l.report(at(v.Offset), "write getvariable('NAME')", "the name of a variable must be a literal")
+		case !l.unreadable[a.File]:
+			l.ownVariable(a, v.Name, at(v.Offset))
 		}
 	}
+}
+
+// ownVariable reports a name that is not one of the variables that a task of the asset sets. In
+// DuckDB such a variable is NULL, without an error.
+func (l *loader) ownVariable(a *declared, name string, at place) {
+	known := []string{"servo_root"}
+	if a.Partitions != nil {
+		for i := range a.Partitions.Dimensions {
+			d := &a.Partitions.Dimensions[i]
+			if known = append(known, d.Name); d.IsTime() {
+				known = append(known, d.Name+"_start", d.Name+"_end")
+			}
+		}
+	}
+	if slices.Contains(known, name) {
+		return
+	}
+	suggestion := didYouMean(plan.Suggest(name, known))
+	switch {
+	case suggestion != "":
+	case a.Partitions == nil:
+		suggestion = "the asset has no partitions; a variable of " + ConfigFile + " is " + plan.VarPrefix + "NAME"
+	default:
+		suggestion = "the asset has " + strings.Join(known[1:], ", ") + "; a variable of " + ConfigFile + " is " + plan.VarPrefix + "NAME"
+	}
+	l.report(at, suggestion, "unknown variable %s, which would be NULL", quoteShort(name))
 }
 
 // useVar records that an asset reads a variable.

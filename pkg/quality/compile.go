@@ -3,6 +3,8 @@ package quality
 import (
 	"fmt"
 	"math/big"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,8 @@ type Target struct {
 type Compiled struct {
 	// Failing is a SELECT that returns the failing rows. It is empty for [Anomaly].
 	Failing string
+	// Count is a SELECT of the number of failing rows. Empty: that of the rows of Failing.
+	Count string
 	// Value is a SELECT of the measured value, in one row and one column. Empty: the number of failing
 	// rows is all that is measured.
 	Value string
@@ -37,9 +41,11 @@ func (c *Check) Compile(t Target) Compiled {
 	case NotNull:
 		return Compiled{Failing: where(table, each(c.Columns, " OR ", "%s IS NULL")), Expected: "no NULL in " + list(c.Columns)}
 	case Unique:
+		groups := ", count(*) AS \"rows\" FROM " + table + " WHERE " + each(c.Columns, " AND ", "%s IS NOT NULL") +
+			" GROUP BY " + names(c.Columns) + " HAVING count(*) > 1"
 		return Compiled{
-			Failing: "SELECT " + names(c.Columns) + ", count(*) AS \"rows\" FROM " + table + " WHERE " + each(c.Columns, " AND ", "%s IS NOT NULL") +
-				" GROUP BY " + names(c.Columns) + " HAVING count(*) > 1",
+			Failing:  "SELECT " + names(c.Columns) + groups,
+			Count:    "SELECT CAST(coalesce(sum(repeated - 1), 0) AS BIGINT) FROM (SELECT NULL" + groups + ") AS t(unused, repeated)",
 			Expected: "one row for each " + list(c.Columns),
 		}
 	case RowCount:
@@ -155,30 +161,52 @@ func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.N
 
 // acceptedValues compares texts, unless all values are numbers.
 func (p *Params) acceptedValues(table, column string) Compiled {
-	operand, numbers := "CAST("+Name(column)+" AS VARCHAR)", true
-	for _, v := range p.Values {
-		numbers = numbers && v.Number
-	}
-	if numbers {
-		operand = Name(column)
-	}
-	values, shown := make([]string, len(p.Values)), make([]string, len(p.Values))
+	numbers := !slices.ContainsFunc(p.Values, func(v Literal) bool { return !v.Number })
+	values, texts, shown := make([]string, len(p.Values)), make([]string, len(p.Values)), make([]string, len(p.Values))
 	for i, v := range p.Values {
-		if values[i], shown[i] = Quote(v.Text), v.Text; numbers {
-			values[i] = v.SQL()
-		}
+		values[i], texts[i], shown[i] = v.SQL(), Quote(v.Text), v.Text
+	}
+	other := "CAST(" + Name(column) + " AS VARCHAR) NOT IN (" + strings.Join(texts, ", ") + ")"
+	if numbers { // a text is never cast to a number, which would round it
+		other = "CASE WHEN " + numeric(Name(column)) + " THEN " + Name(column) + " NOT IN (" + strings.Join(values, ", ") + ") ELSE " + other + " END"
 	}
 	return Compiled{
-		Failing:  where(table, Name(column)+" IS NOT NULL AND "+operand+" NOT IN ("+strings.Join(values, ", ")+")"),
+		Failing:  where(table, Name(column)+" IS NOT NULL AND "+other),
 		Expected: "one of " + strings.Join(shown, ", "),
 	}
 }
 
+// numeric returns a condition on the type of an expression.
+func numeric(expression string) string {
+	return "regexp_matches(typeof(" + expression + "), " + Quote(numberTypes) + ")"
+}
+
+// Types as typeof names them. Casts between exact numbers are exact or fail.
+const (
+	exactTypes  = `U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\([0-9]+,[0-9]+\)`
+	floatTypes  = `FLOAT|DOUBLE`
+	numberTypes = "^(" + exactTypes + "|" + floatTypes + ")$"
+)
+
+// family returns an expression that is equal for two types whose values SQL compares without changing
+// one of them. BIGINT and VARCHAR differ: the cast of '1.2' is 1. So do BIGINT and DOUBLE.
+func family(kind string) string {
+	for _, f := range [][2]string{{exactTypes, "exact number"}, {floatTypes, "DOUBLE"}, {"DATE|TIMESTAMP", "TIMESTAMP"}} {
+		kind = "regexp_replace(" + kind + ", " + Quote("^("+f[0]+")$") + ", " + Quote(f[1]) + ")"
+	}
+	return kind
+}
+
+// relationships compares values of like types only. The error is raised for the first row.
 func (p *Params) relationships(table, column string) Compiled {
 	to, _ := ids.ParseAssetKey(p.To)
+	own, other := "typeof("+Name(column)+")", "typeof((SELECT "+Name(p.Field)+" FROM "+Table(to)+" LIMIT 1))"
+	alike := "CASE WHEN " + family(own) + " = " + family(other) + " THEN true ELSE error(" +
+		"'column ' || " + Quote(column) + " || ' is ' || " + own + " || ', and ' || " + Quote(p.Field) + " || " + Quote(" of "+p.To+" is ") + " || " + other +
+		" || ': cast one of them') END"
 	return Compiled{
-		Failing: "SELECT candidate.* FROM " + table + " AS candidate WHERE candidate." + Name(column) +
-			" IS NOT NULL AND NOT EXISTS (SELECT 1 FROM " + Table(to) + " AS known WHERE known." + Name(p.Field) + " = candidate." + Name(column) + ")",
+		Failing: "SELECT candidate.* FROM (" + where(table, Name(column)+" IS NOT NULL AND "+alike) + ") AS candidate" +
+			" WHERE NOT EXISTS (SELECT 1 FROM " + Table(to) + " AS known WHERE known." + Name(p.Field) + " = candidate." + Name(column) + ")",
 		Expected: "a " + p.Field + " of " + p.To,
 	}
 }
@@ -187,22 +215,62 @@ func (p *Params) relationships(table, column string) Compiled {
 func (p *Params) inRange(table, column string) Compiled {
 	var outside, bounds []string
 	if p.Min != nil {
-		outside, bounds = append(outside, Name(column)+" < "+p.Min.SQL()), append(bounds, "at least "+p.Min.Text)
+		outside, bounds = append(outside, p.Min.beyond(column, "<")), append(bounds, "at least "+p.Min.Text)
 	}
 	if p.Max != nil {
-		outside, bounds = append(outside, Name(column)+" > "+p.Max.SQL()), append(bounds, "at most "+p.Max.Text)
+		outside, bounds = append(outside, p.Max.beyond(column, ">")), append(bounds, "at most "+p.Max.Text)
 	}
 	return Compiled{Failing: where(table, strings.Join(outside, " OR ")), Expected: strings.Join(bounds, ", ")}
 }
 
-// freshness fails if the newest value is too old, or if there is no value.
+var (
+	timePattern = regexp.MustCompile(`^[0-9]{4,6}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?$`)
+	zonePattern = regexp.MustCompile(`^[0-9]{4,6}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+ ?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$`)
+)
+
+// beyond returns the condition that a column is beyond a bound. SQL would cast the bound to the type
+// of the column, which rounds numbers and drops times of day and offsets.
+func (l *Literal) beyond(column, operator string) string {
+	name := Name(column)
+	plain := name + " " + operator + " " + l.SQL()
+	_, number := Num(l.Text)
+	shown := l.Text
+	if !l.Number {
+		shown = Quote(l.Text)
+	}
+	mismatch := "error('column ' || " + Quote(column) + " || ' is ' || typeof(" + name + ") || ', and the bound is ' || " + Quote(shown) + " || ': write a bound of that type (numbers without quotes, times without an offset)')"
+	var exact string
+	switch {
+	case l.Number:
+		return "CASE WHEN " + numeric(name) + " THEN " + plain + " ELSE " + mismatch + " END"
+	case number:
+		exact = "WHEN " + numeric(name) + " THEN " + mismatch // SQL has no comparison that is also valid for a text
+	case timePattern.MatchString(l.Text):
+		exact = "WHEN typeof(" + name + ") = 'DATE' THEN CAST(" + name + " AS TIMESTAMP) " + operator + " CAST(" + Quote(l.Text) + " AS TIMESTAMP)" +
+			" WHEN typeof(" + name + ") IN ('TIMESTAMP_S', 'TIMESTAMP_MS') THEN CAST(" + name + " AS TIMESTAMP) " + operator + " CAST(" + Quote(l.Text) + " AS TIMESTAMP)"
+	case zonePattern.MatchString(l.Text):
+		exact = "WHEN typeof(" + name + ") IN ('DATE', 'TIMESTAMP', 'TIMESTAMP_S', 'TIMESTAMP_MS', 'TIMESTAMP_NS') THEN " + mismatch
+	default: // a date or a text
+		return plain
+	}
+	return "CASE " + exact + " ELSE " + plain + " END"
+}
+
+// futureTolerance is how far in the future the newest value may be: dates, and times without an
+// offset, are ahead of UTC in the east.
+const futureTolerance = 24 * time.Hour
+
+// freshness fails if the newest value is too old, is in the future, or does not exist. One value in
+// the far future would hide for years that no new rows arrive.
 func (p *Params) freshness(table, column string, now time.Time) Compiled {
-	oldest := now.UTC().Add(-time.Duration(p.MaxAgeSec) * time.Second).Format("2006-01-02 15:04:05.999999")
+	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999") + "+00" }
+	oldest, latest := at(now.Add(-time.Duration(p.MaxAgeSec)*time.Second)), at(now.Add(futureTolerance))
 	newest := "(SELECT CAST(max(" + Name(column) + ") AS TIMESTAMPTZ) AS newest FROM " + table + ") AS measured"
 	return Compiled{
-		Failing:  "SELECT * FROM " + newest + " WHERE newest IS NULL OR newest < CAST(" + Quote(oldest+"+00") + " AS TIMESTAMPTZ)",
+		Failing: "SELECT * FROM " + newest + " WHERE newest IS NULL OR newest < CAST(" + Quote(oldest) + " AS TIMESTAMPTZ)" +
+			" OR newest > CAST(" + Quote(latest) + " AS TIMESTAMPTZ)",
 		Value:    "SELECT newest FROM " + newest,
-		Expected: "not older than " + oldest + "+00",
+		Expected: "not older than " + oldest + ", and not later than " + latest,
 	}
 }
 

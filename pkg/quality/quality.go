@@ -87,6 +87,8 @@ type Check struct {
 	SQL string `json:"sql,omitempty"`
 	// Command is a program with its arguments, for the kind [Command].
 	Command []string `json:"command,omitempty"`
+	// Files are the hashes of the project's files that the command or the query names.
+	Files map[string]string `json:"files,omitempty"`
 	// TimeoutSec limits the time of the check. 0: only the timeout of the task does.
 	TimeoutSec int32 `json:"timeout_sec,omitempty"`
 }
@@ -101,7 +103,7 @@ type Params struct {
 	Pattern string    `json:"pattern,omitempty"` // of regex
 	// MaxAgeSec is the greatest age of the newest value, for freshness.
 	MaxAgeSec int64 `json:"max_age_sec,omitempty"`
-	// Types are the columns of schema. Extra forbids others.
+	// Types are the columns of schema. ForbidExtra forbids others.
 	Types       []ColumnType `json:"types,omitempty"`
 	ForbidExtra bool         `json:"forbid_extra,omitempty"`
 	// MinOfPrevious and MaxOfPrevious bound row_count by the previous rows, in millionths.
@@ -117,7 +119,7 @@ type ColumnType struct {
 	Type string `json:"type"`
 }
 
-// Allowance is a number of tolerated failing rows: a count, or a part of all rows in millionths. A
+// Allowance is a number of tolerated failing rows: a count, or a share of all rows in millionths. A
 // check passes if either of them covers the failing rows.
 type Allowance struct {
 	Rows int64 `json:"rows,omitempty"`
@@ -138,8 +140,8 @@ type Literal struct {
 	Number bool   `json:"number,omitempty"`
 }
 
-// numberPattern matches the numbers that SQL accepts without quotes.
-var numberPattern = regexp.MustCompile(`^-?[0-9]{1,38}(\.[0-9]{1,38})?([eE][+-]?[0-9]{1,3})?$`)
+// numberPattern matches the numbers that SQL accepts without quotes, without leading zeros.
+var numberPattern = regexp.MustCompile(`^-?(?:0|[1-9][0-9]{0,37})(\.[0-9]{1,38})?([eE][+-]?[0-9]{1,3})?$`)
 
 // Num returns a literal number. It reports false if the text is not a number in SQL.
 func Num(text string) (Literal, bool) {
@@ -240,7 +242,7 @@ func Validate(checks []Check) error {
 	for i := range checks {
 		c := &checks[i]
 		if names[c.Name] {
-			return fmt.Errorf("two checks are called %s", c.Name)
+			return fmt.Errorf("two checks are called %s: rename one", c.Name)
 		}
 		names[c.Name] = true
 		if err := c.validate(); err != nil {
@@ -265,8 +267,12 @@ func (c *Check) validate() error {
 		return fmt.Errorf("unknown severity %.20q", string(c.Severity))
 	case c.PhaseOf() == Pre && c.Kind != SQL && c.Kind != Command:
 		return fmt.Errorf("a check of kind %s looks at the rows of the output and cannot run before the work", c.Kind)
-	case c.Allow.Rows < 0 || c.Allow.PPM < 0 || c.Allow.PPM > Millionths || c.TimeoutSec < 0:
-		return fmt.Errorf("a number is out of range")
+	case c.Allow.Rows < 0:
+		return fmt.Errorf("allow is %d rows: write 0 or more", c.Allow.Rows)
+	case c.Allow.PPM < 0 || c.Allow.PPM > Millionths:
+		return fmt.Errorf("allow is %d millionths: write 0 to %d", c.Allow.PPM, Millionths)
+	case c.TimeoutSec < 0:
+		return fmt.Errorf("timeout is %d seconds: write 0 or more", c.TimeoutSec)
 	}
 	return c.validateKind()
 }

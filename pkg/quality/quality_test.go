@@ -36,11 +36,8 @@ func TestCompileReturnsFailingRows(t *testing.T) {
 		`SELECT * FROM (SELECT count(*) AS "row_count" FROM "clean"."daily") AS counted WHERE "row_count" < 2 OR "row_count" > 10`: {
 			Kind: quality.RowCount, Params: quality.Params{Min: num("2"), Max: num("10")},
 		},
-		`SELECT * FROM "clean"."daily" WHERE "t" < -60 OR "t" > 60.5`: {
-			Kind: quality.Range, Columns: []string{"t"}, Params: quality.Params{Min: num("-60"), Max: num("60.5")},
-		},
-		`SELECT * FROM "clean"."daily" WHERE "n" IS NOT NULL AND "n" NOT IN (1, 2)`: {
-			Kind: quality.AcceptedValues, Columns: []string{"n"}, Params: quality.Params{Values: []quality.Literal{*num("1"), *num("2")}},
+		`SELECT * FROM "clean"."daily" WHERE "t" < 'a' OR "t" > '2026-01-01'`: {
+			Kind: quality.Range, Columns: []string{"t"}, Params: quality.Params{Min: &quality.Literal{Text: "a"}, Max: &quality.Literal{Text: "2026-01-01"}},
 		},
 		`SELECT * FROM "clean"."daily" WHERE "w" IS NOT NULL AND CAST("w" AS VARCHAR) NOT IN ('it''s', '1')`: {
 			Kind: quality.AcceptedValues, Columns: []string{"w"}, Params: quality.Params{Values: []quality.Literal{quality.Text("it's"), *num("1")}},
@@ -48,12 +45,9 @@ func TestCompileReturnsFailingRows(t *testing.T) {
 		`SELECT * FROM "clean"."daily" WHERE "c" IS NOT NULL AND NOT regexp_matches(CAST("c" AS VARCHAR), '^[A-Z]''')`: {
 			Kind: quality.Regex, Columns: []string{"c"}, Params: quality.Params{Pattern: "^[A-Z]'"},
 		},
-		`SELECT candidate.* FROM "clean"."daily" AS candidate WHERE candidate."city" IS NOT NULL AND NOT EXISTS ` +
-			`(SELECT 1 FROM "ref"."cities" AS known WHERE known."name" = candidate."city")`: {
-			Kind: quality.Relationships, Columns: []string{"city"}, Params: quality.Params{To: "ref/cities", Field: "name"},
-		},
 		`SELECT * FROM (SELECT CAST(max("seen") AS TIMESTAMPTZ) AS newest FROM "clean"."daily") AS measured ` +
-			`WHERE newest IS NULL OR newest < CAST('2026-11-23 10:00:00+00' AS TIMESTAMPTZ)`: {
+			`WHERE newest IS NULL OR newest < CAST('2026-11-23 10:00:00+00' AS TIMESTAMPTZ)` +
+			` OR newest > CAST('2026-11-24 12:00:00+00' AS TIMESTAMPTZ)`: {
 			Kind: quality.Freshness, Columns: []string{"seen"}, Params: quality.Params{MaxAgeSec: 7200},
 		},
 		"SELECT 1": {Kind: quality.SQL, SQL: "SELECT 1;\n"},
@@ -165,10 +159,10 @@ func TestJudgeSaysWhatFailed(t *testing.T) {
 	judge := func(c quality.Check, m quality.Measured) string {
 		return c.Judge(c.Compile(target), m).Message
 	}
-	assert.Equal(t, "2 of 10 rows", judge(quality.Check{Kind: quality.NotNull, Columns: []string{"a"}}, quality.Measured{Failing: 2, Rows: 10}))
-	assert.Equal(t, "1 value of a, b in several rows", judge(quality.Check{Kind: quality.Unique, Columns: []string{"a", "b"}}, quality.Measured{Failing: 1, Rows: 9}))
+	assert.Equal(t, "2 of 10 rows failed", judge(quality.Check{Kind: quality.NotNull, Columns: []string{"a"}}, quality.Measured{Failing: 2, Rows: 10}))
+	assert.Equal(t, "1 of 9 rows failed: a, b are repeated", judge(quality.Check{Kind: quality.Unique, Columns: []string{"a", "b"}}, quality.Measured{Failing: 1, Rows: 9}))
 	assert.Equal(t, "row_count is 0; expected at least 1", judge(quality.Check{Kind: quality.RowCount, Params: quality.Params{Min: num("1")}}, quality.Measured{Failing: 1, Value: "0"}))
-	assert.Equal(t, "the newest t is missing; expected not older than 2026-11-23 11:59:59+00",
+	assert.Equal(t, "the newest t is missing; expected not older than 2026-11-23 11:59:59+00, and not later than 2026-11-24 12:00:00+00",
 		judge(quality.Check{Kind: quality.Freshness, Columns: []string{"t"}, Params: quality.Params{MaxAgeSec: 1}}, quality.Measured{Failing: 1}))
 	assert.Equal(t, "1 failing row, which `allow` tolerates", judge(quality.Check{Kind: quality.SQL, SQL: "x", Allow: quality.Allowance{Rows: 1}}, quality.Measured{Failing: 1}))
 }
@@ -195,7 +189,9 @@ func TestValidateRejectsIncompleteChecks(t *testing.T) {
 		"unknown phase":                        func(c *quality.Check) { c.Phase = "LATER" },
 		"unknown severity":                     func(c *quality.Check) { c.Severity = "BAD" },
 		"cannot run before the work":           func(c *quality.Check) { c.Phase = quality.Pre },
-		"out of range":                         func(c *quality.Check) { c.Allow.PPM = -1 },
+		"allow is -1 millionths":               func(c *quality.Check) { c.Allow.PPM = -1 },
+		"allow is -2 rows: write 0 or more":    func(c *quality.Check) { c.Allow.Rows = -2 },
+		"timeout is -3 seconds":                func(c *quality.Check) { c.TimeoutSec = -3 },
 		"needs columns":                        func(c *quality.Check) { c.Columns = nil },
 		"unknown kind":                         func(c *quality.Check) { c.Kind = "x" },
 		"needs a query":                        func(c *quality.Check) { c.Kind = quality.SQL },

@@ -32,7 +32,7 @@ func CheckType(text string) error {
 	p := typeParser{rest: text}
 	err := p.parse(0)
 	if err == nil && p.next() != "" {
-		err = fmt.Errorf("unexpected %.40q behind the type", p.token)
+		err = fmt.Errorf("unexpected %.40q after the type", p.token)
 	}
 	return err
 }

@@ -84,11 +84,15 @@ func (c *Check) failures(m Measured) string {
 	case Schema:
 		return count(m.Failing, "column differs", "columns differ")
 	case Unique:
-		return count(m.Failing, "value of ", "values of ") + list(c.Columns) + " in several rows"
+		repeated := " failed: " + list(c.Columns) + " is repeated"
+		if len(c.Columns) > 1 {
+			repeated = " failed: " + list(c.Columns) + " are repeated"
+		}
+		return fmt.Sprintf("%d of %s%s", m.Failing, count(m.Rows, "row", "rows"), repeated)
 	case SQL, Command:
 		return count(m.Failing, "failing row", "failing rows")
 	}
-	return fmt.Sprintf("%d of %s", m.Failing, count(m.Rows, "row", "rows"))
+	return fmt.Sprintf("%d of %s failed", m.Failing, count(m.Rows, "row", "rows"))
 }
 
 // maxMessage bounds the texts of a result, in bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,7 +32,11 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		return nil
 	}
 	db.views = true
-	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM partition_status WHERE output_uri IS NOT NULL ORDER BY ALL", nil)
+	declared, err := db.declared(ctx, source)
+	if err != nil {
+		return err
+	}
+	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri, partition_key FROM partition_status WHERE output_uri IS NOT NULL ORDER BY ALL", nil)
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
@@ -41,6 +46,9 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		if err != nil {
 			return fmt.Errorf("table partition_status: %w", err)
 		}
+		if declared != nil && !declared(fmt.Sprint(row[0]), fmt.Sprint(row[2])) {
+			continue // a task that reads the asset does not read it either
+		}
 		a := db.assetOf(fmt.Sprint(row[0]))
 		before := len(a.files)
 		a.add(source.Outputs, fmt.Sprint(row[1]))
@@ -48,12 +56,59 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
 	}
+	if err := db.loadCandidates(ctx, source, total); err != nil {
+		return err
+	}
 	for _, a := range db.assets {
 		if a.problem == "" && len(a.files) == 0 {
 			a.problem = "its outputs contain no *.parquet files"
 		}
 	}
 	return nil
+}
+
+// QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the
+// view quarantine."raw.orders". No asset has a name with a dot.
+const QuarantineSchema = "quarantine"
+
+// loadCandidates finds the files of the outputs in quarantine.
+func (db *DB) loadCandidates(ctx context.Context, source Source, total int) error {
+	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM quarantine WHERE state = 'PENDING' ORDER BY ALL", nil)
+	if err != nil {
+		return fmt.Errorf("table quarantine: %w", err)
+	}
+	defer rows.Close() // All reports the errors
+	for row, err := range rows.All() {
+		if err != nil {
+			return fmt.Errorf("table quarantine: %w", err)
+		}
+		a := db.assetOf(QuarantineSchema + "/" + strings.ReplaceAll(fmt.Sprint(row[0]), "/", "."))
+		before := len(a.files)
+		a.add(source.Outputs, fmt.Sprint(row[1]))
+		if total += len(a.files) - before; total > MaxFiles {
+			return fmt.Errorf("the outputs have more than %d files: open the session without outputs", MaxFiles)
+		}
+	}
+	return nil
+}
+
+// declared returns which partitions the deployed release declares, or nil.
+func (db *DB) declared(ctx context.Context, source Source) (_ func(asset, partition string) bool, err error) {
+	if source.Declared == nil {
+		return nil, nil
+	}
+	rows, err := db.runOne(ctx, "SELECT release FROM deployments WHERE superseded_at IS NULL", nil)
+	if err != nil {
+		return nil, fmt.Errorf("table deployments: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for row, err := range rows.All() {
+		if err != nil {
+			return nil, fmt.Errorf("table deployments: %w", err)
+		}
+		return source.Declared(ctx, fmt.Sprint(row[0]))
+	}
+	return nil, nil
 }
 
 // assetOf returns the asset of a key and adds it if it is new. Keys must arrive in order.
@@ -86,23 +141,16 @@ func (a *asset) add(root, uri string) {
 	}
 }
 
-// readMarker reads the commit marker of an output below a folder.
-func readMarker(root, uri string) (_ *contract.CommitMarker, err error) {
-	key := contract.CommitMarkerKeyOf(uri)
-	local, err := filepath.Localize(key)
-	if err != nil {
+// readMarker reads the marker of an output below a folder.
+func readMarker(root, uri string) (*contract.CommitMarker, error) {
+	if _, err := filepath.Localize(contract.CommitMarkerKeyOf(uri)); err != nil {
 		return nil, fmt.Errorf("output %q is not a path in the store", uri)
 	}
-	file, err := os.Open(filepath.Join(root, local))
-	if err != nil {
+	marker, key, err := contract.FindMarker(uri, func(key string) ([]byte, error) { return readFile(filepath.Join(root, filepath.FromSlash(key))) },
+		func(err error) bool { return errors.Is(err, fs.ErrNotExist) })
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
 		return nil, fmt.Errorf("read commit marker: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(file, contract.MaxCommitMarkerBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read commit marker: %w", err)
-	}
-	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return nil, fmt.Errorf("commit marker %s is damaged: %w", key, err)
 	}
@@ -110,6 +158,15 @@ func readMarker(root, uri string) (_ *contract.CommitMarker, err error) {
 		return nil, fmt.Errorf("the state names output %s, but its commit marker names %s", uri, marker.URI)
 	}
 	return marker, nil
+}
+
+func readFile(name string) (_ []byte, err error) {
+	file, err := os.Open(name) //nolint:gosec // a marker of the store
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return io.ReadAll(io.LimitReader(file, contract.MaxCommitMarkerBytes+1))
 }
 
 // mentioned reports whether the lower-case SQL contains namespace.name.
@@ -126,7 +183,7 @@ func (a *asset) mentioned(lower string) bool {
 func (db *DB) Names() []string {
 	var names []string
 	for _, a := range db.assets {
-		if len(a.files) > 0 && a.problem == "" {
+		if len(a.files) > 0 && a.problem == "" && !strings.Contains(a.name, ".") {
 			names = append(names, a.namespace+"."+a.name)
 		}
 	}

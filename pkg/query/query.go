@@ -44,6 +44,9 @@ type Source struct {
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
+	// Declared returns whether a release declares a partition of an asset, as readers of the asset see
+	// it. Nil: the views of assets have all materialized partitions.
+	Declared func(ctx context.Context, release string) (func(asset, partition string) bool, error)
 	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string
 	// Checked caches the files whose checksums were verified. Nil: each session verifies

@@ -20,10 +20,10 @@ type Input struct {
 }
 
 // Compile returns the release of a project. previous is the code of the deployed release, or nil.
-// An asset keeps the fingerprint that it has there if its text and everything around it are equal,
-// even if another version of the parser computed that fingerprint. An asset whose file is broken
-// keeps its deployed definition. trees are the trees of the previous queries by the parser of in, by
-// asset: see [Reparse].
+// An asset whose text, dependencies and settings are unchanged keeps its deployed fingerprint, even if
+// another version of the parser computed it. An asset whose file is broken keeps its deployed
+// definition. trees maps assets to the trees of their previous queries, parsed with in.Parser: see
+// [Reparse].
 func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	c := &Code{SchemaVersion: SchemaVersion, Parser: in.Parser, Assets: []plan.Asset{}}
 	for i := range in.Assets {

@@ -15,7 +15,7 @@ const (
 	Removed     = "removed"
 	Breaking    = "breaking"     // the data of the asset may differ
 	NonBreaking = "non-breaking" // the query has further columns; the others are the same
-	GateOnly    = "checks"       // only the checks differ
+	GateOnly    = "checks"       // the checks differ, and the code does not
 	PolicyOnly  = "policy"       // only retries, limits, descriptions and the like differ
 )
 

@@ -19,7 +19,7 @@ type Fingerprints struct {
 	Code string `json:"code"`
 	// Gate covers the checks.
 	Gate string `json:"gate,omitempty"`
-	// Policy covers the rest: retries, pools, schedules, descriptions.
+	// Policy covers the rest: retries, pools, descriptions.
 	Policy string `json:"policy"`
 	// Space covers the names and kinds of the dimensions. Empty: the asset is not partitioned.
 	Space string `json:"space,omitempty"`
@@ -73,12 +73,35 @@ type dependency struct {
 	Space []dimension `json:"space"`
 	// Map are the operations of the mapping of partitions, also of an inferred one.
 	Map []space.DimensionMap `json:"map,omitempty"`
+	// Ranges are the declared ranges of the upstream dimensions of which a partition may read
+	// everything, by name: the rows of a partition that is no longer declared are no longer read.
+	Ranges map[string]declaredRange `json:"ranges,omitempty"`
+}
+
+// declaredRange is the range of a dimension of time, or the values of a static one.
+type declaredRange struct {
+	Start  string   `json:"start,omitempty"`
+	End    string   `json:"end,omitempty"`
+	Values []string `json:"values,omitempty"`
 }
 
 func dependencyOf(a, up *plan.Asset) *dependency {
 	d := &dependency{Space: spaceOf(up)}
-	if m, err := plan.Mapping(up, a); err == nil {
-		d.Map = m.Operations()
+	m, err := plan.Mapping(up, a)
+	if err != nil {
+		return d
+	}
+	d.Map = m.Operations()
+	if up.Partitions == nil {
+		return d
+	}
+	d.Ranges = map[string]declaredRange{}
+	for _, dim := range up.Partitions.Dimensions {
+		switch op, _ := m.Of(dim.Name); op.Op {
+		case space.All, space.Latest, space.Coarsen:
+			d.Ranges[dim.Name] = declaredRange{dim.Start, dim.End, slices.Sorted(slices.Values(dim.Values))}
+		case space.Identity, space.Window, space.Refine, space.Values:
+		}
 	}
 	return d
 }
@@ -167,7 +190,9 @@ func SetCodes(assets []plan.Asset) {
 // its outputs nor whether they are accepted.
 func policyOf(a *plan.Asset) string {
 	rest := *a
-	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes}, plan.Text{}, "", plan.Source{}
+	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{
+		Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes, Quarantine: a.Work.Quarantine,
+	}, plan.Text{}, "", plan.Source{}
 	rest.File, rest.CheckDeps, rest.Reads = "", nil, requirementsOf(a)
 	data, err := json.Marshal(&rest)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"zone":  {func(l []plan.Asset) { l[0].Partitions = inZone("Asia/Tokyo") }, "ab", "a"},
 		"range": {func(l []plan.Asset) {
 			l[0].Partitions = space.Days("2024-01-01", "2026-01-01")
-		}, "", "a"},
+		}, "b", "a"}, // b reads all of it
 		"UTC":               {func(l []plan.Asset) { l[0].Partitions = inZone("UTC") }, "", "a"},
 		"mapping":           {func(l []plan.Asset) { l[1].Reads = []plan.Dep{{Asset: key("a"), Map: space.Map{Op: space.Latest}}} }, "b", ""},
 		"no dependency":     {func(l []plan.Asset) { l[1].Deps = nil }, "b", ""},

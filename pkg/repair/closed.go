@@ -111,6 +111,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
+	run := "" // of the paged rows, which are evicted at once, at the end
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {
@@ -120,6 +121,12 @@ func (s *segments) flush(ctx context.Context) error {
 			stored, err := s.cfg.store(ctx, f, manifest.TierHistory, s.cfg.IDs.New())
 			if err != nil {
 				return err
+			}
+			if f.Max.Asset != "" {
+				if run == "" {
+					run = s.cfg.IDs.New()
+				}
+				stored.Run = run
 			}
 			s.files[f.Table] = append(s.files[f.Table], stored)
 			s.rows += f.Rows

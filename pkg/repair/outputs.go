@@ -11,6 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -19,6 +20,7 @@ type outputs struct {
 	Config
 
 	live   *state.State
+	snap   *snapshot.Snapshot
 	report *Report
 	// bad describes the damaged outputs that are visible or that a live run reads, one line each.
 	bad []string
@@ -38,14 +40,18 @@ func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 		}
 		o.report.Outputs++
 		problem, err := o.output(ctx, t)
-		old := superseded(o.live, t)
-		if errors.Is(err, errNoMarker) && old {
-			continue
-		}
-		if errors.Is(err, errNoMarker) {
+		missing := errors.Is(err, errNoMarker)
+		if missing {
 			problem, err = "its commit marker "+contract.CommitMarkerKeyOf(t.OutputURI)+" is missing", nil
 		}
-		if err == nil && problem != "" {
+		if err == nil && problem == "" {
+			continue
+		}
+		old := false
+		if err == nil {
+			old, err = o.superseded(ctx, t)
+		}
+		if err == nil && (!missing || !old) {
 			err = o.add(ctx, t, problem, old)
 		}
 		if err != nil {
@@ -139,9 +145,9 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 var errNoMarker = errors.New("no commit marker")
 
 // superseded reports whether the partition of a task shows another output.
-func superseded(live *state.State, t *state.Task) bool {
-	row := live.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
-	return row != nil && row.MaterializationID != t.MaterializationID
+func (o *outputs) superseded(ctx context.Context, t *state.Task) (bool, error) {
+	row, err := o.snap.Partition(ctx, t.AssetKey, t.PartitionKey)
+	return row != nil && row.MaterializationID != t.MaterializationID, err
 }
 
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {

@@ -75,7 +75,7 @@ const maxConflicts = 64
 // old revision numbers before the first revision of the new timeline is published.
 //
 // Closed rows move to history during the replay. Memory is proportional to the live rows and to the
-// number of groups and runs.
+// number of groups, runs and partitions.
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	build := cfg.replayed
 	if cfg.Bare {
@@ -158,6 +158,9 @@ func (b *built) rejectLoss() error {
 func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
+	if cut.Entries != "" {
+		cut.Partitions = st.PartitionsBelow(cut.Entries)
+	}
 	err := b.evictor.evict(ctx, st, cut)
 	if err == nil {
 		err = b.closed.flush(ctx)
@@ -168,6 +171,7 @@ func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 	b.base = manifest.BaseSnapshot{ID: b.cfg.IDs.New(), RunsFrom: cut.Runs}
 	if cut.Time != 0 {
 		b.base.FoldSeq, b.base.FoldTime, b.base.EntriesFrom = cut.Seq, cut.Time, cut.Entries
+		b.base.PartitionsFrom = cut.Partitions
 	}
 	files, err := b.cfg.Codec.Encode(st.All())
 	if err != nil {

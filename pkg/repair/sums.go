@@ -13,16 +13,22 @@ type sums struct {
 	seed   maphash.Seed
 	from   string // ignores rows of runs below this id, which may be missing
 	tables map[string]uint64
-	// reopened holds the rows of the tables whose rows can get newer versions. They are few, and
-	// the newest version counts.
+	// reopened holds the rows of the tables whose rows can get newer versions, except paged tables.
+	// They are few, and the newest version counts.
 	reopened *state.Rows
+	live     *state.State
 }
 
-func newSums(from string) *sums {
-	return &sums{maphash.MakeSeed(), from, map[string]uint64{}, &state.Rows{}}
+func newSums(from string, live *state.State) *sums {
+	return &sums{maphash.MakeSeed(), from, map[string]uint64{}, &state.Rows{}, live}
 }
 
+// add adds rows. Rows of a paged table must be the newest versions.
 func (s *sums) add(rows *state.Rows) (err error) {
+	paged, rows := rows.Paged()
+	for d, list := range paged.Superseded(s.live).Lists {
+		s.tables[d.Name] += d.Hash(s.seed, list)
+	}
 	kept := rows.KeptFrom(s.from)
 	for d, list := range kept.Lists {
 		if !d.Reopens {
@@ -34,9 +40,9 @@ func (s *sums) add(rows *state.Rows) (err error) {
 }
 
 // same reports whether both have the same rows. It ignores rows that the live state supersedes.
-func (s *sums) same(other *sums, live *state.State) bool {
-	own, others := state.New(live.Domain), state.New(live.Domain)
-	own.Load(s.reopened.Superseded(live))
-	others.Load(other.reopened.Superseded(live))
+func (s *sums) same(other *sums) bool {
+	own, others := state.New(s.live.Domain), state.New(s.live.Domain)
+	own.Load(s.reopened.Superseded(s.live))
+	others.Load(other.reopened.Superseded(s.live))
 	return maps.Equal(s.tables, other.tables) && len(state.Diff(own, others, 1)) == 0
 }

@@ -26,7 +26,9 @@ func (v *versions) note(g fold.Group, r fold.Result) {
 		return
 	}
 	for i, e := range g.Events {
-		if p, ok := e.Payload.(*event.TaskFinished); ok && p.Outcome == event.Succeeded {
+		task, ended := e.Payload.(*event.TaskFinished)
+		_, changed := e.Payload.(*event.PartitionsChanged)
+		if changed || ended && task.Outcome == event.Succeeded {
 			v.add(version{e.Time, r.Row.FirstSeq + int64(i)})
 		}
 	}

@@ -30,7 +30,7 @@ func Parse(text string) (*Selection, error) {
 	case ')':
 		return nil, p.fail(t, "unexpected )", "remove it, or add ( before it")
 	default:
-		return nil, p.fail(t, "unexpected "+p.quote(t), "write and or or between two selections")
+		return nil, p.fail(t, "unexpected "+p.quote(t), `join selections with "and", "or", or "and not"`)
 	}
 	if p.operands > MaxOperands {
 		return nil, errorf("the selection has %d operands: at most %d are allowed: write several arguments", p.operands, MaxOperands)

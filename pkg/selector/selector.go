@@ -7,7 +7,7 @@
 //	raw/*   */daily   *                   assets by pattern; * does not match a slash
 //	tag:gold   owner:ana                  assets with a tag or an owner
 //	+x   x+   +x+   2+x   x+2             x with its upstream or downstream assets, or some levels of them
-//	A and B   A or B   not A   (A)        not binds tightest, or loosest
+//	A and B   A or B   not A   (A)        in this order of precedence: not, and, or
 package selector
 
 import (

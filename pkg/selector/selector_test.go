@@ -140,7 +140,7 @@ func TestSelectReportsMistakes(t *testing.T) {
 func TestParseReportsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                   "the selection is empty: name an asset, or write * for all of them",
-		"a/b AND c/d":        `invalid selection "a/b AND c/d": unexpected "AND" at character 5: write and or or between two selections`,
+		"a/b AND c/d":        `invalid selection "a/b AND c/d": unexpected "AND" at character 5: join selections with "and", "or", or "and not"`,
 		"(a/b":               `invalid selection "(a/b": a ( is not closed at character 1: add )`,
 		"a/b)":               `invalid selection "a/b)": unexpected ) at character 4: remove it, or add ( before it`,
 		"a/b and":            `invalid selection "a/b and": the selection ends at character 8: add an asset, a pattern or tag:NAME`,
@@ -153,7 +153,7 @@ func TestParseReportsMistakes(t *testing.T) {
 		"a/b[date=2025-1-1]": `invalid selection "a/b[date=2025-1-1]": a task key "a/b[date=2025-1-1]" at character 1: name the asset, and select its partitions with -p`,
 		"+ a/b":              `invalid selection "+ a/b": a + without an asset after it at character 1: write +raw/x for an asset and its upstream`,
 		"a/b+0":              `invalid selection "a/b+0": invalid number of levels "0" at character 5: write 1 or more, or nothing for all levels`,
-		"a/b ++":             `invalid selection "a/b ++": unexpected "+" at character 5: write and or or between two selections`,
+		"a/b ++":             `invalid selection "a/b ++": unexpected "+" at character 5: join selections with "and", "or", or "and not"`,
 		`"a/b"`:              `invalid selection "\"a/b\"": quotes around "\"a/b\"" at character 1: quotes are for values of tag: and owner:`,
 		"\xff":               "invalid selection: it is not UTF-8 text",
 	} {

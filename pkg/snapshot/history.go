@@ -299,7 +299,7 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 }
 
 // Segments yields the rows in the history of a manifest, one segment at a time. If only is
-// not empty, it yields that table's rows only.
+// not empty, it yields that table's rows only. It does not yield paged tables.
 func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		files, err := historyFiles(ctx, store, m, only)
@@ -307,6 +307,7 @@ func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.
 			yield(nil, err)
 			return
 		}
+		files = slices.DeleteFunc(files, func(f manifest.File) bool { return f.Table == partitionsTable })
 		for _, f := range files {
 			if rows, err := c.Merge(ctx, fileSources(store, []manifest.File{f})); !yield(rows, err) || err != nil {
 				return

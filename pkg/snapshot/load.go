@@ -26,7 +26,7 @@ func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Mani
 // CutoffOf returns the history cutoff of a manifest's base.
 func CutoffOf(m *manifest.Manifest) state.Cutoff {
 	b := &m.BaseSnapshot
-	return state.Cutoff{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom}
+	return state.Cutoff{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom, Partitions: b.PartitionsFrom}
 }
 
 // LoadDeltas returns the merged rows of deltas, including tombstones.

@@ -38,6 +38,8 @@ type File struct {
 	// MinEntry and MaxEntry are the least and greatest ledger entry; empty except for
 	// ledger_entries.
 	MinEntry, MaxEntry string
+	// Min and Max are the least and greatest key in a file of a paged table.
+	Min, Max manifest.Cell
 }
 
 // Named returns how a manifest refers to the file, whose name contains a new id.
@@ -47,7 +49,7 @@ func (f File) Named(d ids.Domain, tier, id string) manifest.File {
 		CRC32C: blob.CRC32C(f.Data), MinRun: f.MinRun, MaxRun: f.MaxRun,
 	}
 	if tier == manifest.TierHistory {
-		named.MinEntry, named.MaxEntry = f.MinEntry, f.MaxEntry
+		named.MinEntry, named.MaxEntry, named.Min, named.Max = f.MinEntry, f.MaxEntry, f.Min, f.Max
 	}
 	return named
 }
@@ -58,6 +60,7 @@ type Codec struct {
 	files  table.Format // of files
 	inline table.Format // of the rows that a manifest contains
 	runIDs runIDCache
+	pages  pageCache
 }
 
 // NewCodec returns a codec that encodes files as Parquet.
@@ -89,6 +92,9 @@ func encode(format table.Format, rows *state.Rows) ([]File, error) {
 		f := File{Table: d.Name, Data: data, Rows: int64(d.Len(list))}
 		f.MinRun, f.MaxRun = d.Bounds(d.Run, list)
 		f.MinEntry, f.MaxEntry = d.Bounds(d.Entry, list)
+		if rows, paged := list.([]*state.Partition); paged {
+			f.Min, f.Max = cellOf(rows[0]), cellOf(rows[len(rows)-1])
+		}
 		files = append(files, f)
 	}
 	return files, nil

@@ -43,7 +43,11 @@ type Archive struct {
 	Data  []byte
 	Files int
 	Bytes int64 // of the files
+	names map[string]bool
 }
+
+// Has reports whether the archive has a file.
+func (a *Archive) Has(name string) bool { return a.names[name] }
 
 // Build packs the files of a project. It leaves out names that begin with a dot, the folders in skip,
 // and what the ignore file names.
@@ -78,7 +82,7 @@ func pack(files fs.FS, skip []string, to io.Writer) (*Archive, error) {
 	sum := sha256.New()
 	buffered := bufio.NewWriterSize(io.MultiWriter(sum, to), 1<<16) //nolint:mnd // bytes
 	w := tar.NewWriter(buffered)
-	a := &Archive{}
+	a := &Archive{names: map[string]bool{}}
 	err = fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -111,6 +115,7 @@ func (a *Archive) add(files fs.FS, name string, w *tar.Writer) error {
 		return err
 	}
 	a.Files++
+	a.names[name] = true
 	a.Bytes += info.Size()
 	if a.Files > MaxFiles || a.Bytes > MaxBytes {
 		return fmt.Errorf("the project has more than %d files or %d MiB: list data in %s", MaxFiles, MaxBytes>>20, IgnoreFile) //nolint:mnd // bytes in a MiB

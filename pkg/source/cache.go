@@ -40,8 +40,10 @@ type Cache struct {
 
 // held is an archive that this process uses.
 type held struct {
-	lock *os.File // shared with other users; held exclusively by who removes the archive
+	lock *os.File // shared by users; exclusive while the archive is removed
 	uses int
+	// checked means that the files are those that were unpacked: no program has run there since.
+	checked bool
 }
 
 // keepUnused is how many archives stay in the cache although nobody uses them.
@@ -60,7 +62,7 @@ func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context)
 	}
 	dir = filepath.Join(c.dir, sha)
 	release = sync.OnceFunc(func() { c.let(sha) })
-	if _, err := os.Stat(dir); err == nil {
+	if c.confirmed(sha) {
 		return dir, release, nil
 	}
 	// The unpacking outlives a caller that is stopped, because others may wait for it.
@@ -108,7 +110,7 @@ func (c *Cache) hold(sha string) error {
 
 const lockSuffix = ".lock"
 
-// let ends a use.
+// let releases one use.
 func (c *Cache) let(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,14 +151,16 @@ func isAt(file *os.File, name string) bool {
 // unpack fetches an archive, verifies it, and moves it to its name.
 func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) error {
 	dir := filepath.Join(c.dir, sha)
-	if _, err := os.Stat(dir); err == nil {
-		return nil // another caller was faster
+	if c.intact(sha) {
+		c.confirm(sha)
+		return nil
 	}
 	data, err := fetch(ctx)
 	if err != nil {
 		return err
 	}
 	c.evict(sha)
+	c.discard(sha)
 	temp, err := os.MkdirTemp(c.dir, tempPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("unpack the project's files: %w", err)
@@ -167,7 +171,10 @@ func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Conte
 			remove(temp) // another process was faster
 			return nil
 		}
-		err = errors.Join(err, syncFolder(c.dir))
+		// Without stamps, a folder that a crash leaves here is unpacked again.
+		if err = errors.Join(err, c.seal(sha), syncFolder(c.dir)); err == nil {
+			c.confirm(sha)
+		}
 	}
 	if err != nil {
 		remove(temp)
@@ -178,7 +185,7 @@ func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Conte
 
 const (
 	tempPrefix = "new-"
-	// abandonedAfter is when a folder that is not complete belongs to no live process.
+	// abandonedAfter is the age after which an incomplete folder is abandoned.
 	abandonedAfter = 24 * time.Hour
 )
 
@@ -302,13 +309,19 @@ func (c *Cache) removeUnused(sha string) {
 	if !isAt(lock, name) {
 		return
 	}
-	// The folder disappears under its name at once, and its files one by one.
-	temp := filepath.Join(c.dir, tempPrefix+"old-"+sha)
-	if err := os.Rename(filepath.Join(c.dir, sha), temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return
-	}
+	c.discard(sha)
+	_ = os.Remove(filepath.Join(c.dir, sha+stampsSuffix))
 	_ = os.Remove(name)
+}
+
+// discard removes the folder of an archive: it disappears under its name at once, and its files one by
+// one. It ignores errors: what is left is removed later.
+func (c *Cache) discard(sha string) {
+	temp := filepath.Join(c.dir, tempPrefix+"old-"+sha)
 	remove(temp)
+	if os.Rename(filepath.Join(c.dir, sha), temp) == nil {
+		remove(temp)
+	}
 }
 
 // remove removes a folder. It ignores errors: what is left is removed later.

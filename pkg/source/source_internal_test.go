@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +119,58 @@ func TestGetUnpacksOnceAndReadOnly(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o555), info.Mode().Perm())
 }
 
+// Programs run in the folder of an archive, and may replace its read-only files.
+func TestGetReplacesChangedFiles(t *testing.T) {
+	a, err := Build(project(), nil)
+	require.NoError(t, err)
+	fetched := 0
+	fetch := func(context.Context) ([]byte, error) { //nolint:unparam // a fetch may fail
+		fetched++
+		return a.Data, nil
+	}
+	c := newCache(t)
+	dir, release, err := c.Get(t.Context(), a.SHA, fetch)
+	require.NoError(t, err)
+	defer release()
+	again := func(want int) {
+		t.Helper()
+		c.Suspect(a.SHA)
+		_, release, err := c.Get(t.Context(), a.SHA, fetch)
+		require.NoError(t, err)
+		release()
+		require.Equal(t, want, fetched)
+		data, err := os.ReadFile(filepath.Join(dir, "scripts/a.sh"))
+		require.NoError(t, err)
+		require.Equal(t, project()["scripts/a.sh"].Data, data)
+	}
+	again(1)
+	name := filepath.Join(dir, "scripts/a.sh")
+	before, err := os.Stat(name)
+	require.NoError(t, err)
+	replace := func(data []byte) {
+		require.NoError(t, os.Remove(name))
+		require.NoError(t, os.WriteFile(name, data, 0o555))
+		require.NoError(t, os.Chtimes(name, before.ModTime(), before.ModTime()))
+	}
+	changed := slices.Clone(project()["scripts/a.sh"].Data)
+	changed[0]++
+	replace(changed)
+	again(2)
+	require.NoError(t, os.Remove(name))
+	again(3)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "scripts/new.py"), nil, 0o600))
+	again(4)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "scripts", ignoredFolder), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "scripts", ignoredFolder, "a.pyc"), nil, 0o600))
+	again(4)
+	// Another process does not trust what a third one left.
+	replace(changed)
+	_, other, err := NewCache(c.dir, c.now).Get(t.Context(), a.SHA, fetch)
+	require.NoError(t, err)
+	defer other()
+	again(5)
+}
+
 func TestGetRejectsDamagedArchives(t *testing.T) {
 	a, err := Build(project(), nil)
 	require.NoError(t, err)
@@ -170,5 +223,5 @@ func TestCacheRemovesUnusedArchives(t *testing.T) {
 	release()
 	entries, err := os.ReadDir(c.dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 10, "each has a folder and a lock")
+	require.Len(t, entries, 15, "each has a folder, its stamps and a lock")
 }

@@ -10,6 +10,15 @@ import (
 // days.
 const MaxPeriods = 100_000
 
+// MaxListed is the maximum number of partitions of an asset that are listed.
+const MaxListed = 1_000_000
+
+// TooManyError means that an asset has more partitions than can be listed.
+type TooManyError struct{ text string }
+
+// Error implements error.
+func (e *TooManyError) Error() string { return e.text }
+
 // Calendar holds what the partitions of a space depend on besides its declaration: the time, the
 // zone data and the key sets. In the zero Calendar every zone is UTC and every period has begun.
 type Calendar struct {
@@ -167,9 +176,12 @@ func (c Calendar) expected(a *axis) int64 {
 		}
 		return a.last
 	}
-	ready := c.Now.Add(-time.Duration(a.ReadyAfterSec) * time.Second)
+	ready := c.Now.Add(-a.readyAfter())
 	return min(a.last, a.current(ready)-1)
 }
+
+// readyAfter returns how long after its end a period is expected.
+func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
 // Interval returns the instants at which the period with a key begins and ends, half-open.
 func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err error) {
@@ -215,10 +227,13 @@ func (c Calendar) CheckZone(d *Dimension) error {
 	_, before := from.In(a.zone).Zone()
 	for t := from; ; {
 		_, offset := t.In(a.zone).Zone()
-		if offset%60 != 0 || int64(offset-before)%d.period() != 0 {
-			return fmt.Errorf("the time zone %s changes its offset by %s at %s, which is not a whole %s: "+
-				"use daily partitions, shorter periods, or another time zone",
-				a.zone, time.Duration(offset-before)*time.Second, t.Format(time.RFC3339), d.singular())
+		if offset%60 != 0 {
+			return fmt.Errorf("the UTC offset of %s is not in whole minutes on %s: use daily partitions, a later start, or another time zone",
+				a.zone, t.Format(layoutDay))
+		}
+		if change := int64(offset - before); change%d.period() != 0 {
+			return fmt.Errorf("the UTC offset of %s changes by %d minutes on %s, which is not a multiple of %s: "+
+				"use daily partitions, shorter periods, or another time zone", a.zone, max(change, -change)/60, t.Format(layoutDay), d.one())
 		}
 		before = offset
 		end := boundary(t.In(a.zone))
@@ -237,9 +252,9 @@ func (a *axis) values(first, last int64) ([]string, error) {
 	if last == noEnd {
 		return nil, fmt.Errorf("the %s from %s on have no end: select a range", a.Kind.Plural(), a.key(first))
 	}
-	if last-first >= MaxPeriods {
-		return nil, fmt.Errorf("%s to %s is %d %s; at most %d can be selected at once",
-			a.key(first), a.key(last), last-first+1, a.Kind.Plural(), MaxPeriods)
+	if last-first >= MaxListed {
+		return nil, &TooManyError{fmt.Sprintf("%s to %s is %d %s; at most %d can be listed: use a later start or longer periods",
+			a.key(first), a.key(last), last-first+1, a.Kind.Plural(), MaxListed)}
 	}
 	keys := make([]string, 0, last-first+1)
 	for n := first; n <= last; n++ {
@@ -286,6 +301,20 @@ func (c Calendar) Newest(d *Dimension, n int) ([]string, error) {
 	}
 	last := c.expected(&a)
 	return a.values(max(a.first, last-int64(n)+1), last)
+}
+
+// EmptySet returns the name of a key set without keys: a space that depends on it has no partitions. It
+// returns "" if there is none.
+func (c Calendar) EmptySet(s *Space) string {
+	if s == nil {
+		return ""
+	}
+	for i := range s.Dimensions {
+		if d := &s.Dimensions[i]; d.Kind == Dynamic && len(c.keysOf(d)) == 0 {
+			return d.Set
+		}
+	}
+	return ""
 }
 
 func (c Calendar) keysOf(d *Dimension) []string {

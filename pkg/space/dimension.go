@@ -7,10 +7,11 @@ package space
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // Kind is the kind of a dimension.
@@ -51,9 +52,9 @@ func (k Kind) Plural() string {
 // Limits of a dimension.
 const (
 	MaxDimensions = 4
-	MaxName       = 63
-	MaxValue      = 128   // bytes of a value of a static or dynamic dimension
-	MaxValues     = 1_000 // values of a static dimension
+	MaxName       = ids.MaxName
+	MaxValue      = ids.MaxValue // bytes of a value of a static or dynamic dimension
+	MaxValues     = 1_000        // values of a static dimension
 )
 
 // Dimension is one dimension of a space. Its keys are texts: see [Dimension.Check].
@@ -121,26 +122,12 @@ func (d *Dimension) SQLType() string {
 	}
 }
 
-var nameSyntax = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-
 // ValidName reports whether s can name a dimension or a key set: a-z, 0-9 and _, beginning with a
 // letter.
-func ValidName(s string) bool { return len(s) <= MaxName && nameSyntax.MatchString(s) }
+func ValidName(s string) bool { return ids.ValidName(s) }
 
 // CheckValue returns an error if s cannot be a key of a static or dynamic dimension.
-func CheckValue(s string) error {
-	switch {
-	case s == "":
-		return fmt.Errorf("a partition value is empty: write at least one character")
-	case len(s) > MaxValue:
-		return fmt.Errorf("partition value %.40q… has %d bytes: at most %d are allowed", s, len(s), MaxValue)
-	case strings.TrimSpace(s) != s, strings.ContainsAny(s, ",;=*"), strings.Contains(s, ".."),
-		strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '�' }):
-		return fmt.Errorf("invalid partition value %q: it must not contain , ; = * .. or control characters, "+
-			"or begin or end with a space", s)
-	}
-	return nil
-}
+func CheckValue(s string) error { return ids.CheckValue(s) }
 
 // Validate checks everything except what depends on zone data: see [Calendar.CheckZone].
 func (d *Dimension) Validate() error {
@@ -157,7 +144,7 @@ func (d *Dimension) Validate() error {
 		return nil
 	case Every:
 		if d.Minutes < 1 || 60%d.Minutes != 0 {
-			return fmt.Errorf("invalid period of dimension %s: every must be a divisor of one hour, for example 15m", d.Name)
+			return fmt.Errorf("invalid period of dimension %s: period must be a divisor of one hour, for example 15m", d.Name)
 		}
 	case Weekly:
 		if d.Starts != "" && !slices.Contains(Weekdays, d.Starts) {
@@ -179,7 +166,7 @@ func (d *Dimension) Validate() error {
 	case err != nil:
 		return fmt.Errorf("invalid end: %w", err)
 	case !end.to.After(start.from):
-		return fmt.Errorf("the end %s is before the start %s", d.End, d.Start)
+		return fmt.Errorf("the end %s is before the start %s: swap them, or remove end", d.End, d.Start)
 	}
 	return nil
 }
@@ -211,7 +198,7 @@ func (d *Dimension) Check(value string) error {
 	return err
 }
 
-// String formats the dimension for people: "date (daily from 2025-01-01 on)".
+// String formats the dimension for people: "date (daily)".
 func (d *Dimension) String() string {
 	var b strings.Builder
 	b.WriteString(d.Name + " (")

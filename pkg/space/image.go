@@ -71,8 +71,55 @@ type Image struct {
 	Undeclared int
 }
 
+// KeyRead names keys of a key set. A partition reads other data when one of them is removed, or added
+// again.
+type KeyRead struct {
+	Set string
+	// Keys are the keys; nil: all that the set ever had.
+	Keys []string
+}
+
+// KeyReads returns the keys on which it depends what the partition with a key reads. It leaves out keys
+// of dimensions that the reader has, too: without the key, there is no such partition of the reader.
+func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
+	var reads []KeyRead
+	if r.Upstream == nil || r.same {
+		return nil, nil
+	}
+	var values []string
+	for i := range r.Upstream.Dimensions {
+		up := &r.Upstream.Dimensions[i]
+		if up.Kind != Dynamic {
+			continue
+		}
+		if r.every || r.parts[i].Op == All {
+			reads = append(reads, KeyRead{Set: up.Set})
+			continue
+		}
+		if down := &r.Downstream.Dimensions[r.parts[i].reader]; r.parts[i].Op == Identity && sameKind(down, up) {
+			continue
+		}
+		if values == nil {
+			var err error
+			if values, err = r.Downstream.Parse(key); err != nil {
+				return nil, err
+			}
+		}
+		list, err := r.values(i, values)
+		if err != nil {
+			return nil, err
+		}
+		reads = append(reads, KeyRead{up.Set, append([]string{}, list...)})
+	}
+	return reads, nil
+}
+
 // MaxImage is the most partitions that one partition reads through a mapping, other than all.
 const MaxImage = 100_000
+
+// Same reports whether every partition reads the upstream partition with its own key, if the upstream
+// asset declares that.
+func (r *Reader) Same() bool { return r.same && !r.every }
 
 // Image returns the upstream partitions that the partition with a key reads.
 func (r *Reader) Image(key string) (Image, error) {

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func Infer(upstream, reader *Space, m Map) (*Mapping, error) {
 		out.every = true
 		return out, nil
 	case m.Op == Identity && !sameSpace(upstream, reader):
-		return nil, out.misfit("identity needs the same dimensions")
+		return nil, out.misfit("", "identity needs the same dimensions")
 	}
 	if reader == nil && m.Op == "" && len(m.Dimensions) == 0 {
 		out.every = true
@@ -116,7 +117,7 @@ func (m *Mapping) declared(d Map) error {
 	if d.Op == Latest {
 		time := m.Upstream.Time()
 		if time == nil {
-			return m.misfit("latest needs an upstream dimension of time")
+			return m.misfit("", "latest needs an upstream dimension of time")
 		}
 		d.Dimensions = []DimensionMap{{Dimension: time.Name, Op: Latest}}
 	}
@@ -126,23 +127,23 @@ func (m *Mapping) declared(d Map) error {
 		switch {
 		case dm.Op == All || dm.Op == Latest:
 			if up < 0 {
-				return m.misfit("%s of %s: the upstream asset has no dimension %s", dm.Op, dm.Dimension, dm.Dimension)
+				return m.misfit("name "+oneOf(m.Upstream), "%s of %s: the upstream asset has no dimension %s", dm.Op, dm.Dimension, dm.Dimension)
 			}
 			reader = -1
 			if dm.Op == Latest && !m.Upstream.Dimensions[up].IsTime() {
-				return m.misfit("latest of %s: it is not a dimension of time", m.Upstream.Dimensions[up].Name)
+				return m.misfit("use all", "latest of %s: it is not a dimension of time", m.Upstream.Dimensions[up].Name)
 			}
 		case reader < 0:
-			return m.misfit("the reader has no dimension %s", dm.Dimension)
+			return m.misfit("name "+oneOf(m.Downstream), "the reader has no dimension %s", dm.Dimension)
 		case up < 0:
-			return m.misfit("%s of %s: the upstream asset has no dimension for it: name it with of", dm.Op, dm.Dimension)
+			return m.misfit("set of to "+oneOf(m.Upstream), "%s of %s: the upstream asset has no dimension for it", dm.Op, dm.Dimension)
 		default:
 			if err := m.fits(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
 				return err
 			}
 		}
 		if m.parts[up].Op != "" {
-			return m.misfit("dimension %s of the upstream asset is mapped twice", m.Upstream.Dimensions[up].Name)
+			return m.misfit("remove one", "dimension %s of the upstream asset is mapped twice", m.Upstream.Dimensions[up].Name)
 		}
 		m.parts[up] = mapPart{dm, reader}
 	}
@@ -193,34 +194,38 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:
 		if !sameKind(down, up) && (down.IsTime() || up.IsTime()) {
-			return m.misfit("identity of %s: %s has other keys than %s", dm.Dimension, up, down)
+			return m.misfit("", "identity of %s: %s has other keys than %s", dm.Dimension, up, down)
 		}
 	case Window:
 		if !down.IsTime() || !sameKind(down, up) {
-			return m.misfit("window of %s: it needs the same kind of time on both sides", dm.Dimension)
+			return m.misfit("", "window of %s: it needs the same kind of time on both sides", dm.Dimension)
 		}
-		if dm.From > dm.To || dm.To-dm.From >= MaxPeriods {
-			return m.misfit("window [%d, %d] of %s: the first offset must not be after the second", dm.From, dm.To, dm.Dimension)
+		if dm.From > dm.To {
+			return m.misfit(fmt.Sprintf("write [%d, %d]", dm.To, dm.From), "window [%d, %d] of %s: the first offset must not be after the second",
+				dm.From, dm.To, dm.Dimension)
+		}
+		if dm.To-dm.From >= MaxPeriods {
+			return m.misfit("write a shorter window", "window [%d, %d] of %s: a window has at most %d periods", dm.From, dm.To, dm.Dimension, MaxPeriods)
 		}
 	case Coarsen:
 		if err := nests(up, down); err != nil {
-			return m.misfit("coarsen of %s: %w", dm.Dimension, err)
+			return m.misfit("", "coarsen of %s: %w", dm.Dimension, err)
 		}
 	case Refine:
 		if err := nests(down, up); err != nil {
-			return m.misfit("refine of %s: %w", dm.Dimension, err)
+			return m.misfit("", "refine of %s: %w", dm.Dimension, err)
 		}
 	case Values:
 		if down.IsTime() || up.IsTime() {
-			return m.misfit("values of %s: it maps static and dynamic dimensions only", dm.Dimension)
+			return m.misfit("", "values of %s: it maps static and dynamic dimensions only", dm.Dimension)
 		}
 		for value := range dm.Values {
 			if down.Kind == Static && !slices.Contains(down.Values, value) {
-				return m.misfit("values of %s: %s is not one of its values", dm.Dimension, value)
+				return m.misfit("write one of "+some(down.Values), "values of %s: %s is not one of its values", dm.Dimension, value)
 			}
 			for _, v := range dm.Values[value] {
 				if up.Kind == Static && !slices.Contains(up.Values, v) {
-					return m.misfit("values of %s: %s is not a value of %s", dm.Dimension, v, up.Name)
+					return m.misfit("write one of "+some(up.Values), "values of %s: %s is not a value of %s", dm.Dimension, v, up.Name)
 				}
 			}
 		}
@@ -229,6 +234,23 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 		return fmt.Errorf("unknown mapping %q", dm.Op)
 	}
 	return nil
+}
+
+// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream
+// dimension, or "". A partition with this value has nothing to read.
+func (m *Mapping) Unmatched() (value, dimension string) {
+	for i, p := range m.parts {
+		up := &m.Upstream.Dimensions[i]
+		if p.Op != Identity || p.reader < 0 || up.Kind != Static || m.Downstream.Dimensions[p.reader].Kind != Static {
+			continue
+		}
+		for _, v := range m.Downstream.Dimensions[p.reader].Values {
+			if !slices.Contains(up.Values, v) {
+				return v, up.Name
+			}
+		}
+	}
+	return "", ""
 }
 
 // rank orders the kinds of time by the length of their periods.
@@ -274,13 +296,13 @@ func (m *Mapping) infer(d Map) error {
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Refine}, j}
 			default:
 				if rank(up) <= rank(down) {
-					return m.misfit("%w", nests(up, down))
+					return m.misfit("", "%w", nests(up, down))
 				}
-				return m.misfit("%w", nests(down, up))
+				return m.misfit("", "%w", nests(down, up))
 			}
 			if p.reader == j && up.IsTime() && up.Zone() != down.Zone() {
-				m.Warning = fmt.Sprintf("%s of %s and %s of %s begin at different times: %s reads %s by its date",
-					up.Kind.Plural(), up.Zone(), down.Kind.Plural(), down.Zone(), down.Name, up.Name)
+				m.Warning = fmt.Sprintf("%s in %s read %s in %s by their dates, although these begin at different times: use one time zone",
+					down.Kind.Plural(), down.Zone(), up.Kind.Plural(), up.Zone())
 			}
 		}
 		m.parts[i] = p
@@ -288,7 +310,7 @@ func (m *Mapping) infer(d Map) error {
 		open = true
 	}
 	if !shared && open && m.Downstream != nil && d.Op == "" && len(d.Dimensions) == 0 {
-		return m.misfit("they share no dimension")
+		return m.misfit("", "they share no dimension")
 	}
 	return nil
 }
@@ -298,16 +320,34 @@ func (m *Mapping) taken(reader int) bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
 }
 
-// misfit returns an error that prints both spaces and mappings that would fit.
-func (m *Mapping) misfit(format string, args ...any) error {
-	reason := fmt.Errorf(format, args...)
+// misfit returns an error that prints both spaces and the advice. Without advice, it prints mappings
+// that would fit.
+func (m *Mapping) misfit(advice, format string, args ...any) error {
+	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: %s", m.Upstream, m.Downstream, fmt.Errorf(format, args...),
+		cmp.Or(advice, m.fitting()))
+}
+
+// oneOf lists the dimensions of a space in an advice.
+func oneOf(s *Space) string {
+	if s == nil {
+		return "no dimension"
+	}
+	names := make([]string, len(s.Dimensions))
+	for i := range names {
+		names[i] = s.Dimensions[i].Name
+	}
+	return strings.Join(names, " or ")
+}
+
+// fitting returns an advice with mappings that would fit.
+func (m *Mapping) fitting() string {
 	fits := []string{"map: all"}
 	if m.Upstream.Time() != nil {
 		fits = append(fits, "map: latest")
 	} else if len(m.Upstream.Dimensions) == 1 && m.Downstream != nil && len(m.Downstream.Dimensions) == 1 && !m.Downstream.Dimensions[0].IsTime() {
 		fits = append(fits, "map: {"+m.Downstream.Dimensions[0].Name+": {values: {…: […]}}}")
 	}
-	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: write %s", m.Upstream, m.Downstream, reason, strings.Join(fits, " or "))
+	return "write " + strings.Join(fits, " or ")
 }
 
 // ReadsAll reports whether every partition of the reader reads all partitions of the upstream asset.

@@ -86,6 +86,14 @@ func (d *Dimension) singular() string {
 	}
 }
 
+// one returns the noun for one period of d with its article.
+func (d *Dimension) one() string {
+	if d.Kind == Hourly {
+		return "an hour"
+	}
+	return "a " + d.singular()
+}
+
 // bound parses a start or an end.
 func (d *Dimension) bound(text string) (civil, error) {
 	c, ok := parseCivil(text, d.period())
@@ -95,8 +103,8 @@ func (d *Dimension) bound(text string) (civil, error) {
 		if c.layout == layoutDay || c.layout == layoutLocal && int64(c.from.Minute()*60)%d.period() == 0 {
 			return c, nil
 		}
-		return civil{}, fmt.Errorf("%q is not a day or the beginning of a %s: write, for example, 2025-01-15 or 2025-01-15T06:00",
-			text, d.singular())
+		return civil{}, fmt.Errorf("%q is not a day or the beginning of %s: write, for example, 2025-01-15 or 2025-01-15T06:00",
+			text, d.one())
 	case c.layout == d.layoutOf() && (d.Kind != Weekly || d.startOf(d.ordinal(c.from)).Equal(c.from)):
 		return c, nil
 	}
@@ -111,7 +119,7 @@ func (d *Dimension) notAPeriod(text string) error {
 		first := d.startOf(d.ordinal(c.from)).Format(layoutDay)
 		return fmt.Errorf("%q is not the first day of a week: write %s", text, first)
 	}
-	return fmt.Errorf("%q is not a %s: %s", text, d.singular(), d.example())
+	return fmt.Errorf("%q is not %s: %s", text, d.one(), d.example())
 }
 
 // floorDiv divides and rounds down.
@@ -187,7 +195,7 @@ func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	return time.Unix(n*d.period()+phase, 0).In(zone).Format(layoutHour)
 }
 
-// civilDay returns the civil date at which the period with a key begins, or the local time of a
+// civilStart returns the civil date at which the period with a key begins, or the local time of a
 // clocked period.
 func (d *Dimension) civilStart(key string) (time.Time, error) {
 	t, err := time.Parse(d.layoutOf(), key)
@@ -216,12 +224,12 @@ func (d *Dimension) EndsBeforeStart() bool {
 	return err == nil && !end.to.After(start.from)
 }
 
-// Noun returns the noun for a start or an end.
+// Noun returns the noun for a start or an end, with its article.
 func (d *Dimension) Noun() string {
 	if d.clocked() {
-		return "day or a local time"
+		return "a day or a local time"
 	}
-	return d.singular()
+	return d.one()
 }
 
 // Help says how to write a start or an end.

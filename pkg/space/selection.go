@@ -14,6 +14,8 @@ import (
 type Selection struct {
 	// Clauses are sorted by dimension and name each dimension once.
 	Clauses []Clause
+	// Everything selects every expected partition, whatever the dimensions. There are no clauses then.
+	Everything bool
 }
 
 // Clause selects values of one dimension: the union of its items.
@@ -34,15 +36,25 @@ type Item struct {
 	ranged bool
 }
 
-// latest is the newest expected period. "latest-6" is six periods earlier.
-const latest = "latest"
+// Words that stand for periods.
+const (
+	// latest is the newest expected period. "latest-6" is six periods earlier.
+	latest = "latest"
+	// today and yesterday are civil days in the zone of the dimension.
+	today, yesterday = "today", "yesterday"
+	// everything, as a whole selection, selects every expected partition.
+	everything = "all"
+)
 
 // ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of
 // items: "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as
-// 2025-03, a range that may be open at one end, latest, latest-N, or "*". The dimension of time may
-// be left out: "2025-01-15".
+// 2025-03 (its declared periods), a range that may be open at one end, today, yesterday, latest,
+// latest-N, or "*". The dimension of time may be left out: "2025-01-15". The text "all" selects every expected partition.
 func ParseSelection(text string) (Selection, error) {
 	var s Selection
+	if strings.TrimSpace(text) == everything {
+		return Selection{Everything: true}, nil
+	}
 	for part := range strings.SplitSeq(text, ";") {
 		c, err := parseClause(part)
 		if err != nil {
@@ -86,7 +98,7 @@ func parseClause(text string) (Clause, error) {
 		if !ranged {
 			last = first
 		}
-		if !named && !strings.ContainsAny(word[:1], ".0123456789") && !strings.HasPrefix(word, latest) {
+		if !named && !strings.ContainsAny(word[:1], ".0123456789") && !isWord(first) {
 			return Clause{}, errors.New(selectionHelp)
 		}
 		if strings.ContainsAny(word, "*=") || strings.Contains(last, "..") || ranged && first == "" && last == "" {
@@ -102,8 +114,16 @@ func parseClause(text string) (Clause, error) {
 	return c, nil
 }
 
+// isWord reports whether a bound is one of the words that stand for periods.
+func isWord(text string) bool {
+	return strings.HasPrefix(text, latest) || text == today || text == yesterday
+}
+
 // String formats the selection as [ParseSelection] reads it.
 func (s Selection) String() string {
+	if s.Everything {
+		return everything
+	}
 	clauses := make([]string, len(s.Clauses))
 	for i, c := range s.Clauses {
 		items := make([]string, len(c.Items))
@@ -137,12 +157,12 @@ func (i Item) String() string {
 func (s Selection) Relative() bool {
 	for _, c := range s.Clauses {
 		for _, i := range c.Items {
-			if i.All || i.First == "" || i.Last == "" || strings.HasPrefix(i.First, latest) || strings.HasPrefix(i.Last, latest) {
+			if i.All || i.First == "" || i.Last == "" || isWord(i.First) || isWord(i.Last) {
 				return true
 			}
 		}
 	}
-	return false
+	return s.Everything
 }
 
 // Chosen holds the partitions of a space that a selection selects.
@@ -213,11 +233,14 @@ func (e *UnknownDimensionError) Error() string {
 	for i := range names {
 		names[i] = e.Space.Dimensions[i].Name
 	}
-	return fmt.Sprintf("it is partitioned by %s, not by %s", strings.Join(names, " and "), e.Dimension)
+	return fmt.Sprintf("the asset is partitioned by %s, not by %s", strings.Join(names, " and "), e.Dimension)
 }
 
 // clause returns the clause for a dimension, or nil.
 func (s Selection) clause(d *Dimension) *Clause {
+	if s.Everything {
+		return &Clause{Dimension: d.Name, Items: []Item{{All: true}}}
+	}
 	for i := range s.Clauses {
 		if s.Clauses[i].Dimension == d.Name || s.Clauses[i].Dimension == "" && d.IsTime() {
 			return &s.Clauses[i]
@@ -314,7 +337,7 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 		}
 		s.first = from.first
 		if !item.isRange() {
-			return from, nil
+			return a.declared(from), nil
 		}
 	}
 	if item.Last != "" {
@@ -324,10 +347,20 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 		}
 		s.last = to.last
 		if item.First != "" && s.last < s.first {
-			return s, fmt.Errorf("the last %s %s is before the first %s %s", a.singular(), item.Last, a.singular(), item.First)
+			return s, fmt.Errorf("the last %s %s is before the first %s %s: swap them", a.singular(), item.Last, a.singular(), item.First)
 		}
 	}
 	return s, nil
+}
+
+// declared returns the periods of a part of a date, such as a month of days, that the dimension
+// declares. It returns s if there are none, or if s is a single period: the caller reports it.
+func (a *axis) declared(s span) span {
+	first, last := max(s.first, a.first), min(s.last, a.last)
+	if s.first == s.last || last < first {
+		return s
+	}
+	return span{first, last}
 }
 
 // bounds returns the periods that a bound names: one period, or all periods of a year, a month or
@@ -342,9 +375,12 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 			}
 		}
 		if newest < a.first {
-			return span{}, fmt.Errorf("no %s of %s has ended yet, so there is no %s: select a %s", a.singular(), a.Name, latest, a.singular())
+			return span{}, fmt.Errorf("dimension %s has no latest %s: none has ended yet: select %s that has begun", a.Name, a.singular(), a.one())
 		}
 		return span{newest - int64(n), newest - int64(n)}, nil
+	}
+	if text == today || text == yesterday {
+		return c.dayOf(a, text)
 	}
 	if a.clocked() {
 		if n, err := a.index(text); err == nil {
@@ -372,6 +408,21 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 		last = first
 	}
 	return span{first, last}, nil
+}
+
+// dayOf returns the periods that the words today and yesterday select in the zone of a dimension: those
+// that have begun.
+func (c Calendar) dayOf(a *axis, word string) (span, error) {
+	if !a.clocked() && a.Kind != Daily {
+		return span{}, fmt.Errorf("%s selects days and shorter periods, and %s has %s: write latest", word, a.Name, a.Kind.Plural())
+	}
+	day := c.Now.In(a.zone)
+	if word == yesterday {
+		day = day.AddDate(0, 0, -1)
+	}
+	part, _ := parseCivil(day.Format(layoutDay), a.period())
+	first, last := a.within(part)
+	return span{first, min(last, a.current(c.Now))}, nil
 }
 
 // Ranges joins keys of a dimension to a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two

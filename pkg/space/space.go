@@ -1,10 +1,12 @@
 package space
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -181,9 +183,11 @@ func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == 
 type Members struct {
 	space *Space
 	axes  []axis
-	sets  []map[string]bool
-	// newest are the last expected periods.
+	sets  []map[string]bool // of static dimensions
+	keys  [][]string        // of dynamic dimensions, sorted
+	// newest are the last expected periods. No partition that was made at due or later is early.
 	newest []int64
+	due    time.Time
 }
 
 // Members returns the set of the declared partitions. Periods that have not begun belong to it.
@@ -193,23 +197,31 @@ func (c Calendar) Members(s *Space) (*Members, error) {
 	}
 	m := &Members{
 		space: s, axes: make([]axis, len(s.Dimensions)), sets: make([]map[string]bool, len(s.Dimensions)),
-		newest: make([]int64, len(s.Dimensions)),
+		keys: make([][]string, len(s.Dimensions)), newest: make([]int64, len(s.Dimensions)),
 	}
 	for i := range s.Dimensions {
 		d := &s.Dimensions[i]
-		if !d.IsTime() {
-			keys := c.keysOf(d)
-			m.sets[i] = make(map[string]bool, len(keys))
-			for _, key := range keys {
+		switch d.Kind {
+		case Static:
+			m.sets[i] = make(map[string]bool, len(d.Values))
+			for _, key := range d.Values {
 				m.sets[i][key] = true
 			}
 			continue
+		case Dynamic:
+			m.keys[i] = c.keysOf(d)
+			continue
+		case Every, Hourly, Daily, Weekly, Monthly, Yearly:
 		}
 		var err error
 		if m.axes[i], err = c.axis(d); err != nil {
 			return nil, err
 		}
 		m.newest[i] = c.expected(&m.axes[i])
+		if a := &m.axes[i]; m.newest[i] >= a.first {
+			_, end := a.interval(m.newest[i])
+			m.due = end.Add(a.readyAfter())
+		}
 	}
 	return m, nil
 }
@@ -221,7 +233,7 @@ func (m *Members) Expects(key string) bool {
 		return false
 	}
 	for i, v := range values {
-		if m.sets[i] != nil {
+		if !m.space.Dimensions[i].IsTime() {
 			continue
 		}
 		if n, err := m.axes[i].index(v); err != nil || n > m.newest[i] {
@@ -231,10 +243,83 @@ func (m *Members) Expects(key string) bool {
 	return true
 }
 
+// Early reports whether a partition is expected by now, and was not yet when it was made: its period had
+// not ended, or was not ready. What it holds may be a part of its period.
+func (m *Members) Early(key string, made time.Time) bool {
+	if m.space == nil || !made.Before(m.due) {
+		return false
+	}
+	values, err := m.space.Parse(key)
+	if err != nil {
+		return false
+	}
+	for i, v := range values {
+		if !m.space.Dimensions[i].IsTime() {
+			continue
+		}
+		a := &m.axes[i]
+		n, err := a.index(v)
+		if err == nil && n <= m.newest[i] && n >= a.current(made.Add(-a.readyAfter())) {
+			return true
+		}
+	}
+	return false
+}
+
 // Has reports whether the space declares a partition key.
 func (m *Members) Has(key string) bool {
+	if has, ok := m.hasPlain(key); ok {
+		return has
+	}
 	values, err := m.space.Parse(key)
 	return err == nil && m.HasValues(values)
+}
+
+// hasPlain is Has for a key in canonical form without escapes. It reports ok = false for every other
+// key. A table may have millions of keys, and parsing JSON takes microseconds.
+func (m *Members) hasPlain(key string) (has, ok bool) {
+	if m.space == nil {
+		return false, false
+	}
+	has = true
+	rest := key
+	last := ""
+	for n := range m.space.Dimensions {
+		i, least := -1, "" // the dimension with the next name
+		for j := range m.space.Dimensions {
+			if name := m.space.Dimensions[j].Name; name > last && (i < 0 || name < least) {
+				i, least = j, name
+			}
+		}
+		if i < 0 {
+			return false, false
+		}
+		last = least
+		opening := ","
+		if n == 0 {
+			opening = "{"
+		}
+		var value string
+		if value, rest, ok = member(rest, opening, least); !ok {
+			return false, false
+		}
+		has = has && m.space.Dimensions[i].Check(value) == nil && m.HasValue(i, value)
+	}
+	return has, rest == "}"
+}
+
+// member splits a member off an object in canonical JSON: `{"name":"value"` or `,"name":"value"`.
+func member(text, opening, name string) (value, rest string, ok bool) {
+	text, a := strings.CutPrefix(text, opening+`"`)
+	text, b := strings.CutPrefix(text, name)
+	text, c := strings.CutPrefix(text, `":"`)
+	value, rest, d := strings.Cut(text, `"`)
+	for _, char := range []byte(value) {
+		if char < ' ' || char >= 0x7f || char == '\\' {
+			return "", "", false
+		}
+	}
+	return value, rest, a && b && c && d
 }
 
 // HasValues reports whether the space declares the partition with these values.
@@ -249,8 +334,12 @@ func (m *Members) HasValues(values []string) bool {
 
 // HasValue reports whether dimension i declares a value.
 func (m *Members) HasValue(i int, value string) bool {
-	if m.sets[i] != nil {
+	switch {
+	case m.sets[i] != nil:
 		return m.sets[i][value]
+	case m.space.Dimensions[i].Kind == Dynamic:
+		_, has := slices.BinarySearch(m.keys[i], value)
+		return has
 	}
 	a := &m.axes[i]
 	n, err := a.index(value)
@@ -264,6 +353,62 @@ func (m *Members) HasValue(i int, value string) bool {
 // if there are more than limit.
 func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
+}
+
+// ExpectedAfter returns the first limit keys of [Calendar.Expected] that are greater than a key, sorted.
+// It does not list the others, of which there may be millions.
+func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
+	if s == nil {
+		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
+	}
+	outer := 0 // the first dimension in a key
+	lists := make([][]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		var err error
+		if lists[i], err = c.expectedValues(&s.Dimensions[i]); err != nil {
+			return nil, err
+		}
+		if s.Dimensions[i].Name < s.Dimensions[outer].Name {
+			outer = i
+		}
+	}
+	if slices.ContainsFunc(lists, func(list []string) bool { return len(list) == 0 }) {
+		return nil, nil
+	}
+	var found []string
+	values := lists[outer]
+	inOrder := slices.SortedFunc(slices.Values(values), func(a, b string) int { return strings.Compare(jsonOf(a), jsonOf(b)) })
+	for _, v := range inOrder {
+		if len(found) >= limit {
+			break
+		}
+		lists[outer] = []string{v}
+		if below := s.prefixOf(outer, v); below < after && !strings.HasPrefix(after, below) {
+			continue // so are all keys with this value
+		}
+		keys, err := s.Product(lists, MaxListed)
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(keys)
+		first, exact := slices.BinarySearch(keys, after)
+		if exact {
+			first++
+		}
+		found = append(found, keys[first:]...)
+	}
+	return found[:min(len(found), limit)], nil
+}
+
+// prefixOf returns the beginning of the keys with a value of their first dimension.
+func (s *Space) prefixOf(first int, value string) string {
+	return "{" + jsonOf(s.Dimensions[first].Name) + ":" + jsonOf(value)
+}
+
+// jsonOf returns text as canonical JSON.
+func jsonOf(text string) string {
+	key := ids.Partition{"": text}.Key() // {"":"text"}
+	return key[len(`{"":`) : len(key)-len("}")]
 }
 
 // Declared returns the keys of all declared partitions whose periods have begun. It fails if there are
@@ -286,21 +431,36 @@ func (c Calendar) product(s *Space, limit int, values func(*Dimension) ([]string
 	return s.Product(lists, limit)
 }
 
-// Count returns the number of declared partitions whose periods have begun, or an error if a
-// dimension has more than [MaxPeriods].
+// Count returns the number of declared partitions whose periods have begun.
 func (c Calendar) Count(s *Space) (int, error) {
 	count := 1
 	if s == nil {
 		return count, nil
 	}
 	for i := range s.Dimensions {
-		values, err := c.declaredValues(&s.Dimensions[i])
+		n, err := c.count(&s.Dimensions[i])
 		if err != nil {
 			return 0, err
 		}
-		count *= len(values)
+		count *= n
 	}
 	return count, nil
+}
+
+// count returns the number of declared values of a dimension that exist by now. It does not list more
+// than [MaxListed], and then counts skipped days, too.
+func (c Calendar) count(d *Dimension) (int, error) {
+	if d.IsTime() {
+		a, err := c.axis(d)
+		if err != nil {
+			return 0, err
+		}
+		if last := c.begun(&a); last != noEnd && last-a.first >= MaxListed {
+			return int(last - a.first + 1), nil
+		}
+	}
+	values, err := c.declaredValues(d)
+	return len(values), err
 }
 
 // Describe joins partition keys to a text with ranges of time: "2025-01-01..2025-01-05", or with
@@ -353,13 +513,55 @@ func (s *Space) Describe(all, keys []string) string {
 	return some(texts)
 }
 
+// Selections joins partition keys to selections that [ParseSelection] reads. Consecutive periods become
+// a range: "date=2025-01-01..2025-01-05;region=eu". It ignores keys of other spaces.
+func (s *Space) Selections(keys []string) []string {
+	if s == nil {
+		return nil
+	}
+	type member struct {
+		others string // the values of the other dimensions
+		n      int64  // the number of the period; 0: without time
+		values []string
+	}
+	time := slices.IndexFunc(s.Dimensions, func(d Dimension) bool { return d.IsTime() })
+	members := make([]member, 0, len(keys))
+	for _, key := range keys {
+		values, err := s.Parse(key)
+		if err != nil {
+			continue
+		}
+		m := member{values: values, others: strings.Join(values, ";")}
+		if time >= 0 {
+			m.n, _ = s.Dimensions[time].index(values[time]) // which Parse has checked
+			m.others = strings.Join(slices.Delete(slices.Clone(values), time, time+1), ";")
+		}
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b member) int { return cmp.Or(strings.Compare(a.others, b.others), cmp.Compare(a.n, b.n)) })
+	var texts []string
+	for i := 0; i < len(members); {
+		first := members[i]
+		last := first
+		for i++; time >= 0 && i < len(members) && members[i].others == first.others && members[i].n == last.n+1; i++ {
+			last = members[i]
+		}
+		p := s.Partition(slices.Clone(first.values))
+		if last.n != first.n {
+			p[s.Dimensions[time].Name] += ".." + last.values[time]
+		}
+		texts = append(texts, p.Text())
+	}
+	return texts
+}
+
 // Product returns the partition keys of all combinations of values, one list for each dimension, in
 // the order of the lists. It fails if there are more than limit.
 func (s *Space) Product(lists [][]string, limit int) ([]string, error) {
 	total := 1
 	for _, list := range lists {
 		if total *= len(list); total > limit {
-			return nil, fmt.Errorf("more than %d partitions: select fewer", limit)
+			return nil, &TooManyError{fmt.Sprintf("more than %d partitions: select fewer", limit)}
 		}
 	}
 	keys := make([]string, 0, total)

@@ -43,6 +43,10 @@ func TestSelectionsOfEachKind(t *testing.T) {
 		{"date", "date=..2025-01-02", "date=2025-01-01..2025-01-02"},
 		{"date", "date=*", "date=2025-01-01..2025-04-15"},
 		{"date", "date=2025-04-16", "date=2025-04-16"},
+		{"date", "yesterday", "date=2025-04-15"},
+		{"date", "date=yesterday..today", "date=2025-04-15..2025-04-16"},
+		{"date", "all", "date=2025-01-01..2025-04-15"},
+		{"time", "today", "time=2025-04-16T00:00Z..2025-04-16T12:00Z"},
 		{"week", "week=2025-04-07", "week=2025-04-07"},
 		{"week", "week=latest", "week=2025-04-07"},
 		{"week", "week=2025-03", "week=2025-03-03..2025-03-31"},
@@ -71,15 +75,50 @@ func TestSelectionsOfEachKind(t *testing.T) {
 		"date=0001-01-01..2025-01-01": "at most 100000 can be selected at once",
 		"date=latest-x":               "write latest, or latest-6",
 		"time=2025-04-16T06:10":       "is not a period of 30 minutes",
+		"week=yesterday":              "yesterday selects days and shorter periods, and week has weeks: write latest",
 	} {
 		s := selection(t, text)
 		_, err := at.Resolve(kinds[s.Clauses[0].Dimension], s)
 		require.ErrorContains(t, err, want, text)
 	}
-	for _, text := range []string{"", "date=", "date=1..2..3", "=x", "date=1;date=2", "date=..", "Date=1", "a=b=c", "date=*x", "date=1,,2", "yesterday", "date=2025-02-30"} {
+	for _, text := range []string{"", "date=", "date=1..2..3", "=x", "date=1;date=2", "date=..", "Date=1", "a=b=c", "date=*x", "date=1,,2", "tomorrow", "all;region=eu", "date=2025-02-30"} {
 		_, err := space.ParseSelection(text)
 		require.ErrorContains(t, err, "invalid partition selection", text)
 	}
+}
+
+func TestPartOfDateSelectsDeclaredPeriods(t *testing.T) {
+	s := space.Days("2025-01-30", "2025-02-03")
+	for text, want := range map[string]string{
+		"date=2025-01":          "date=2025-01-30..2025-01-31",
+		"date=2025":             "date=2025-01-30..2025-02-03",
+		"date=2025-01,2025-02":  "date=2025-01-30..2025-02-03",
+		"date=2025-03":          "date=2025-03-01..2025-03-31",
+		"date=2025-01..2025-02": "date=2025-01-01..2025-02-28",
+	} {
+		chosen, err := at.Resolve(s, selection(t, text))
+		require.NoError(t, err)
+		require.Equal(t, want, chosen.Text, text)
+	}
+}
+
+func TestSelectionsJoinConsecutivePeriods(t *testing.T) {
+	hours := space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2025-10-26", Timezone: "Europe/Paris"}
+	region := space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}}
+	s := space.New(hours, region)
+	keys := []string{
+		s.Key("2025-10-26T02:00+01:00", "eu"), s.Key("2025-10-26T02:00+02:00", "eu"), s.Key("2025-10-26T03:00+01:00", "eu"),
+		s.Key("2025-10-26T05:00+01:00", "eu"), s.Key("2025-10-26T03:00+01:00", "us"), "nonsense",
+	}
+	want := []string{
+		"hour=2025-10-26T02:00+02:00..2025-10-26T03:00+01:00;region=eu", "hour=2025-10-26T05:00+01:00;region=eu", "hour=2025-10-26T03:00+01:00;region=us",
+	}
+	require.Equal(t, want, s.Selections(keys))
+	for _, text := range want {
+		selection(t, text)
+	}
+	require.Equal(t, []string{"region=eu", "region=us"}, space.New(region).Selections([]string{`{"region":"us"}`, `{"region":"eu"}`}))
+	require.Empty(t, (*space.Space)(nil).Selections([]string{""}))
 }
 
 func TestSelectionOfSeveralDimensions(t *testing.T) {
@@ -95,11 +134,14 @@ func TestSelectionOfSeveralDimensions(t *testing.T) {
 	require.Equal(t, []string{
 		`{"date":"2025-01-01","region":"us","tenant":"acme"}`, `{"date":"2025-01-01","region":"us","tenant":"globex"}`,
 	}, keys)
+	everything, err := at.Resolve(s, selection(t, "all"))
+	require.NoError(t, err)
+	require.Equal(t, "date=2025-01-01..2025-04-15;region=eu,us;tenant=acme,globex", everything.Text)
 	all, err := at.Resolve(s, selection(t, "region=*"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"eu", "us"}, all.Values[1])
 	for text, want := range map[string]string{
-		"zone=eu":       "it is partitioned by date and region and tenant, not by zone",
+		"zone=eu":       "the asset is partitioned by date and region and tenant, not by zone",
 		"region=eu..us": "region has no order",
 	} {
 		_, err := at.Resolve(s, selection(t, text))
@@ -132,7 +174,7 @@ func TestDimensionValidateRejects(t *testing.T) {
 		"invalid key set":                {Name: "s", Kind: space.Dynamic, Set: "A B"},
 		"invalid first day of a week":    {Name: "w", Kind: space.Weekly, Start: "2025-01-06", Starts: "mon"},
 		"is not the first day of a week": {Name: "w", Kind: space.Weekly, Start: "2025-01-07"},
-		"beginning of a hour":            {Name: "h", Kind: space.Hourly, Start: "2025-01-07T06:30"},
+		"beginning of an hour":           {Name: "h", Kind: space.Hourly, Start: "2025-01-07T06:30"},
 	} {
 		require.ErrorContains(t, d.Validate(), want)
 	}
@@ -177,7 +219,7 @@ func TestMappingsAreInferred(t *testing.T) {
 	}
 	m, err := space.Infer(paris, day, space.Map{})
 	require.NoError(t, err)
-	require.Contains(t, m.Warning, "begin at different times")
+	require.Equal(t, "days in UTC read days in Europe/Paris by their dates, although these begin at different times: use one time zone", m.Warning)
 }
 
 func TestDeclaredMappings(t *testing.T) {
@@ -205,14 +247,17 @@ func TestDeclaredMappings(t *testing.T) {
 		require.Equal(t, c.want, image.Keys)
 	}
 	for want, declared := range map[string]space.Map{
-		"no dimension hour":           {Dimensions: []space.DimensionMap{{Dimension: "hour", Op: space.Identity}}},
-		"must not be after":           window(1, 0),
-		"has no shorter periods than": {Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Coarsen}}},
+		"no dimension hour: name date":               {Dimensions: []space.DimensionMap{{Dimension: "hour", Op: space.Identity}}},
+		"must not be after the second: write [0, 1]": window(1, 0),
+		"has no shorter periods than":                {Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Coarsen}}},
 	} {
 		_, err := space.Infer(day, day, declared)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := space.Infer(nil, day, window(0, 0))
+	values.Dimensions[0].Values["us"] = []string{"usa"}
+	_, err := space.Infer(country, region, values)
+	require.ErrorContains(t, err, "usa is not a value of country: write one of fr, de, us")
+	_, err = space.Infer(nil, day, window(0, 0))
 	require.ErrorContains(t, err, "remove map")
 }
 
@@ -318,4 +363,19 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Equal(t, "1..3, 5", space.Ranges(all, []string{"1", "2", "3", "5"}))
 	require.Equal(t, "6", space.Ranges(all, []string{"6"}))
 	require.Empty(t, space.Ranges(all, nil))
+}
+
+// Keys that a member's fast path does not understand are parsed.
+func TestMembersHasEqualsParse(t *testing.T) {
+	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
+	members, err := space.Calendar{}.Members(s)
+	require.NoError(t, err)
+	for _, key := range []string{
+		`{"a":"x","date":"2025-01-02"}`, `{"a":"é","date":"2025-01-02"}`, `{"a":"\"","date":"2025-01-02"}`, `{"a":"z","date":"2025-01-02"}`,
+		`{"a":"x","date":"2025-02-02"}`, `{"a":"x","date":"2025-1-2"}`, `{"date":"2025-01-02","a":"x"}`, `{"a":"x"}`, `{"a":"x","date":"2025-01-02"} `,
+		`{"a":"x","date":"2025-01-02","z":"1"}`, `{"a":"x","date":"2025-01-02"`, `{}`, ``, `[]`, `{"a":"\u0078","date":"2025-01-02"}`,
+	} {
+		values, err := s.Parse(key)
+		require.Equal(t, err == nil && members.HasValues(values), members.Has(key), key)
+	}
 }

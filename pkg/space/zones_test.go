@@ -140,7 +140,7 @@ func TestHoursOfParisOnClockChanges(t *testing.T) {
 
 func TestHoursNeedWholeChangesOfOffset(t *testing.T) {
 	d := space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2025-01-01", Timezone: "Australia/Lord_Howe"}
-	require.ErrorContains(t, zoned.CheckZone(&d), "Australia/Lord_Howe changes its offset by -30m0s")
+	require.ErrorContains(t, zoned.CheckZone(&d), "the UTC offset of Australia/Lord_Howe changes by 30 minutes on 2025-04-05")
 	d.Kind, d.Minutes = space.Every, 30
 	require.NoError(t, zoned.CheckZone(&d))
 	d.Kind = space.Daily

@@ -1,9 +1,10 @@
 package staleness
 
 import (
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
-	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -26,10 +27,15 @@ const (
 
 // Data is what an evaluation reads.
 type Data struct {
-	// Rows returns the rows of an asset's partitions in the order of their keys.
-	Rows func(asset ids.AssetKey) []*state.Partition
+	// Rows yields the rows of an asset's partitions in the order of their keys.
+	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
+	// Row returns the row of a partition, or nil.
+	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
 	// Accepted returns the codes of an asset that count as a code; nil: there are none.
 	Accepted func(asset ids.AssetKey, code string) ([]string, error)
+	// KeyChanges returns the fold sequence at which each key of a key set was last removed or added
+	// again; nil: no key ever was.
+	KeyChanges func(set string) map[string]int64
 	// Calendar decides which partitions are expected.
 	Calendar plan.Calendar
 }
@@ -38,7 +44,6 @@ type Data struct {
 type Partition struct {
 	Key    string
 	Status Status
-	Row    *state.Partition // nil: not materialized
 }
 
 // Counts counts the partitions of an asset by status.
@@ -48,29 +53,46 @@ type Counts struct {
 	Missing int `json:"missing"`
 }
 
-// Evaluation evaluates the partitions of assets at one state. It reads the rows of an asset once. It
-// is not safe for concurrent use.
+// Evaluation evaluates the partitions of assets at one state. It reads the rows of an asset once, and
+// keeps some 80 bytes of each. It is not safe for concurrent use.
 type Evaluation struct {
 	graph   *plan.Graph
 	data    Data
 	readers *plan.Readers
 	assets  map[ids.AssetKey]*evaluated
+	texts   texts
+	sets    map[string]keyChanges
+	// incomplete lets partitions run of which an expected input is missing.
+	incomplete bool
+	// unlisted are the errors of assets with too many partitions.
+	unlisted []error
 }
 
 // evaluated is an asset with the rows of the partitions that it declares.
 type evaluated struct {
-	asset  *plan.Asset
-	rows   map[string]*state.Partition
-	keys   []string // sorted
+	asset   *plan.Asset
+	members *space.Members
+	// columns and newest are those of all partitions once loaded is set. Until then, some has the
+	// cells that were looked up one by one; nil: not materialized.
+	columns
 	newest newest
-	// codes are the codes that count as the current code; nil: the current code is unknown.
-	codes map[string]bool
+	loaded bool
+	some   map[string]*cell
+	// codes are the numbers of the codes that count as the current code; nil: it is unknown.
+	codes []uint32
+	// expected are the keys that the asset should have, sorted; listed is set once they are known.
+	expected []string
+	listed   bool
 }
 
 // New returns an evaluation of the assets of a graph.
 func New(g *plan.Graph, d Data) *Evaluation {
-	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}}
+	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}, texts: texts{}, sets: map[string]keyChanges{}}
 }
+
+// AllowIncomplete sets whether [Evaluation.ToRun] and [Evaluation.ToMake] also return partitions of which
+// an expected input is missing.
+func (e *Evaluation) AllowIncomplete(allow bool) { e.incomplete = allow }
 
 func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	if known := e.assets[key]; known != nil {
@@ -84,24 +106,16 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
 	}
-	a := &evaluated{asset: asset, rows: map[string]*state.Partition{}}
-	for _, row := range e.data.Rows(key) {
-		if !members.Has(row.PartitionKey) {
-			continue
-		}
-		a.rows[row.PartitionKey] = row
-		a.keys = append(a.keys, row.PartitionKey)
-		a.newest.add(row)
-	}
+	a := &evaluated{asset: asset, members: members, some: map[string]*cell{}}
 	if asset.Code != "" {
-		a.codes = map[string]bool{asset.Code: true}
+		a.codes = []uint32{e.texts.number(asset.Code)}
 		if e.data.Accepted != nil {
 			codes, err := e.data.Accepted(key, asset.Code)
 			if err != nil {
 				return nil, err
 			}
 			for _, code := range codes {
-				a.codes[code] = true
+				a.codes = append(a.codes, e.texts.number(code))
 			}
 		}
 	}
@@ -109,14 +123,66 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	return a, nil
 }
 
-// changed reports whether a row was made by code that is not current. Unknown code counts as current.
-func (a *evaluated) changed(row *state.Partition) bool {
-	return a.codes != nil && row.Code != "" && !a.codes[row.Code]
+// load reads all rows of an asset.
+func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
+	a, err := e.asset(key)
+	if err != nil || a.loaded {
+		return a, err
+	}
+	expected, _ := e.expected(a) // they are members; parsing millions of keys takes long
+	for row, err := range e.data.Rows(key) {
+		if err != nil {
+			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
+		}
+		for len(expected) > 0 && expected[0] < row.PartitionKey {
+			expected = expected[1:]
+		}
+		if (len(expected) == 0 || expected[0] != row.PartitionKey) && !a.members.Has(row.PartitionKey) {
+			continue
+		}
+		c := e.texts.cellOf(row)
+		a.keys, a.cells = append(a.keys, row.PartitionKey), append(a.cells, c)
+		a.newest.add(&c)
+	}
+	a.loaded = true
+	return a, nil
+}
+
+// cell returns a partition, or nil if it is not materialized. It reads one row unless all are loaded.
+func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
+	if a.loaded {
+		return a.of(partition), nil
+	}
+	if known, ok := a.some[partition]; ok {
+		return known, nil
+	}
+	row, err := e.data.Row(a.asset.Key, partition)
+	if err != nil {
+		return nil, fmt.Errorf("evaluate asset %s: %w", a.asset.Key, err)
+	}
+	a.some[partition] = nil
+	if row != nil && a.members.Has(partition) {
+		c := e.texts.cellOf(row)
+		a.some[partition] = &c
+	}
+	return a.some[partition], nil
+}
+
+// changed reports whether a partition was made by code that is not current. Unknown code counts as
+// current.
+func (a *evaluated) changed(c *cell) bool {
+	return a.codes != nil && c.code != 0 && !slices.Contains(a.codes, c.code)
+}
+
+// early reports whether the run of a partition was requested before its period had ended, which it has
+// by now.
+func (a *evaluated) early(partition string, p *cell) bool {
+	return p.made != 0 && a.members.Early(partition, p.made.Time())
 }
 
 // status returns the status of a materialized partition.
-func (e *Evaluation) status(a *evaluated, row *state.Partition) (Status, error) {
-	if a.changed(row) {
+func (e *Evaluation) status(a *evaluated, partition string, p *cell) (Status, error) {
+	if a.changed(p) || a.early(partition, p) {
 		return Stale, nil
 	}
 	for _, dep := range a.asset.Deps {
@@ -124,20 +190,47 @@ func (e *Evaluation) status(a *evaluated, row *state.Partition) (Status, error) 
 		if err != nil {
 			return "", err
 		}
-		keys, all, err := e.image(a.asset, row.PartitionKey, up, nil)
+		stale, err := e.newerInput(a, partition, p, up)
 		if err != nil {
 			return "", err
 		}
-		if all && up.newest.newerThan(row) {
-			return Stale, nil
+		set, err := e.changedSet(a.asset, partition, p.inputs, up)
+		if err != nil {
+			return "", err
 		}
-		for _, key := range keys {
-			if q := up.rows[key]; q != nil && newer(row, q) {
-				return Stale, nil
-			}
+		if stale || set != "" {
+			return Stale, nil
 		}
 	}
 	return Fresh, nil
+}
+
+// newerInput reports whether a partition reads a partition of an upstream asset that makes it stale.
+func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *evaluated) (bool, error) {
+	images, err := e.readers.Of(a.asset.Key, up.asset.Key)
+	if err != nil {
+		return false, err
+	}
+	if images.Same() { // the most frequent mapping needs no image
+		q, err := e.cell(up, partition)
+		return q != nil && newer(p, q), err
+	}
+	keys, all, err := e.image(a.asset, partition, up, nil)
+	if err != nil {
+		return false, err
+	}
+	if all {
+		if up, err = e.load(up.asset.Key); err != nil {
+			return false, err
+		}
+		return up.newest.newerThan(p), nil
+	}
+	for _, key := range keys {
+		if q, err := e.cell(up, key); err != nil || q != nil && newer(p, q) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // image returns the partitions of an upstream asset that a partition reads, if those in chosen existed,
@@ -154,7 +247,10 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 	case !image.Latest:
 		return image.Keys, image.All, nil
 	}
-	return images.Newest(image.Keys, func(key string) bool { return up.rows[key] != nil || has(chosen, key) }), false, nil
+	if up, err = e.load(up.asset.Key); err != nil {
+		return nil, false, err
+	}
+	return images.Newest(image.Keys, func(key string) bool { return up.has(key) || has(chosen, key) }), false, nil
 }
 
 // has reports whether a sorted list contains a key.
@@ -163,43 +259,51 @@ func has(sorted []string, key string) bool {
 	return found
 }
 
-// maxExpected is the greatest number of partitions of an asset that are listed.
-const maxExpected = 10 * space.MaxPeriods
-
-// expected returns the keys of the partitions that an asset should have.
-func (e *Evaluation) expected(a *plan.Asset) ([]string, error) {
-	keys, err := e.data.Calendar.Expected(a.Partitions, maxExpected)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions of asset %s: %w", a.Key, err)
+// expected returns the keys of the partitions that an asset should have, sorted.
+func (e *Evaluation) expected(a *evaluated) ([]string, error) {
+	if a.listed {
+		return a.expected, nil
 	}
+	keys, err := e.data.Calendar.Expected(a.asset.Partitions, space.MaxListed)
+	if err != nil {
+		return nil, fmt.Errorf("list partitions of asset %s: %w", a.asset.Key, err)
+	}
+	slices.Sort(keys)
+	a.expected, a.listed = keys, true
 	return keys, nil
 }
 
 // Partitions returns the expected and the materialized partitions of an asset, sorted by key.
 func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
-	a, err := e.asset(key)
+	a, err := e.load(key)
 	if err != nil {
 		return nil, err
 	}
-	expected, err := e.expected(a.asset)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]Partition, 0, len(expected)+len(a.keys))
-	for _, partition := range expected {
-		if a.rows[partition] == nil {
-			found = append(found, Partition{Key: partition, Status: Missing})
+	for _, dep := range a.asset.Deps { // in bulk, instead of row by row
+		if _, err := e.load(dep); err != nil {
+			return nil, err
 		}
 	}
-	for _, partition := range a.keys {
-		row := a.rows[partition]
-		status, err := e.status(a, row)
+	expected, err := e.expected(a)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Partition, 0, max(len(expected), len(a.keys)))
+	for i, partition := range a.keys {
+		for ; len(expected) > 0 && expected[0] <= partition; expected = expected[1:] {
+			if expected[0] < partition {
+				found = append(found, Partition{expected[0], Missing})
+			}
+		}
+		status, err := e.status(a, partition, &a.cells[i])
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, Partition{partition, status, row})
+		found = append(found, Partition{partition, status})
 	}
-	slices.SortFunc(found, func(x, y Partition) int { return strings.Compare(x.Key, y.Key) })
+	for _, partition := range expected {
+		found = append(found, Partition{partition, Missing})
+	}
 	return found, nil
 }
 
@@ -222,8 +326,8 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 }
 
 // ToRun returns the partitions of the selected assets to materialize: those that are missing or
-// stale, and those that read one of them. It leaves out partitions that read a partition which neither
-// exists nor is to be materialized, and counts them as blocked.
+// stale, and those that read one of them. It leaves out partitions whose inputs neither exist nor are
+// to be materialized, and counts them as blocked.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
@@ -232,6 +336,10 @@ func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.Asset
 func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked int, err error) {
 	return e.choose(selected, func(p Partition, _ bool) bool { return p.Status == Missing })
 }
+
+// Unlisted returns an error for each asset that [Evaluation.ToRun] or [Evaluation.ToMake] left out,
+// because it has more partitions than can be listed.
+func (e *Evaluation) Unlisted() []error { return e.unlisted }
 
 func (e *Evaluation) choose(
 	selected map[ids.AssetKey]bool, needs func(p Partition, rereads bool) bool,
@@ -247,6 +355,10 @@ func (e *Evaluation) choose(
 			continue
 		}
 		partitions, err := e.Partitions(key)
+		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
+			e.unlisted = append(e.unlisted, err)
+			continue
+		}
 		if err != nil {
 			return nil, 0, err
 		}
@@ -266,8 +378,9 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// inputs reports whether a partition reads one of the chosen partitions, and whether it reads something
-// of each upstream asset that exists or is chosen. Lists of chosen partitions are sorted.
+// inputs reports whether a partition reads one of the chosen partitions, and whether it can run: it
+// needs something of each upstream asset that exists or is chosen, and every expected partition if it
+// requires complete inputs. Lists of chosen partitions are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {
@@ -279,14 +392,38 @@ func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.Asse
 		if err != nil {
 			return false, false, err
 		}
+		missing, err := e.missingInput(a, up, keys, all, chosen[dep])
+		if err != nil {
+			return false, false, err
+		}
 		reads := all && len(chosen[dep])+len(up.keys) > 0
 		rereads = rereads || all && len(chosen[dep]) > 0
 		for _, key := range keys {
 			is := has(chosen[dep], key)
 			rereads = rereads || is
-			reads = reads || is || up.rows[key] != nil
+			reads = reads || is || up.has(key)
 		}
-		complete = complete && reads
+		complete = complete && reads && !missing
 	}
 	return rereads, complete, nil
+}
+
+// missingInput reports whether a reader that requires complete inputs lacks an expected partition of an
+// upstream asset, of which it reads keys, or all.
+func (e *Evaluation) missingInput(reader *plan.Asset, up *evaluated, keys []string, all bool, chosen []string) (bool, error) {
+	if e.incomplete || !reader.RequiresComplete(up.asset.Key) {
+		return false, nil
+	}
+	expected, err := e.expected(up)
+	if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
+		return true, nil // unknown
+	}
+	if err != nil {
+		return false, err
+	}
+	absent := func(key string) bool { return !up.has(key) && !has(chosen, key) }
+	if all {
+		return slices.ContainsFunc(expected, absent), nil
+	}
+	return slices.ContainsFunc(keys, func(key string) bool { return absent(key) && has(expected, key) }), nil
 }

@@ -11,10 +11,18 @@ import (
 // Explanation says why a partition has its status.
 type Explanation struct {
 	Partition
+	Row *state.Partition // nil: not materialized
 	// Current is the current code of the asset; "": unknown. Changed means that the partition was made
 	// by other code.
 	Current string
 	Changed bool
+	// Early means that the run of the partition was requested before its period had ended.
+	Early bool
+	// Declared describes the partitions that the asset declares, if this one is not among them.
+	Declared string
+	// Sets lists the key sets from which a key was removed, or to which one was added again, after the
+	// partition was planned, so that it would read other partitions now.
+	Sets []string
 	// Newer lists the upstream assets with versions that the partition did not read.
 	Newer []Source
 	// Via lists the upstream assets with partitions that are stale or missing themselves. When they
@@ -40,36 +48,43 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	if err != nil {
 		return Explanation{}, err
 	}
-	x := Explanation{Partition: Partition{Key: partition, Status: Unexpected, Row: a.rows[partition]}, Current: a.asset.Code}
-	if x.Row != nil {
-		x.Changed = a.changed(x.Row)
-		if x.Status, err = e.status(a, x.Row); err != nil {
+	x := Explanation{Partition: Partition{Key: partition, Status: Unexpected}, Current: a.asset.Code}
+	p, err := e.cell(a, partition)
+	if err != nil {
+		return x, err
+	}
+	if p != nil {
+		x.Changed, x.Early = a.changed(p), a.early(partition, p)
+		if x.Status, err = e.status(a, partition, p); err != nil {
+			return x, err
+		}
+		if x.Row, err = e.data.Row(key, partition); err != nil {
 			return x, err
 		}
 	} else {
-		expected, err := e.expected(a.asset)
+		expected, err := e.expected(a)
 		if err != nil {
 			return x, err
 		}
-		if slices.Contains(expected, partition) {
+		if has(expected, partition) {
 			x.Status = Missing
+		} else if members, err := e.data.Calendar.Members(a.asset.Partitions); err == nil && !members.Has(partition) && a.asset.Partitions != nil {
+			x.Declared = a.asset.Partitions.Range()
+			return x, nil
 		}
 	}
 	for _, dep := range a.asset.Deps {
-		if err := e.explainUpstream(&x, a.asset, dep); err != nil {
+		if err := e.explainUpstream(&x, p, a.asset, dep); err != nil {
 			return x, err
 		}
 	}
 	return x, nil
 }
 
-// explainUpstream adds what an upstream asset contributes to an explanation.
-func (e *Evaluation) explainUpstream(x *Explanation, reader *plan.Asset, dep ids.AssetKey) error {
+// explainUpstream adds what an upstream asset contributes to the explanation of p, nil if it is not
+// materialized.
+func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset, dep ids.AssetKey) error {
 	up, err := e.asset(dep)
-	if err != nil {
-		return err
-	}
-	partitions, err := e.Partitions(dep)
 	if err != nil {
 		return err
 	}
@@ -77,27 +92,62 @@ func (e *Evaluation) explainUpstream(x *Explanation, reader *plan.Asset, dep ids
 	if err != nil {
 		return err
 	}
-	newerOf, via := Source{Asset: dep}, Source{Asset: dep}
-	for _, q := range partitions {
-		if !all && !slices.Contains(keys, q.Key) {
+	if p != nil {
+		set, err := e.changedSet(reader, x.Key, p.inputs, up)
+		if err != nil {
+			return err
+		}
+		if set != "" && !slices.Contains(x.Sets, set) {
+			x.Sets = append(x.Sets, set)
+		}
+	}
+	expected, err := e.expected(up)
+	if err != nil {
+		return err
+	}
+	if all {
+		if up, err = e.load(dep); err != nil {
+			return err
+		}
+		keys = slices.Concat(expected, up.keys)
+	}
+	keys = slices.Sorted(slices.Values(keys))
+	newerOf, via, version := Source{Asset: dep}, Source{Asset: dep}, int64(0)
+	for _, key := range slices.Compact(keys) {
+		status := Missing
+		q, err := e.cell(up, key)
+		if err != nil {
+			return err
+		}
+		if q != nil {
+			if status, err = e.status(up, key, q); err != nil {
+				return err
+			}
+			if p != nil && newer(p, q) {
+				if newerOf.Count++; q.version > version {
+					newerOf.Key, newerOf.Status, version = key, status, q.version
+				}
+			}
+		} else if !has(expected, key) {
 			continue
 		}
-		if q.Row != nil && x.Row != nil && newer(x.Row, q.Row) {
-			if newerOf.Count++; newerOf.Row == nil || q.Row.VersionSeq > newerOf.Row.VersionSeq {
-				newerOf.Key, newerOf.Status, newerOf.Row = q.Key, q.Status, q.Row
-			}
-		}
-		if q.Status != Fresh {
+		if status != Fresh {
 			if via.Count++; via.Count == 1 {
-				via.Key, via.Status, via.Row = q.Key, q.Status, q.Row
+				via.Key, via.Status = key, status
 			}
 		}
 	}
-	if newerOf.Count > 0 {
-		x.Newer = append(x.Newer, newerOf)
-	}
-	if via.Count > 0 {
-		x.Via = append(x.Via, via)
+	for _, found := range []struct {
+		source *Source
+		to     *[]Source
+	}{{&newerOf, &x.Newer}, {&via, &x.Via}} {
+		if found.source.Count == 0 {
+			continue
+		}
+		if found.source.Row, err = e.data.Row(dep, found.source.Key); err != nil {
+			return err
+		}
+		*found.to = append(*found.to, *found.source)
 	}
 	return nil
 }

@@ -2,12 +2,14 @@ package staleness_test
 
 import (
 	"fmt"
+	"iter"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -39,7 +41,18 @@ func evaluation(t require.TestingT, assets []plan.Asset, rows map[ids.AssetKey][
 	g, err := plan.NewGraph(assets)
 	require.NoError(t, err)
 	return staleness.New(g, staleness.Data{
-		Rows:     func(asset ids.AssetKey) []*state.Partition { return rows[asset] },
+		Rows: func(asset ids.AssetKey) iter.Seq2[*state.Partition, error] {
+			return func(yield func(*state.Partition, error) bool) {
+				for _, row := range rows[asset] {
+					if !yield(row, nil) {
+						return
+					}
+				}
+			}
+		},
+		Row: func(asset ids.AssetKey, partition string) (*state.Partition, error) {
+			return rowOf(rows[asset], partition), nil
+		},
 		Accepted: func(_ ids.AssetKey, code string) ([]string, error) { return accepted[code], nil },
 		Calendar: plan.Calendar{
 			Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation,
@@ -47,16 +60,96 @@ func evaluation(t require.TestingT, assets []plan.Asset, rows map[ids.AssetKey][
 	})
 }
 
+func rowOf(rows []*state.Partition, partition string) *state.Partition {
+	for _, row := range rows {
+		if row.PartitionKey == partition {
+			return row
+		}
+	}
+	return nil
+}
+
 // stale is the definition, applied to each pair of partitions.
 func stale(p *state.Partition, upstream []*state.Partition) bool {
 	for _, q := range upstream {
-		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut
+		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut || q.Quality == state.Approved
 		own := q.Root() == p.Root() && q.VersionSeq < p.VersionSeq && !leftOut
 		if q.VersionSeq > p.InputsSeq && !own {
 			return true
 		}
 	}
 	return false
+}
+
+// made are times of outputs: before, at and after the ends of the days.
+var made = []time.Time{
+	time.Date(2024, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 2, 23, 59, 59, 0, time.UTC), time.Date(2025, 1, 3, 0, 0, 0, 0, time.UTC),
+	time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC),
+}
+
+// endOf returns the end of the day of a partition.
+func endOf(key string) time.Time {
+	for n := range days {
+		if key == day(n) {
+			return time.Date(2025, 1, n+2, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	panic(key)
+}
+
+// TestPartitionMadeEarlyIsStale evaluates a day that a run made at noon, as time passes.
+func TestPartitionMadeEarlyIsStale(t *testing.T) {
+	daily := space.Days("2025-01-01", "")
+	daily.Dimensions[0].ReadyAfterSec = 3600
+	g, err := plan.NewGraph([]plan.Asset{{Key: key("raw"), Partitions: daily}})
+	require.NoError(t, err)
+	status := func(requested, now time.Time) staleness.Status {
+		row := &state.Partition{
+			AssetKey: "a/raw", PartitionKey: day(2), RunID: ids.AtTime(requested), VersionSeq: 1,
+			MaterializedAt: event.At(time.Date(2025, 1, 5, 0, 0, 0, 0, time.UTC)),
+		}
+		e := staleness.New(g, staleness.Data{
+			Rows: func(ids.AssetKey) iter.Seq2[*state.Partition, error] {
+				return func(yield func(*state.Partition, error) bool) { yield(row, nil) }
+			},
+			Row:      func(ids.AssetKey, string) (*state.Partition, error) { return row, nil },
+			Calendar: plan.Calendar{Now: now, Zone: time.LoadLocation},
+		})
+		x, err := e.Explain(key("raw"), day(2))
+		require.NoError(t, err)
+		require.Equal(t, x.Status == staleness.Stale, x.Early)
+		return x.Status
+	}
+	ready := time.Date(2025, 1, 4, 1, 0, 0, 0, time.UTC) // an hour after the end of the third day
+	noon := time.Date(2025, 1, 3, 12, 0, 0, 0, time.UTC)
+	require.Equal(t, staleness.Fresh, status(noon, noon.Add(time.Hour)), "the day has not ended")
+	require.Equal(t, staleness.Fresh, status(noon, ready.Add(-time.Second)), "the day is not ready")
+	require.Equal(t, staleness.Stale, status(noon, ready))
+	require.Equal(t, staleness.Stale, status(noon, ready.AddDate(1, 0, 0)))
+	require.Equal(t, staleness.Stale, status(ready.Add(-time.Second), ready))
+	require.Equal(t, staleness.Fresh, status(ready, ready))
+	require.Equal(t, staleness.Fresh, status(ready, ready.AddDate(1, 0, 0)))
+}
+
+// TestManyPartitionsLeaveOtherAssetsAlone: one asset has more partitions than can be listed.
+func TestManyPartitionsLeaveOtherAssetsAlone(t *testing.T) {
+	quarters := func(start string) *space.Space {
+		return space.New(space.Dimension{Name: "time", Kind: space.Every, Minutes: 1, Start: start, End: "2025-01-01T00:00"})
+	}
+	all := []plan.Asset{
+		{Key: key("minutes"), Partitions: quarters("2020-01-01T00:00")},
+		{Key: key("other")},
+		{Key: key("reader"), Deps: []ids.AssetKey{key("minutes")}},
+		{Key: key("short"), Partitions: quarters("2024-10-01T00:00")},
+	}
+	e := evaluation(t, all, nil, nil)
+	chosen, _, err := e.ToRun(map[ids.AssetKey]bool{key("minutes"): true, key("other"): true, key("reader"): true, key("short"): true})
+	require.NoError(t, err)
+	require.Equal(t, []string{""}, chosen[key("other")])
+	require.Equal(t, 92*24*60+1, len(chosen[key("short")]), "more than 100,000") //nolint:testifylint // Len prints all of them
+	require.Empty(t, chosen[key("minutes")])
+	require.Len(t, e.Unlisted(), 1)
+	require.ErrorContains(t, e.Unlisted()[0], "a/minutes: 2020-01-01T00:00Z to 2025-01-01T00:00Z is 2630881 periods; at most 1000000 can be listed")
 }
 
 func TestEvaluationEqualsDefinition(t *testing.T) {
@@ -74,7 +167,9 @@ func TestEvaluationEqualsDefinition(t *testing.T) {
 			}
 			seq = seq[1:]
 			row.InputsSeq = rapid.Int64Range(0, 40).Draw(r, "inputs")
+			row.Quality = rapid.SampledFrom([]string{"", state.Passed, state.Approved}).Draw(r, "quality")
 			row.LeftOut = rapid.SampledFrom([]int64{0, 0, 5, 20, 35}).Draw(r, "left out")
+			row.MaterializedAt = event.At(rapid.SampledFrom(made).Draw(r, "made"))
 			rows[asset] = append(rows[asset], row)
 		}
 		for n := range days {
@@ -92,13 +187,14 @@ func TestEvaluationEqualsDefinition(t *testing.T) {
 			partitions, err := e.Partitions(all[i].Key)
 			require.NoError(r, err)
 			for _, p := range partitions {
-				if p.Row == nil {
+				row := rowOf(rows[all[i].Key], p.Key)
+				if row == nil {
 					require.Equal(r, staleness.Missing, p.Status)
 					continue
 				}
 				want := staleness.Fresh
 				current := map[string]bool{"1": all[i].Code == "1", "2": all[i].Code == "2", "3": all[i].Code == "2"}
-				if all[i].Code != "" && p.Row.Code != "" && !current[p.Row.Code] {
+				if all[i].Code != "" && row.Code != "" && !current[row.Code] {
 					want = staleness.Stale
 				}
 				var upstream []*state.Partition
@@ -109,14 +205,19 @@ func TestEvaluationEqualsDefinition(t *testing.T) {
 						}
 					}
 				}
-				if stale(p.Row, upstream) {
+				early := all[i].Partitions != nil && row.MaterializedAt.Time().Before(endOf(p.Key))
+				if early || stale(row, upstream) {
 					want = staleness.Stale
 				}
-				require.Equal(r, want, p.Status, "%+v", p.Row)
+				require.Equal(r, want, p.Status, "%+v", row)
 				x, err := e.Explain(all[i].Key, p.Key)
 				require.NoError(r, err)
 				require.Equal(r, want, x.Status)
-				require.Equal(r, want == staleness.Stale, x.Changed || len(x.Newer) > 0)
+				require.Equal(r, want == staleness.Stale, x.Changed || x.Early || len(x.Newer) > 0)
+				require.Equal(r, early, x.Early)
+				alone, err := evaluation(r, all, rows, map[string][]string{"2": {"3"}}).Explain(all[i].Key, p.Key)
+				require.NoError(r, err)
+				require.Equal(r, x, alone, "read row by row")
 			}
 		}
 	})
@@ -132,8 +233,8 @@ func numbers(n int64) []int64 {
 
 // history is a model of runs that read and write versions. It records what each output has read.
 type history struct {
-	seq     int64
-	visible map[string]*output
+	seq              int64
+	visible, blocked map[string]*output
 }
 
 type output struct {
@@ -146,7 +247,7 @@ type output struct {
 func TestNeverFreshWhenStale(t *testing.T) {
 	all := assets()
 	rapid.Check(t, func(r *rapid.T) {
-		h := &history{visible: map[string]*output{}}
+		h := &history{visible: map[string]*output{}, blocked: map[string]*output{}}
 		var chains []*chain
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			h.seq++
@@ -160,7 +261,14 @@ func TestNeverFreshWhenStale(t *testing.T) {
 			if all[asset].Partitions != nil {
 				partition = day(rapid.IntRange(0, days-1).Draw(r, "day"))
 			}
-			h.succeed(c, &all[asset], partition)
+			switch rapid.IntRange(0, 4).Draw(r, "end") {
+			case 0:
+				h.block(c, &all[asset], partition)
+			case 1:
+				h.approve(&all[asset], partition)
+			default:
+				h.succeed(c, &all[asset], partition)
+			}
 		}
 		rows := map[ids.AssetKey][]*state.Partition{}
 		for i := range all {
@@ -175,8 +283,8 @@ func TestNeverFreshWhenStale(t *testing.T) {
 			partitions, err := e.Partitions(all[i].Key)
 			require.NoError(r, err)
 			for _, p := range partitions {
-				if p.Row != nil {
-					require.Equal(r, h.outdated(&all[i], p.Key), p.Status == staleness.Stale, "%+v", p.Row)
+				if row := rowOf(rows[all[i].Key], p.Key); row != nil {
+					require.Equal(r, h.outdated(&all[i], p.Key), p.Status == staleness.Stale, "%+v", row)
 				}
 			}
 		}
@@ -204,6 +312,35 @@ func (h *history) plan(n int) *chain {
 // succeed makes an output from what its chain has made so far, and otherwise from what was planned. The
 // output becomes visible unless one of a later run is.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
+	name := cell(a.Key, partition)
+	out := h.make(c, a, partition)
+	c.made[name] = h.seq
+	if old := h.visible[name]; old == nil || old.row.RunID <= c.id {
+		h.visible[name] = out
+	}
+}
+
+// block makes an output that waits for an approval. Its chain does not read it.
+func (h *history) block(c *chain, a *plan.Asset, partition string) {
+	out := h.make(c, a, partition)
+	out.row.LeftOut = h.seq
+	h.blocked[cell(a.Key, partition)] = out
+}
+
+// approve makes a blocked output visible, unless one of a later run is.
+func (h *history) approve(a *plan.Asset, partition string) {
+	name := cell(a.Key, partition)
+	out := h.blocked[name]
+	if out == nil || h.visible[name] != nil && h.visible[name].row.RunID > out.row.RunID {
+		return
+	}
+	delete(h.blocked, name)
+	out.row.VersionSeq, out.row.Quality = h.seq, state.Approved
+	h.visible[name] = out
+}
+
+// make returns an output of a chain.
+func (h *history) make(c *chain, a *plan.Asset, partition string) *output {
 	out := &output{read: map[string]int64{}, row: &state.Partition{
 		AssetKey: a.Key.String(), PartitionKey: partition, RunID: c.id, VersionSeq: h.seq, InputsSeq: c.inputs,
 	}}
@@ -213,11 +350,7 @@ func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 			out.read[name] = version
 		}
 	}
-	name := cell(a.Key, partition)
-	c.made[name] = h.seq
-	if old := h.visible[name]; old == nil || old.row.RunID <= c.id {
-		h.visible[name] = out
-	}
+	return out
 }
 
 func inputs(a *plan.Asset, partition string) []string {
@@ -262,7 +395,13 @@ func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
 	counts, err := e.Count(key("clean"))
 	require.NoError(t, err)
 	require.Equal(t, staleness.Counts{Fresh: 1, Stale: 1, Missing: 2}, counts)
-	chosen, blocked, err := e.ToRun(map[ids.AssetKey]bool{key("clean"): true, key("total"): true, key("copy"): true})
+	selected := map[ids.AssetKey]bool{key("clean"): true, key("total"): true, key("copy"): true}
+	chosen, blocked, err := e.ToRun(selected)
+	require.NoError(t, err)
+	require.Equal(t, 3, blocked, "days without raw data, and the total of all days")
+	require.Equal(t, map[ids.AssetKey][]string{key("clean"): {day(1)}}, chosen)
+	e.AllowIncomplete(true)
+	chosen, blocked, err = e.ToRun(selected)
 	require.NoError(t, err)
 	require.Equal(t, 2, blocked, "days without raw data")
 	require.Equal(t, map[ids.AssetKey][]string{key("clean"): {day(1)}, key("total"): {""}, key("copy"): {""}}, chosen)

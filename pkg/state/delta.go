@@ -110,13 +110,20 @@ func (r *Rows) Without(newer *Rows) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any { return d.without(list, newer.at(i)) })
 }
 
-// Chunks yields the rows of the tables with history in chunks of up to n rows of each table.
+// PageRows is the maximum number of rows in a file of a paged table. A look-up decodes such a file.
+const PageRows = 1 << 14
+
+// Chunks yields the rows of the tables with history in chunks of up to n rows of each table, and up
+// to [PageRows] of a paged table.
 func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	return func(yield func(*Rows) bool) {
 		rest := slices.Clone(r.lists)
 		for {
 			chunk := (&Rows{rest}).mapped(func(i int, d *Declaration, list any) (head any) {
-				if d.History {
+				switch {
+				case d.Paged:
+					head, rest[i] = d.cut(list, min(n, PageRows))
+				case d.History:
 					head, rest[i] = d.cut(list, n)
 				}
 				return head
@@ -170,4 +177,17 @@ func (r *Rows) OfRun(runID string) *Rows {
 		}
 		return d.only(list, func(row Record) bool { return d.Text(d.Run, row) == runID })
 	})
+}
+
+// Paged separates the rows of paged tables from the others.
+func (r *Rows) Paged() (paged, others *Rows) {
+	only := func(is bool) *Rows {
+		return r.mapped(func(_ int, d *Declaration, list any) any {
+			if d.Paged == is {
+				return list
+			}
+			return nil
+		})
+	}
+	return only(true), only(false)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // ClosedAfter is how long after its end a run is closed. Later reports about it are rejected as
@@ -25,26 +26,98 @@ type Cutoff struct {
 	// Runs is a ULID. Closed runs below it are not kept: history has all, some or none of their
 	// rows.
 	Runs string
+	// Partitions is a ULID. Rows of partition_status that runs below it wrote are in history, except
+	// those that an unfinished task of an earlier run competes with: see [State.PartitionsBelow].
+	Partitions string
 }
 
 // evictable is a row type that defines which of its rows are closed. stop ends the search in the
 // order of the keys: no further row is closed.
+//
+// The answer depends on the row and the cutoff, and on rows of the state that changed after the
+// cutoff only in so far as they are newer than it. So a state evicts the same rows at its cutoff
+// and at any later time.
 type evictable interface {
-	evictable(c Cutoff) (closed, stop bool)
+	evictable(s *State, c *cut) (closed, stop bool)
 }
 
-func (r *Run) evictable(c Cutoff) (closed, stop bool) { return r.Closed(c.Time), false }
+// cut is a cutoff with what the search in one state has learned.
+type cut struct {
+	Cutoff
+	// competing maps each partition to the earliest run below Partitions whose task for it had not
+	// ended at the cutoff. Nil: not known yet.
+	competing map[Key2]string
+}
 
-func (r *RunKeyConflict) evictable(c Cutoff) (closed, stop bool) {
+func (r *Run) evictable(_ *State, c *cut) (closed, stop bool) { return r.Closed(c.Time), false }
+
+func (r *RunKeyConflict) evictable(_ *State, c *cut) (closed, stop bool) {
 	return c.Time.Sub(r.DetectedAt) >= ClosedAfter, false
 }
 
-func (r *Deployment) evictable(c Cutoff) (closed, stop bool) {
+func (r *Deployment) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.SupersededAt != 0 && c.Time.Sub(r.SupersededAt) >= ClosedAfter, false
 }
 
-func (row *Entry) evictable(c Cutoff) (closed, stop bool) {
+func (row *Entry) evictable(_ *State, c *cut) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries
+}
+
+// The fold compares the row of a partition with the outputs of earlier runs and of its own. So the
+// row stays while one of them may still come.
+func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:unparam // the interface evictable
+	if r.RunID >= c.Partitions {
+		return false, false
+	}
+	if c.competing == nil {
+		c.competing = s.competing(c.Cutoff)
+	}
+	run, competes := c.competing[r.Key()]
+	return !competes || run > r.RunID, false
+}
+
+// competing returns the partitions that tasks of runs below c.Partitions write, with the earliest of
+// these runs, except tasks that had ended at the cutoff.
+func (s *State) competing(c Cutoff) map[Key2]string {
+	found := map[Key2]string{}
+	for t := range s.Tasks.All {
+		if t.RunID >= c.Partitions {
+			break
+		}
+		if t.AssetKey == "" || t.State.Terminal() && t.Seq <= c.Seq {
+			continue
+		}
+		key := Key2{t.AssetKey, t.PartitionKey}
+		if _, has := found[key]; !has {
+			found[key] = t.RunID
+		}
+	}
+	return found
+}
+
+// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
+const MaxRunAge = 30 * time.Minute
+
+// PartitionsBelow returns [Cutoff.Partitions] for a cutoff of entries: every run that gets tasks
+// later has an id that is not less. These are runs of entries that are not folded yet, runs without
+// a plan, and runs in dead letters that wait for a newer build.
+func (s *State) PartitionsBelow(entries string) string {
+	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
+		if k.A == "" {
+			entries = min(entries, k.B)
+		}
+		return false
+	})
+	below := ids.AtTime(ids.Time(entries).Add(-MaxRunAge))
+	for run := range s.Runs.All {
+		if run.RunID >= below {
+			break
+		}
+		if !run.State.Terminal() && run.PlanRef == "" && run.TasksTotal == 0 {
+			return run.RunID
+		}
+	}
+	return below
 }
 
 // HasEntry reports whether the state has rows of a ledger entry.
@@ -63,11 +136,12 @@ func (s *State) Evict(c Cutoff) *Rows {
 	if c.Time == 0 {
 		return &Rows{}
 	}
-	return s.rows(func(t store) any { return t.evict(c) })
+	search := cut{Cutoff: c}
+	return s.rows(func(t store) any { return t.evict(&search) })
 }
 
 // evict is Evict for one table. Runs are evicted before the tables that depend on them.
-func (t *Table[K, R, P]) evict(c Cutoff) any {
+func (t *Table[K, R, P]) evict(c *cut) any {
 	if !t.decl.info.History {
 		return nil
 	}
@@ -75,7 +149,7 @@ func (t *Table[K, R, P]) evict(c Cutoff) any {
 	if _, byRow := any(P(nil)).(evictable); byRow {
 		out = t.closed(c)
 	} else {
-		out = t.closedByRun(c)
+		out = t.closedByRun(c.Cutoff)
 	}
 	for _, row := range out {
 		t.rows.Delete(item[K, R]{key: P(row).Key()})
@@ -89,9 +163,9 @@ func (t *Table[K, R, P]) evict(c Cutoff) any {
 }
 
 // closed returns the rows that their method evictable calls closed.
-func (t *Table[K, R, P]) closed(c Cutoff) (out []*R) {
+func (t *Table[K, R, P]) closed(c *cut) (out []*R) {
 	for row := range t.All {
-		closed, stop := any(row).(evictable).evictable(c) //nolint:errcheck // checked by evict
+		closed, stop := any(row).(evictable).evictable(t.owner, c) //nolint:errcheck // checked by evict
 		if stop {
 			break
 		}

@@ -31,6 +31,8 @@ type index struct {
 	expiries *btree.BTreeG[keyExpiry]
 	chains   *btree.BTreeG[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
+	// candidates is the number of pending candidates.
+	candidates int
 }
 
 // runPool is the key of a run and a pool.
@@ -87,21 +89,25 @@ const (
 	DeadlineTask
 	DeadlineRun
 	DeadlineCancel
+	DeadlineCandidate
 )
 
-// Deadline is the time at which a heartbeat, task, run or cancellation is overdue.
+// Deadline is the time at which a heartbeat, task, run or cancellation is overdue, or at which a
+// candidate in quarantine expires.
 type Deadline struct {
 	At             event.Time
 	Kind           DeadlineKind
 	RunID, TaskKey string
 	// Timeout is the duration that ends at At. The timer may fire late by a tenth of it.
 	Timeout time.Duration
+	// Candidate is the key of the candidate, if Kind is DeadlineCandidate.
+	Candidate Key3
 }
 
 func lessDeadline(a, b Deadline) bool {
 	return cmp.Or(
 		cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey),
+		cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey), compare3(a.Candidate, b.Candidate),
 	) < 0
 }
 
@@ -165,10 +171,10 @@ func runDeadline(r *Run) (Deadline, bool) {
 		return Deadline{}, false
 	case r.State == RunCancelling:
 		grace := time.Duration(r.CancelGraceSec) * time.Second
-		return Deadline{r.CancelRequestedAt.Add(grace), DeadlineCancel, r.RunID, "", grace}, true
+		return Deadline{r.CancelRequestedAt.Add(grace), DeadlineCancel, r.RunID, "", grace, Key3{}}, true
 	case r.TimeoutSec > 0:
 		timeout := time.Duration(r.TimeoutSec) * time.Second
-		return Deadline{r.CreatedAt.Add(timeout), DeadlineRun, r.RunID, "", timeout}, true
+		return Deadline{r.CreatedAt.Add(timeout), DeadlineRun, r.RunID, "", timeout, Key3{}}, true
 	}
 	return Deadline{}, false
 }
@@ -180,7 +186,7 @@ func taskDeadline(t *Task) (Deadline, bool) {
 		return Deadline{}, false
 	}
 	timeout := time.Duration(t.TimeoutSec) * time.Second
-	return Deadline{max(t.StartedAt, t.AdmittedAt).Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout}, true
+	return Deadline{max(t.StartedAt, t.AdmittedAt).Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout, Key3{}}, true
 }
 
 func (row *Task) reindex(s *State, old *Task) {
@@ -293,7 +299,7 @@ func heartbeatDeadline(s *State, h *Heartbeat) (Deadline, bool) {
 		return Deadline{}, false
 	}
 	timeout := time.Duration(task.HeartbeatTimeoutSec) * time.Second
-	return Deadline{h.LastHeartbeatAt.Add(timeout), DeadlineHeartbeat, h.RunID, h.TaskKey, timeout}, true
+	return Deadline{h.LastHeartbeatAt.Add(timeout), DeadlineHeartbeat, h.RunID, h.TaskKey, timeout, Key3{}}, true
 }
 
 func (row *RunKey) reindex(s *State, old *RunKey) {

@@ -25,6 +25,8 @@ import (
 //     evictable, it defines which rows are closed. If not, a row is closed with its run, whose
 //     id must be the first column of the key.
 //   - reopens: the live state may get a newer version of a row in history.
+//   - paged: like reopens. Rows in history are never deleted, and their files are sorted runs, which
+//     readers search by key (ADR 076).
 //   - large: [State.Bytes] counts a row as large.
 type Tables struct {
 	Runs       Table[string, Run, *Run]                     `table:"runs,history,run=run_id,large"`
@@ -37,13 +39,16 @@ type Tables struct {
 	RunKeys    Table[string, RunKey, *RunKey]               `table:"run_keys"`
 	Conflicts  Table[Key2, RunKeyConflict, *RunKeyConflict] `table:"run_key_conflicts,history,reopens,run=run_id"`
 	Limits     Table[Key2, Limit, *Limit]                   `table:"limits"`
-	Partitions Table[Key2, Partition, *Partition]           `table:"partition_status"`
+	Partitions Table[Key2, Partition, *Partition]           `table:"partition_status,history,paged"`
 
 	Deployments   Table[string, Deployment, *Deployment]   `table:"deployments,history,ulid=deploy_id"`
 	AcceptedCodes Table[Key2, AcceptedCode, *AcceptedCode] `table:"accepted_codes"`
 
+	KeySets Table[Key2, KeyBlock, *KeyBlock] `table:"key_sets,large"`
+
 	CheckResults Table[Key3, CheckResult, *CheckResult] `table:"check_results,history,run=run_id"`
 	AssetChecks  Table[Key2, AssetCheck, *AssetCheck]   `table:"asset_checks"`
+	Candidates   Table[Key3, Candidate, *Candidate]     `table:"quarantine,history,run=run_id"`
 
 	Entries Table[Key2, Entry, *Entry] `table:"ledger_entries,history,entry=entry"`
 }
@@ -61,7 +66,9 @@ type Declaration struct {
 	History bool
 	// Reopens means that the live state may get a newer version of a row in history.
 	Reopens bool
-	large   bool
+	// Paged means that history holds the rows in sorted runs of files with at most [PageRows] rows.
+	Paged bool
+	large bool
 	lists
 }
 
@@ -153,6 +160,8 @@ func (d *Declaration) setOptions(options string) {
 			d.History = true
 		case "reopens":
 			d.Reopens = true
+		case "paged":
+			d.Reopens, d.Paged = true, true
 		case "large":
 			d.large = true
 		case "":

@@ -63,6 +63,8 @@ type Run struct {
 
 	Release string `col:"release,null"` // the release that the run executes
 	Vars    string `col:"vars,null"`    // JSON: the variables that the request overrides
+	// AllowIncomplete means that the request accepted missing partitions of upstream assets.
+	AllowIncomplete bool `col:"allow_incomplete"`
 	// RootRun is the first run of the chain of retries; "": this run. See [Run.Root].
 	RootRun string `col:"root_run,null"`
 	// InputsSeq and InputsAt are the fold sequence and the fold time of the state on which the first
@@ -190,6 +192,10 @@ type Task struct {
 	// Checks and ErrorChecks are the names of the checks of severity CRITICAL and ERROR, as JSON.
 	Checks      string `col:"checks,null,dict"`
 	ErrorChecks string `col:"error_checks,null,dict"`
+	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: it is not
+	// kept. QuarantineApprove publishes it when it expires.
+	QuarantineSec     int64 `col:"quarantine_sec"`
+	QuarantineApprove bool  `col:"quarantine_approve"`
 
 	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
@@ -440,6 +446,7 @@ func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
 const (
 	Passed   = "passed"
 	Degraded = "degraded" // a check of severity ERROR failed
+	Approved = "approved" // a check of severity CRITICAL failed, and a decision has published the output
 )
 
 // CheckResult is a row of check_results: the result of a check in the last attempt of a task that
@@ -510,7 +517,8 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq, RootRun and LeftOut say what the output was made from: see [Run] and [Task].
+	// InputsSeq, RootRun and LeftOut say what the output was made from: see [Run] and [Task]. An
+	// approved output was made before it became visible: its LeftOut is never 0.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -522,6 +530,15 @@ func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
 
 // Root returns the first run of the chain of retries that made the output.
 func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
+
+// ReadIn returns the first run of the chain of retries whose tasks may have read the output before
+// others could, or "". No task reads an output in quarantine, so an approved one has no such chain.
+func (r *Partition) ReadIn() string {
+	if r.Quality == Approved {
+		return ""
+	}
+	return r.Root()
+}
 
 // Deployment is a row of deployments. The row without SupersededAt is the current deployment; it has
 // the greatest id.

@@ -47,7 +47,7 @@ type store interface {
 	copyFrom(original store, owner *State)
 	drain()
 	load(list any)
-	evict(c Cutoff) any
+	evict(c *cut) any
 	has(row Record) bool
 	list() any
 	changes() any
@@ -80,6 +80,15 @@ func (t *Table[K, R, P]) Get(key K) *R {
 // Ascend calls yield for the rows from key on, in order, until it returns false.
 func (t *Table[K, R, P]) Ascend(from K, yield func(*R) bool) {
 	t.rows.Ascend(item[K, R]{key: from}, func(it item[K, R]) bool { return yield(it.row) })
+}
+
+// Floor returns the row with the greatest key that is at most key, or nil.
+func (t *Table[K, R, P]) Floor(key K) (row *R) {
+	t.rows.Descend(item[K, R]{key: key}, func(it item[K, R]) bool {
+		row = it.row
+		return false
+	})
+	return row
 }
 
 // All calls yield for every row in order, until it returns false. It has the form of an

@@ -26,6 +26,7 @@ func (s *State) Verify() error {
 		same("waiting groups", have.waiting.Items(), want.waiting.Items()),
 		same("expiries of run keys", have.expiries.Items(), want.expiries.Items()),
 		same("live runs", []int{have.liveRuns}, []int{want.liveRuns}),
+		same("pending candidates", []int{have.candidates}, []int{want.candidates}),
 	} {
 		if err != nil {
 			return err

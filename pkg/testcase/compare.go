@@ -37,7 +37,7 @@ type Change struct {
 
 // Compare compares the rows of a result with the expected ones, and returns nil if they are equal.
 // Without ordered, the order of rows does not matter. The number of equal rows does. Floating-point
-// numbers are equal if they differ by at most a billionth.
+// numbers are equal if they differ by at most a billionth of the larger one: only zero equals zero.
 func Compare(columns []Column, expected, actual [][]Field, ordered bool) *Diff {
 	c := comparer{columns: columns}
 	d := c.compare(expected, actual)
@@ -163,6 +163,9 @@ func (c *comparer) change(row int, expected, actual []Field) Change {
 
 func isFloat(kind string) bool { return kind == "DOUBLE" || kind == "FLOAT" }
 
+// tolerance is the part of the larger number by which equal floating-point numbers may differ.
+const tolerance = 1e-9
+
 // equal compares two values of a type.
 func equal(kind string, a, b Field) bool {
 	if a == b {
@@ -176,8 +179,7 @@ func equal(kind string, a, b Field) bool {
 	if err != nil || other != nil || math.IsInf(x, 0) || math.IsInf(y, 0) {
 		return false
 	}
-	const tolerance = 1e-9
-	return math.Abs(x-y) <= tolerance*max(1, math.Abs(x), math.Abs(y))
+	return math.Abs(x-y) <= tolerance*max(math.Abs(x), math.Abs(y))
 }
 
 // rowKey returns a text that is equal for equal rows only.

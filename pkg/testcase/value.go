@@ -1,7 +1,6 @@
 package testcase
 
 import (
-	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -31,6 +30,9 @@ type Value struct {
 	// Items are the items of a list, or the fields of a struct in the order of Names.
 	Items []Value
 	Names []string
+	// Spelled is the list or the struct that a text spells, for columns of such types. It is nil for
+	// other texts.
+	Spelled *Value
 }
 
 // String formats the value for messages.
@@ -40,10 +42,17 @@ func (v Value) String() string {
 		return "null"
 	case Text:
 		return strconv.Quote(v.Text)
-	case List:
-		return "a list"
-	case Struct:
-		return "a mapping"
+	case List, Struct:
+		items := make([]string, len(v.Items))
+		for i, item := range v.Items {
+			if items[i] = item.String(); v.Kind == Struct {
+				items[i] = v.Names[i] + ": " + items[i]
+			}
+		}
+		if v.Kind == Struct {
+			return "{" + strings.Join(items, ", ") + "}"
+		}
+		return "[" + strings.Join(items, ", ") + "]"
 	default:
 		return v.Text
 	}
@@ -51,50 +60,76 @@ func (v Value) String() string {
 
 // SQL returns the value as an expression of a SQL type. If kind is empty, DuckDB infers the type.
 func (v Value) SQL(kind string) string {
-	text := v.literal(kind != "")
 	if kind == "" {
-		return text
+		return v.literal()
 	}
-	return "CAST(" + text + " AS " + kind + ")"
+	return v.cast(parseType(kind))
 }
 
-// literal returns the value as a SQL literal. If cast is true, a scalar is text, from which casts
+// cast returns the value as an expression of a type. Every scalar is cast from text, from which casts
 // to all types are exact.
-func (v Value) literal(cast bool) string {
+func (v Value) cast(t *sqlType) string {
+	text := quote(v.Text)
+	switch {
+	case v.Kind == Null:
+		text = "NULL"
+	case t.nested():
+		text = v.spelled().castItems(t)
+	case v.Kind == List || v.Kind == Struct:
+		text = v.literal()
+	}
+	return "CAST(" + text + " AS " + t.text + ")"
+}
+
+// castItems returns a list or a struct whose items have their types.
+func (v Value) castItems(t *sqlType) string {
+	items := make([]string, len(v.Items))
+	switch {
+	case v.Kind == List && t.items != nil:
+		for i, item := range v.Items {
+			items[i] = item.cast(t.items)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case v.Kind == Struct && t.key != nil:
+		for i, item := range v.Items {
+			items[i] = Value{Kind: Text, Text: v.Names[i]}.cast(t.key) + ": " + item.cast(t.value)
+		}
+		return "MAP {" + strings.Join(items, ", ") + "}"
+	case v.Kind == Struct:
+		for i, item := range v.Items {
+			items[i] = quote(v.Names[i]) + ": " + item.literal()
+			for _, field := range t.fields {
+				if strings.EqualFold(field.name, v.Names[i]) {
+					items[i] = quote(v.Names[i]) + ": " + item.cast(field.kind)
+				}
+			}
+		}
+		return "{" + strings.Join(items, ", ") + "}"
+	}
+	return v.literal()
+}
+
+// literal returns the value as a SQL literal of the type that it has by itself.
+func (v Value) literal() string {
+	items := make([]string, len(v.Items))
+	for i, item := range v.Items {
+		if items[i] = item.literal(); v.Kind == Struct {
+			items[i] = quote(v.Names[i]) + ": " + items[i]
+		}
+	}
 	switch v.Kind {
 	case Null:
 		return "NULL"
-	case List, Struct:
-		var b strings.Builder
-		closing := byte(']')
-		if b.WriteByte('['); v.Kind == Struct {
-			b.Reset()
-			b.WriteByte('{')
-			closing = '}'
-		}
-		for i, item := range v.Items {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			if v.Kind == Struct {
-				b.WriteString(quote(v.Names[i]) + ": ")
-			}
-			b.WriteString(item.literal(false))
-		}
-		b.WriteByte(closing)
-		return b.String()
+	case List:
+		return "[" + strings.Join(items, ", ") + "]"
+	case Struct:
+		return "{" + strings.Join(items, ", ") + "}"
 	case Bool, Integer:
-		if !cast {
-			return v.Text
-		}
+		return v.Text
 	case Number:
-		if !cast {
-			return "CAST(" + quote(v.Text) + " AS DOUBLE)"
-		}
+		return "CAST(" + quote(v.Text) + " AS DOUBLE)"
 	case Time:
-		if !cast {
-			return "CAST(" + quote(v.Text) + " AS " + timeType(v.Text) + ")"
-		}
+		return "CAST(" + quote(v.Text) + " AS " + timeType(v.Text) + ")"
 	case Text:
 	}
 	return quote(v.Text)
@@ -102,51 +137,7 @@ func (v Value) literal(cast bool) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-var (
-	integerType = regexp.MustCompile(`^U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)$`)
-	decimalType = regexp.MustCompile(`^DECIMAL\([0-9]+,([0-9]+)\)$`)
-	zone        = regexp.MustCompile(`(Z|[+-][0-9]{1,2}(:?[0-9]{2})?)$`)
-)
-
-// Fits reports whether a cast of the value to a SQL type keeps its meaning. DuckDB rejects other
-// casts itself, but it rounds numbers and reads numbers as booleans.
-func (v Value) Fits(kind string) bool {
-	digits := -1
-	if m := decimalType.FindStringSubmatch(kind); m != nil {
-		digits, _ = strconv.Atoi(m[1])
-	} else if integerType.MatchString(kind) {
-		digits = 0
-	}
-	switch v.Kind {
-	case Bool:
-		return digits < 0 && kind != "DOUBLE" && kind != "FLOAT"
-	case Integer, Number, Text:
-		return (kind != "BOOLEAN" || v.Kind == Text) && (digits < 0 || v.hasDigits(digits))
-	default:
-		return true
-	}
-}
-
-// maxExponent limits the exponents of numbers whose digits are counted.
-const maxExponent = 100
-
-// hasDigits reports whether a number has at most n digits after the point. It also returns true for
-// other texts, which DuckDB rejects.
-func (v Value) hasDigits(n int) bool {
-	text := strings.TrimSpace(v.Text)
-	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
-		if size, err := strconv.Atoi(exponent); err != nil || size > maxExponent || size < -maxExponent {
-			return err != nil
-		}
-	}
-	number, ok := new(big.Rat).SetString(text)
-	if !ok {
-		return true
-	}
-	const ten = 10
-	scale := new(big.Int).Exp(big.NewInt(ten), big.NewInt(int64(n)), nil)
-	return number.Mul(number, new(big.Rat).SetInt(scale)).IsInt()
-}
+var zone = regexp.MustCompile(`(Z|[+-][0-9]{1,2}(:?[0-9]{2})?)$`)
 
 // timeType returns the type of a date, or of a date with a time.
 func timeType(text string) string {

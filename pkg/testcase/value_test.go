@@ -15,11 +15,11 @@ func value(kind testcase.Kind, text string) testcase.Value {
 func TestValueIsWrittenAsSQL(t *testing.T) {
 	list := testcase.Value{Kind: testcase.List, Items: []testcase.Value{value(testcase.Integer, "1"), {}}}
 	for want, got := range map[string]string{
-		"CAST(NULL AS DATE)":           testcase.Value{}.SQL("DATE"),
-		"CAST('1.50' AS VARCHAR)":      value(testcase.Number, "1.50").SQL("VARCHAR"),
-		"CAST('it''s' AS VARCHAR)":     value(testcase.Text, "it's").SQL("VARCHAR"),
-		"CAST('2012-02-29' AS DATE)":   value(testcase.Time, "2012-02-29").SQL(""),
-		"CAST([1, NULL] AS INTEGER[])": list.SQL("INTEGER[]"),
+		"CAST(NULL AS DATE)":         testcase.Value{}.SQL("DATE"),
+		"CAST('1.50' AS VARCHAR)":    value(testcase.Number, "1.50").SQL("VARCHAR"),
+		"CAST('it''s' AS VARCHAR)":   value(testcase.Text, "it's").SQL("VARCHAR"),
+		"CAST('2012-02-29' AS DATE)": value(testcase.Time, "2012-02-29").SQL(""),
+		"CAST([CAST('1' AS INTEGER), CAST(NULL AS INTEGER)] AS INTEGER[])": list.SQL("INTEGER[]"),
 		"{'a b': [1, NULL], 'c': CAST('1e3' AS DOUBLE)}": testcase.Value{
 			Kind: testcase.Struct, Names: []string{"a b", "c"}, Items: []testcase.Value{list, value(testcase.Number, "1e3")},
 		}.SQL(""),

@@ -21,6 +21,12 @@ func (cfg *Config) moveToHistory(
 	if err != nil {
 		return nil, nil, err
 	}
+	paged, closed := closed.Paged()
+	if rows := state.List[state.Partition](paged); len(rows) > 0 {
+		if segments[partitions], made, err = cfg.page(ctx, m, rows); err != nil {
+			return nil, nil, err
+		}
+	}
 	for chunk := range closed.KeptFrom(from).Chunks(cfg.MaxSegment) { // one at a time, to limit memory
 		files, err := cfg.Codec.Encode(chunk)
 		if err != nil {

@@ -84,6 +84,9 @@ func (t *Tiers) merge(ctx context.Context, r *merge, whole *state.State) error {
 // rebase writes a base of the live rows and moves closed rows to history.
 func (cfg *Config) rebase(ctx context.Context, r *merge, whole *state.State) error {
 	result := &merged{cutoff: cfg.cutoff(r.source)}
+	if result.cutoff.Entries != "" {
+		result.cutoff.Partitions = max(result.cutoff.Partitions, whole.PartitionsBelow(result.cutoff.Entries))
+	}
 	closed := whole.Evict(result.cutoff)
 	var err error
 	if result.history, result.files, err = cfg.moveToHistory(ctx, r.source, closed, result.cutoff.Runs); manifest.Damaged(err) {
@@ -145,6 +148,7 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 		m.BaseSnapshot = manifest.BaseSnapshot{
 			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
 			FoldSeq: result.cutoff.Seq, FoldTime: result.cutoff.Time, EntriesFrom: result.cutoff.Entries, RunsFrom: result.cutoff.Runs,
+			PartitionsFrom: result.cutoff.Partitions,
 		}
 		for table, index := range result.history {
 			if m.History == nil {

@@ -149,5 +149,7 @@ func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far
 	// ahead does not raise that. So every run below the cutoff is really that old.
 	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-o.KeepRuns).Time())
-	return state.Cutoff{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
+	return state.Cutoff{
+		Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs), Partitions: before.Partitions,
+	}
 }

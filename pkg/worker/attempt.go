@@ -249,8 +249,8 @@ func (a *attempt) beat(ctx context.Context) bool {
 	return true
 }
 
-// perform returns the task's output: that of an existing commit marker, or that of this execution.
-// It returns nil if the task has no output files.
+// perform returns the task's output: that of an existing marker, or that of this execution. It
+// returns nil if the task has no output files. An output with an error is in quarantine.
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
@@ -265,12 +265,8 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 		return nil, err
 	}
 	if t.HasFiles() {
-		marker, err := a.committed(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if marker != nil {
-			return a.adopt(ctx, t, marker)
+		if output, found, err := a.finishedBefore(ctx, t); found || err != nil {
+			return output, err
 		}
 	}
 	inputs, err := phase(ctx, a, "stage", func(ctx context.Context) ([]input, error) { return a.resolve(ctx, t) })
@@ -291,12 +287,12 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 		saved()
 	}()
 	if err != nil {
-		return nil, err
+		return a.quarantine(ctx, t, made, err)
 	}
 	if !t.HasFiles() {
 		return nil, unexpectedFiles(made)
 	}
-	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.CommitMarker, error) { return a.commit(ctx, made) })
+	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.CommitMarker, error) { return a.commit(ctx, a.markerKey(), made) })
 	if err != nil {
 		return nil, err
 	}
@@ -413,6 +409,9 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 		return f
 	}
 	f.Outcome, f.Error = verdict(ctx, a.mask, err)
+	if f.Error.Code == CodeCheckFailed {
+		f.Output = output
+	}
 	a.log.InfoContext(ctx, "the attempt did not succeed", "outcome", string(f.Outcome), "code", f.Error.Code,
 		"error", f.Error.Message)
 	return f

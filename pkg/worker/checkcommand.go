@@ -1,16 +1,21 @@
 package worker
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
@@ -58,10 +63,16 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	if err != nil {
 		return none, err
 	}
-	before := r.stamps()
+	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the work may have written one
+		return none, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("remove an earlier verdict: %w", err))
+	}
+	before, laidOut := r.stamps(), r.inputStamps()
 	err = r.execute(ctx, &exec.Cmd{Path: program, Args: c.Command, Dir: cwd, Env: env})
 	if changed := r.changedInput(ctx, r.inputs); changed != nil {
 		return none, changed
+	}
+	if !maps.Equal(laidOut, r.inputStamps()) {
+		return none, permanent(CodeInvalidInput, "check %s has changed the folder of an input, which it may only read", c.Name)
 	}
 	if name := changedFile(before, r.stamps()); name != "" {
 		return none, permanent(CodeInvalidOutput, "check %s has changed the output file %s, which it may only read", c.Name, name)
@@ -99,15 +110,33 @@ func (r *checkRun) layOutCandidate() (err error) {
 	return nil
 }
 
-// stamps returns size and modification time of the files of the output.
+// stamps returns the stamps of the files of the output.
 func (r *checkRun) stamps() map[string]string {
 	found := make(map[string]string, len(r.made))
 	for i := range r.made {
 		if info, err := os.Stat(r.made[i].path); err == nil {
-			found[r.made[i].name] = fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+			found[r.made[i].name] = filecheck.Stamp(info)
 		} else {
 			found[r.made[i].name] = "missing"
 		}
+	}
+	return found
+}
+
+// inputStamps returns the stamps of the files in the folders of the inputs, and of their downloaded
+// copies. [attempt.changedInput] looks at stored objects.
+func (r *checkRun) inputStamps() map[string]string {
+	found := map[string]string{}
+	for _, dir := range []string{"inputs", "fetched"} {
+		_ = filepath.WalkDir(filepath.Join(r.dir, dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return nil //nolint:nilerr // a folder that cannot be read lacks its files
+			}
+			if info, err := entry.Info(); err == nil {
+				found[path] = filecheck.Stamp(info)
+			}
+			return nil
+		})
 	}
 	return found
 }
@@ -138,6 +167,9 @@ func (r *checkRun) readVerdict(c *quality.Check, file string) (event.CheckResult
 	}
 	var v commandVerdict
 	if err == nil {
+		err = exactKeys(data)
+	}
+	if err == nil {
 		err = json.Unmarshal(data, &v)
 	}
 	if err == nil && (v.Passed == nil || v.Failing < 0) {
@@ -153,4 +185,33 @@ func (r *checkRun) readVerdict(c *quality.Check, file string) (event.CheckResult
 		result.Message = "the command reports a failure"
 	}
 	return result, nil
+}
+
+// exactKeys returns an error unless data is an object with the fields of [commandVerdict], each at
+// most once. The JSON library ignores the case of names, and takes the last of several.
+func exactKeys(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if token, err := d.Token(); err != nil || token != json.Delim('{') {
+		return cmp.Or(err, errors.New("expected an object"))
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string)
+		switch {
+		case seen[name]:
+			return fmt.Errorf("the field %q occurs twice", name)
+		case !slices.Contains([]string{"passed", "failing", "message"}, name):
+			return fmt.Errorf("unknown field %.60q: use passed, failing and message", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

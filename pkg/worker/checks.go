@@ -131,7 +131,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 		}
 		if err != nil {
 			f, known := errors.AsType[*failure](err)
-			if known && (f.category == CategoryInfrastructure || f.category == event.CategoryTransient) {
+			if known && (f.category == CategoryInfrastructure || f.category == event.CategoryTransient || f.code == CodeInvalidInput) {
 				return nil, err
 			}
 			r.final[c.Name] = known && !f.retryable
@@ -269,7 +269,10 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 		compiled.Failing = query.text
 	}
 	m := quality.Measured{Rows: r.rows}
-	if err := r.scan(ctx, "SELECT count(*) FROM (\n"+compiled.Failing+"\n) AS failing", &m.Failing); err != nil {
+	if compiled.Count == "" {
+		compiled.Count = "SELECT count(*) FROM (\n" + compiled.Failing + "\n) AS failing"
+	}
+	if err := r.scan(ctx, compiled.Count, &m.Failing); err != nil {
 		return event.CheckResult{}, err
 	}
 	if compiled.Value != "" {
@@ -368,7 +371,11 @@ func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error
 func firstOf(verdict string, checks []string) string {
 	text := "check " + checks[0]
 	if more := len(checks) - 1; more > 0 {
-		text += fmt.Sprintf("; and %d more %s", more, verdict)
+		noun := "check"
+		if more > 1 {
+			noun = "checks"
+		}
+		text += fmt.Sprintf("; and %d more %s %s", more, noun, verdict)
 	}
 	return text
 }
@@ -379,7 +386,7 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	a.checkResults = slices.Clone(m.Checks)
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
-		return m.Output(), err
+		return m.Output(), err // a blocked output is a candidate, although it has the commit marker
 	}
 	inputs, err := a.resolve(ctx, t)
 	if err != nil {
@@ -396,7 +403,7 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	}
 	for _, phase := range []string{quality.Pre, quality.Post} {
 		if err := a.audit(ctx, t, phase, inputs, made, missing); err != nil {
-			return nil, err
+			return m.Output(), err
 		}
 	}
 	return m.Output(), nil

@@ -126,21 +126,75 @@ func TestEveryKindOfCheckRuns(t *testing.T) {
 	assert.Contains(t, broken, `broken: Binder Error: Referenced column "nonsense" not found`)
 	const row2, row3 = `{"id":2,"name":"bob","age":200,"seen":"2026-11-22"}`, `{"id":2,"name":null,"age":-1,"seen":"2026-11-22"}`
 	require.Equal(t, map[string]string{
-		"nn_good": "passed", "nn_bad": "failed: 1 of 3 rows; for example " + row3,
-		"un_good": "passed", "un_bad": `failed: 1 value of id in several rows; for example {"id":2,"rows":2}`,
+		"nn_good": "passed", "nn_bad": "failed: 1 of 3 rows failed; for example " + row3,
+		"un_good": "passed", "un_bad": `failed: 1 of 3 rows failed: id is repeated; for example {"id":2,"rows":2}`,
 		"rc_good": "passed", "rc_bad": "failed: row_count is 3; expected at least 4", "rc_previous": "passed",
-		"av_good": "passed", "av_bad": "failed: 2 of 3 rows; for example " + row2,
-		"rel_good": "passed", "rel_bad": "failed: 2 of 3 rows; for example " + row2,
-		"ra_good": "passed", "ra_bad": "failed: 2 of 3 rows; for example " + row2, "ra_date": "passed",
-		"re_good": "passed", "re_bad": "failed: 1 of 3 rows; for example " + row2,
-		"fr_good": "passed", "fr_bad": "failed: the newest seen is 2026-11-22 00:00:00+00; expected not older than 2026-11-22 23:59:59+00",
+		"av_good": "passed", "av_bad": "failed: 2 of 3 rows failed; for example " + row2,
+		"rel_good": "passed", "rel_bad": "failed: 2 of 3 rows failed; for example " + row2,
+		"ra_good": "passed", "ra_bad": "failed: 2 of 3 rows failed; for example " + row2, "ra_date": "passed",
+		"re_good": "passed", "re_bad": "failed: 1 of 3 rows failed; for example " + row2,
+		"fr_good": "passed", "fr_bad": "failed: the newest seen is 2026-11-22 00:00:00+00; expected not older than 2026-11-22 23:59:59+00, and not later than 2026-11-24 00:00:00+00",
 		"sc_good": "passed", "sc_open": "passed",
 		"sc_bad":   `failed: 3 columns differ; for example {"column":"age","problem":"another type","expected":"BIGINT","actual":"INTEGER"}`,
 		"sql_good": "passed", "sql_bad": "failed: 2 failing rows; for example " + row2,
-		"allowed": "passed: 1 of 3 rows, which `allow` tolerates; for example " + row3,
+		"allowed": "passed: 1 of 3 rows failed, which `allow` tolerates; for example " + row3,
 	}, got)
 	require.Equal(t, end.CheckResults, w.marker(key).Checks)
 	w.scratchIsEmpty()
+}
+
+// TestChecksRoundNoValues: a check never casts a value to another type if that would change it.
+func TestChecksRoundNoValues(t *testing.T) {
+	const key = "clean/mixed"
+	var checks []quality.Check
+	add := func(name, kind, column string, p quality.Params, allow int64) {
+		checks = append(checks, quality.Check{
+			Name: name, Kind: kind, Columns: []string{column}, Params: p, Severity: quality.Warning, Allow: quality.Allowance{Rows: allow},
+		})
+	}
+	reference := func(field string) quality.Params { return quality.Params{To: "ref/ids", Field: field} }
+	most := func(text string) quality.Params { return quality.Params{Max: &quality.Literal{Text: text}} }
+	one := quality.Params{Values: []quality.Literal{*number("1")}}
+	add("rel_text", quality.Relationships, "label", reference("id"), 0)
+	add("rel_float", quality.Relationships, "float", reference("id"), 0)
+	add("rel_decimal", quality.Relationships, "price", reference("id"), 0)
+	add("rel_same", quality.Relationships, "n", reference("id"), 0)
+	add("max_number", quality.Range, "n", quality.Params{Max: number("9.5")}, 0)
+	add("max_quoted", quality.Range, "n", most("9.5"), 0)
+	add("max_label", quality.Range, "label", most("9.5"), 0)
+	add("max_noon", quality.Range, "day", quality.Params{Min: &quality.Literal{Text: "2026-11-22 12:00:00"}}, 0)
+	add("max_zone", quality.Range, "at", most("2026-11-22 12:00:00+02:00"), 0)
+	add("av_text", quality.AcceptedValues, "label", one, 0)
+	add("un_one", quality.Unique, "same", quality.Params{}, 1)
+	add("un_three", quality.Unique, "same", quality.Params{}, 3)
+	add("fr_future", quality.Freshness, "late", quality.Params{MaxAgeSec: 86_400}, 0)
+	w := newFixture(t, nil, map[string]plan.Work{
+		"ref/ids": query("SELECT i AS id FROM range(20) AS t(i)"),
+		key: checked(query(`SELECT '1.2' AS label, 1::DOUBLE AS float, 1.5 AS price, 10 AS n, DATE '2026-11-22' AS day, 7 AS same,
+	TIMESTAMP '2026-11-22 11:00:00' AS at, DATE '2098-01-01' AS late FROM range(4)`), checks...),
+	}, task("ref/ids", "", nil), task(key, "", map[string]plan.InputSet{"ref/ids": from("ref/ids")}, "ref/ids"))
+	w.run("ref/ids")
+	w.clock.mu.Lock()
+	w.clock.now = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	w.clock.mu.Unlock()
+	got := resultsOf(w.run(key).CheckResults)
+	for name, want := range map[string]string{
+		"rel_text":    "column label is VARCHAR, and id of ref/ids is BIGINT: cast one of them",
+		"rel_float":   "column float is DOUBLE, and id of ref/ids is BIGINT: cast one of them",
+		"rel_decimal": "failed: 4 of 4 rows",
+		"rel_same":    "passed",
+		"max_number":  "failed: 4 of 4 rows",
+		"max_quoted":  "column n is INTEGER, and the bound is '9.5'",
+		"max_label":   "passed",
+		"max_noon":    "failed: 4 of 4 rows",
+		"max_zone":    "column at is TIMESTAMP, and the bound is '2026-11-22 12:00:00+02:00'",
+		"av_text":     "failed: 4 of 4 rows",
+		"un_one":      "failed: 3 of 4 rows failed: same is repeated",
+		"un_three":    "passed: 3 of 4 rows",
+		"fr_future":   "failed: the newest late is 2098-01-01",
+	} {
+		assert.Contains(t, got[name], want, name)
+	}
 }
 
 func TestBlockedOutputHasNoMarker(t *testing.T) {
@@ -154,7 +208,7 @@ func TestBlockedOutputHasNoMarker(t *testing.T) {
 		require.Equal(t, event.Failed, end.Outcome)
 		require.Equal(t, worker.CodeCheckFailed, end.Error.Code)
 		require.False(t, end.Error.Retryable)
-		require.Equal(t, "check names: 1 of 3 rows; for example {\"id\":2,\"name\":null,\"age\":-1,\"seen\":\"2026-11-22\"}; and 1 more failed", end.Error.Message)
+		require.Equal(t, "check names: 1 of 3 rows failed; for example {\"id\":2,\"name\":null,\"age\":-1,\"seen\":\"2026-11-22\"}; and 1 more check failed", end.Error.Message)
 		require.Nil(t, end.Output)
 		require.Len(t, end.CheckResults, 2)
 		// Only the samples are stored.
@@ -164,7 +218,7 @@ func TestBlockedOutputHasNoMarker(t *testing.T) {
 			require.Contains(t, keys, r.Sample)
 			require.Contains(t, r.Sample, "/_checks/"+r.Name+".parquet")
 		}
-		require.Contains(t, w.log(key), "check names failed: 1 of 3 rows")
+		require.Contains(t, w.log(key), "check names failed: 1 of 3 rows failed")
 	}
 }
 
@@ -195,6 +249,31 @@ func TestPreCheckFailsBeforeTheWork(t *testing.T) {
 	require.NoFileExists(t, w.root+"/ran")
 }
 
+// TestPreCheckThatChangesAnInputFails: the work would read what the check has left.
+func TestPreCheckThatChangesAnInputFails(t *testing.T) {
+	const in, key = "raw/in", "a/b"
+	for format, script := range map[string]string{
+		plan.FormatCSV: "sed -i 2d $SERVO_INPUT_RAW_IN/data.csv",
+		"":             "rm $SERVO_INPUT_RAW_IN/*",
+		"parquet":      "echo more > $SERVO_INPUT_RAW_IN/more.csv",
+	} {
+		work := shell("echo ran >> ran")
+		if format == plan.FormatCSV {
+			work.InputFormat = format
+		}
+		w := newFixture(t, memblob.New(memblob.Options{}), map[string]plan.Work{
+			in: query("SELECT 1 AS x"),
+			key: checked(work, quality.Check{Name: "good", Phase: quality.Pre, Kind: quality.Command, Command: []string{"sh", "-c", "ls $SERVO_INPUT_RAW_IN"}},
+				quality.Check{Name: "evil", Phase: quality.Pre, Severity: quality.Info, Kind: quality.Command, Command: []string{"sh", "-c", script}}),
+		}, task(in, "", nil), task(key, "", map[string]plan.InputSet{in: from(in)}, in))
+		w.run(in)
+		end := w.end(key, 1)
+		require.Equal(t, worker.CodeInvalidInput, end.Error.Code, script)
+		require.Contains(t, end.Error.Message, "check evil has changed the folder of an input")
+		require.NoFileExists(t, w.root+"/ran")
+	}
+}
+
 func TestCommandChecksReportAVerdict(t *testing.T) {
 	const key = "a/b"
 	command := func(name, script string) quality.Check {
@@ -208,6 +287,8 @@ func TestCommandChecksReportAVerdict(t *testing.T) {
 			command("exits", "echo reason >&2; exit 3"),
 			command("nonsense", "echo nonsense > $SERVO_VERDICT"),
 			command("missing", "true"),
+			command("twice", `echo '{"passed": false, "failing": 3, "Passed": true}' > $SERVO_VERDICT`),
+			command("unknown", `echo '{"passed": true, "fails": 3}' > $SERVO_VERDICT`),
 			command("named", "test $SERVO_CHECK = named"),
 		)}, task(key, "", nil))
 		end := w.run(key)
@@ -218,6 +299,8 @@ func TestCommandChecksReportAVerdict(t *testing.T) {
 		assert.Equal(t, "broken: sh exited with status 3:\nreason", got["exits"])
 		assert.Contains(t, got["nonsense"], "broken: read the verdict in SERVO_VERDICT: invalid character")
 		assert.Equal(t, "passed", got["missing"])
+		assert.Contains(t, got["twice"], `broken: read the verdict in SERVO_VERDICT: unknown field "Passed"`)
+		assert.Contains(t, got["unknown"], `broken: read the verdict in SERVO_VERDICT: unknown field "fails"`)
 		assert.Equal(t, "passed", got["named"])
 		w.scratchIsEmpty()
 	}

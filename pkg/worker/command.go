@@ -133,15 +133,20 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 }
 
 // link creates links to the part's files. Parquet files are called {partition}.parquet,
-// {partition}.2.parquet and so on; other files keep their names, in a folder of the partition.
+// {partition}~2.parquet and so on; other files keep their names, in a folder of the partition. The
+// names of partitions contain no ~, and %2E only here: no two files get the same name.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
+	folder := segment
+	if plain, ok := strings.CutSuffix(segment, ".parquet"); ok {
+		folder = plain + "%2Eparquet"
+	}
 	for i, file := range p.marker.Files {
-		name := filepath.Join(segment, filepath.FromSlash(file.Name))
+		name := filepath.Join(folder, filepath.FromSlash(file.Name))
 		if isParquet(file.Name) {
 			name = segment + ".parquet"
 			if n++; n > 1 {
-				name = segment + "." + strconv.Itoa(n) + ".parquet"
+				name = segment + "~" + strconv.Itoa(n) + ".parquet"
 			}
 		}
 		target := filepath.Join(dir, name)

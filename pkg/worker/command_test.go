@@ -93,6 +93,23 @@ func TestCommandReadsInputs(t *testing.T) {
 	}
 }
 
+// TestInputNamesDoNotCollide: partitions whose names look like those of other partitions' files.
+func TestInputNamesDoNotCollide(t *testing.T) {
+	const x, x2, file = "raw/e[p=x]", "raw/e[p=x.2]", "raw/e[p=x.parquet]"
+	made := shell(`if [ "$SERVO_PARTITION_P" = x.parquet ]; then echo note > $SERVO_OUTPUT/note.txt; exit; fi
+cp data/one.parquet $SERVO_OUTPUT/1.parquet; cp data/one.parquet $SERVO_OUTPUT/2.parquet`)
+	made.Dimensions = map[string]string{"p": "VARCHAR"}
+	w := newFixture(t, nil, map[string]plan.Work{"raw/one": query("SELECT 1 AS x"), "raw/e": made, "a/list": shell("cd $SERVO_INPUT_RAW_E && find . | LC_ALL=C sort > $SERVO_OUTPUT/names")},
+		task("raw/one", "", nil), task(x, `{"p":"x"}`, nil), task(x2, `{"p":"x.2"}`, nil), task(file, `{"p":"x.parquet"}`, nil),
+		task("a/list", "", map[string]plan.InputSet{"raw/e": from(x2, file, x)}, x2, file, x))
+	w.file("data/one.parquet", w.read(w.run("raw/one").Output.URI+"data.parquet"))
+	for _, key := range []string{x, x2, file} {
+		w.run(key)
+	}
+	require.Equal(t, ".\n./p-x%2Eparquet\n./p-x%2Eparquet/note.txt\n./p-x.2.parquet\n./p-x.2~2.parquet\n./p-x.parquet\n./p-x~2.parquet\n",
+		w.read(w.run("a/list").Output.URI+"names"))
+}
+
 // In a local store the inputs of a command are the stored files.
 func TestCommandThatChangesAnInputFails(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{

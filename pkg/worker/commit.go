@@ -40,31 +40,31 @@ func (a *attempt) markerKey() string {
 	return contract.CommitMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
-// committed returns the marker of the materialization, or nil if it was not committed.
-func (a *attempt) committed(ctx context.Context) (*contract.CommitMarker, error) {
-	m, err := a.w.marker(ctx, a.markerKey())
+// existing returns the marker of the materialization at a key, or nil if there is none.
+func (a *attempt) existing(ctx context.Context, key string) (*contract.CommitMarker, error) {
+	m, err := a.w.marker(ctx, key)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return a.checked(m)
+	return a.checked(key, m)
 }
 
-// checked returns the marker, or an error if it names another materialization.
-func (a *attempt) checked(m *contract.CommitMarker) (*contract.CommitMarker, error) {
+// checked returns the marker at a key, or an error if it names another materialization.
+func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
 		return nil, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below the marker's folder",
-			a.markerKey(), m.MaterializationID, m.URI)
+			key, m.MaterializationID, m.URI)
 	}
 	return m, nil
 }
 
-// commit uploads the files and creates the marker. If another execution was first, commit returns
-// the other's marker.
-func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.CommitMarker, error) {
+// commit uploads the files and creates the marker at a key. If another execution was first, commit
+// returns the other's marker.
+func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*contract.CommitMarker, error) {
 	began := a.now()
 	m, err := a.upload(ctx, made)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Comm
 		return nil, cause
 	}
 	// Point of no return: from here on, a stopped execution may have been committed.
-	winner, err := a.mark(a.job.life, m)
+	winner, err := a.mark(a.job.life, key, m)
 	if err != nil {
 		return nil, err // perhaps committed: keep the files
 	}
@@ -182,8 +182,7 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // mark creates the marker and returns the one that counts: this one or the winner's. It retries
 // until the outcome is known or the tries are used up.
-func (a *attempt) mark(ctx context.Context, m *contract.CommitMarker) (*contract.CommitMarker, error) {
-	key := a.markerKey()
+func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	m.CommittedAt = a.now()
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -206,7 +205,7 @@ func (a *attempt) mark(ctx context.Context, m *contract.CommitMarker) (*contract
 		winner, readErr := a.w.marker(ctx, key)
 		switch {
 		case readErr == nil:
-			return a.checked(winner)
+			return a.checked(key, winner)
 		case !errors.Is(readErr, blob.ErrNotFound):
 			err = errors.Join(err, readErr)
 		}

@@ -141,6 +141,14 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 		key = contract.CommitMarkerKeyOf(item.URI)
 	}
 	marker, err := a.w.marker(ctx, key)
+	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.URI != item.URI) {
+		// A decision has published the output from quarantine. An output of this run is read only with
+		// its commit marker: a task that ran before the decision must not read another output than one
+		// that runs after it.
+		if approved, otherErr := a.w.marker(ctx, contract.QuarantineMarkerKeyOf(item.URI)); otherErr == nil || !errors.Is(otherErr, blob.ErrNotFound) {
+			marker, err = approved, otherErr
+		}
+	}
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		name := asset.String()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/source"
 )
@@ -27,6 +29,10 @@ func (a *attempt) unpackSource(ctx context.Context, t *work) error {
 	switch {
 	case err == nil:
 		t.root = dir
+		if t.SQL == "" || slices.ContainsFunc(t.Checks, func(c quality.Check) bool { return len(c.Command) > 0 }) {
+			a.w.sources.Suspect(sha) // the program may change files from now on, and until it ends
+			a.cleanups = append(a.cleanups, func() { a.w.sources.Suspect(sha) })
+		}
 		a.cleanups = append(a.cleanups, done)
 		return nil
 	case ctx.Err() != nil:

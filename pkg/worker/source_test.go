@@ -39,7 +39,7 @@ func TestTasksExecuteInTheArchiveOfTheirRelease(t *testing.T) {
 	require.NoError(t, w.worker.Close(t.Context()))
 	kept, err := os.ReadDir(filepath.Join(w.config.ScratchDir, "source"))
 	require.NoError(t, err)
-	require.Len(t, kept, 2, "the archive stays for later runs, with its lock")
+	require.Len(t, kept, 3, "the archive stays for later runs, with its stamps and its lock")
 }
 
 func TestDamagedArchivesFailTheTask(t *testing.T) {

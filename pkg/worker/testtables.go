@@ -201,13 +201,24 @@ func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []r
 	for i, c := range columns {
 		kind, _ := exactType(c.kind)
 		at := slices.IndexFunc(found, func(f resultColumn) bool { return strings.EqualFold(f.name, c.name) })
-		value := "NULL"
+		value := "CAST(NULL AS " + kind + ")"
 		if at >= 0 {
-			value = "c" + strconv.Itoa(at)
+			value = exactCast("c"+strconv.Itoa(at), found[at].kind, resultColumn{c.name, kind})
 		}
-		list[i] = "CAST(" + value + " AS " + kind + ") AS " + quoteName(c.name)
+		list[i] = value + " AS " + quoteName(c.name)
 	}
 	return "SELECT " + strings.Join(list, ", ") + " FROM (" + query.text + "\n) AS t(" + positions(len(found)) + ")", nil
+}
+
+// exactCast returns a cast to the type of a column that fails for values which it changes. Numbers
+// become the nearest floating-point number.
+func exactCast(value, from string, to resultColumn) string {
+	cast := "CAST(" + value + " AS " + to.kind + ")"
+	if from == to.kind || to.kind == "DOUBLE" || to.kind == "FLOAT" {
+		return cast
+	}
+	message := quote("column "+to.name+" has the type "+to.kind+", got ") + " || CAST(" + value + " AS VARCHAR) || " + quote(" of the type "+from+": cast it in the query")
+	return "CASE WHEN CAST(" + cast + " AS " + from + ") IS DISTINCT FROM " + value + " THEN error(" + message + ") ELSE " + cast + " END"
 }
 
 // plainError returns the message of an error of DuckDB in one line.

@@ -102,6 +102,55 @@ FROM a.n ORDER BY n`, "n"))
 	require.Contains(t, got[6], "seven")
 }
 
+// TestUnitTestRoundsNoValues: an expected or given value that its column cannot hold is an error, and
+// is never rounded or shortened to a value that equals the actual one.
+func TestUnitTestRoundsNoValues(t *testing.T) {
+	values := sqlAsset("v", `SELECT [2, 3] AS l, DATE '2025-01-01' AS d, TIMESTAMP '2025-01-01' AS t, {'a': 1, 'b': 7} AS s, [true] AS lb,
+		TIMESTAMP_S '2025-01-01' AS ts, TIME '10:00:00' AS tm, 5e-10::DOUBLE AS p, TIMESTAMPTZ '2025-01-01 00:00:00Z' AS tz, MAP {'k': 1} AS m, 'x' AS x`)
+	for _, c := range []struct {
+		row  string
+		want testcase.Status
+	}{
+		{"l: [2, 3], lb: [true], s: {b: 7, A: 1}, m: {k: 1}", testcase.Passed},
+		{"l: '[2, 3]', s: \"{'a': 1, 'b': 7}\", d: '2025-01-01', tz: 2025-01-01T02:00:00+02:00", testcase.Passed},
+		{"t: 2025-01-01, ts: '2025-01-01 00:00:00.000', tm: '10:00', p: 5.0000000001e-10", testcase.Passed},
+		{"l: [1.5, 3.4]", testcase.Invalid},
+		{"l: '[2.4, 3]'", testcase.Invalid},
+		{"lb: [5]", testcase.Invalid},
+		{"s: {a: 1.4, b: 7}", testcase.Invalid},
+		{"s: \"{'a': 1, 'b': 7.4}\"", testcase.Invalid},
+		{"s: {a: 1, b: 7, c: 9}", testcase.Invalid},
+		{"s: {a: 1}", testcase.Invalid},
+		{"m: {k: 1.4}", testcase.Invalid},
+		{"d: 2025-01-01T23:59:59", testcase.Invalid},
+		{"d: '2025-01-01 23:00:00-05'", testcase.Invalid},
+		{"t: 2025-01-01T00:00:00+02:00", testcase.Invalid},
+		{"ts: '2025-01-01 00:00:00.4'", testcase.Invalid},
+		{"tm: '10:00:00.0000001'", testcase.Invalid},
+		{"x: [x]", testcase.Invalid},
+		{"p: 0", testcase.Failed},
+		{"p: 1e-12", testcase.Failed},
+		{"p: -4e-10", testcase.Failed},
+		{"tz: 2025-01-01T02:00:00+01:00", testcase.Failed},
+	} {
+		result := unitTests(t, t.TempDir(), "tests: [{name: n, asset: a/v, expect: {rows: [{"+c.row+"}]}}]", values)[0]
+		require.Equal(t, c.want, result.Status, "%s: %s", c.row, result.Message)
+	}
+	reader := sqlAsset("r", "SELECT count(*) AS n FROM a.v", "v")
+	for given, want := range map[string]testcase.Status{
+		"[{l: [1.5]}]":                                            testcase.Invalid,
+		"[{d: '2025-01-01 23:00:00'}]":                            testcase.Invalid,
+		"[{l: [1], d: 2025-01-01}]":                               testcase.Passed,
+		"{sql: \"SELECT TIMESTAMP '2025-01-01 23:00:00' AS d\"}":  testcase.Invalid,
+		"{sql: \"SELECT '[1.5]' AS l\"}":                          testcase.Invalid,
+		"{sql: 'SELECT {''a'': 1.5, ''b'': 7} AS s'}":             testcase.Invalid,
+		"{sql: 'SELECT 0.1 AS p, [2] AS l, ''2025-01-01'' AS d'}": testcase.Passed,
+	} {
+		result := unitTests(t, t.TempDir(), "tests: [{name: n, asset: a/r, given: {a.v: "+given+"}, expect: {rows: [{n: 1}]}}]", values, reader)[0]
+		require.Equal(t, want, result.Status, "%s: %s", given, result.Message)
+	}
+}
+
 func TestUnitTestLocatesProblems(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(root, "n.csv"), []byte("n\n1\nmany\n"), 0o600))

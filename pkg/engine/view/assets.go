@@ -1,6 +1,12 @@
 package view
 
 import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -9,42 +15,58 @@ import (
 // Asset is a declared asset with totals of its outputs.
 type Asset struct {
 	*plan.Asset
-	// Stored are the materialized partitions that the asset declares.
-	Stored []*state.Partition
-	// Rows and Bytes are the totals of the outputs. Schemas is the number of different schemas that
-	// they are known to have.
+	// Stored is the number of materialized partitions that the asset declares.
+	Stored int
+	// Rows and Bytes are the totals of the outputs.
 	Rows, Bytes int64
-	Schemas     int
+	// Schemas has the newest partition of each schema that the outputs are known to have.
+	Schemas []*state.Partition
 	// MaterializedAt and LastRun are the time and the run of the newest output.
 	MaterializedAt event.Time
 	LastRun        string
 }
 
+// PartitionRows are rows of partition_status in the order of their keys.
+type PartitionRows = iter.Seq2[*state.Partition, error]
+
 // AssetOf returns an asset with the totals of its outputs. The calendar decides which partitions it
 // declares.
-func AssetOf(s *state.State, asset *plan.Asset, c plan.Calendar) Asset {
+func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, error) {
 	a := Asset{Asset: asset}
-	key := asset.Key.String()
-	members, err := c.Members(asset.Partitions)
-	if err != nil {
-		return a // a zone that this machine does not know
-	}
-	s.Partitions.Ascend(state.Key2{A: key}, func(row *state.Partition) bool {
-		if row.AssetKey != key {
-			return false
+	var newest NewestSchemas
+	for row, err := range declared(rows, asset, c) {
+		if err != nil {
+			return a, err
 		}
-		if row.Status == state.Materialized && members.Has(row.PartitionKey) {
-			a.Rows += row.RowCount
-			a.Bytes += row.ByteSize
-			a.Stored = append(a.Stored, row)
-			if row.MaterializedAt > a.MaterializedAt {
-				a.MaterializedAt, a.LastRun = row.MaterializedAt, row.RunID
+		a.Rows += row.RowCount
+		a.Bytes += row.ByteSize
+		a.Stored++
+		newest.Add(row)
+		if row.MaterializedAt > a.MaterializedAt {
+			a.MaterializedAt, a.LastRun = row.MaterializedAt, row.RunID
+		}
+	}
+	a.Schemas = newest.Rows()
+	return a, nil
+}
+
+// declared yields the rows of the materialized partitions that an asset declares.
+func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionRows {
+	return func(yield func(*state.Partition, error) bool) {
+		members, err := c.Members(asset.Partitions)
+		if err != nil {
+			return // a zone that this machine does not know
+		}
+		for row, err := range rows {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if row.Status == state.Materialized && members.Has(row.PartitionKey) && !yield(row, nil) {
+				return
 			}
 		}
-		return true
-	})
-	a.Schemas = Schemas(a.Stored)
-	return a
+	}
 }
 
 // PartitionCount returns the number of partitions that an asset has at the calendar's time. Without
@@ -82,13 +104,28 @@ func (a *Asset) DependsOn() []string {
 	return deps
 }
 
-// Schemas returns the number of different schemas that partitions are known to have.
-func Schemas(rows []*state.Partition) int {
-	hashes := map[string]bool{}
-	for _, row := range rows {
-		if row.SchemaHash != "" {
-			hashes[row.SchemaHash] = true
-		}
+// NewestSchemas collects the newest partition of each schema.
+type NewestSchemas struct{ rows map[string]*state.Partition }
+
+// Add adds a partition. It ignores an unknown schema.
+func (n *NewestSchemas) Add(row *state.Partition) {
+	if row.SchemaHash == "" {
+		return
 	}
-	return len(hashes)
+	if n.rows == nil {
+		n.rows = map[string]*state.Partition{}
+	}
+	if old := n.rows[row.SchemaHash]; old == nil || ByAge(old, row) < 0 {
+		n.rows[row.SchemaHash] = row
+	}
+}
+
+// Rows returns the newest partition of each schema, oldest first.
+func (n *NewestSchemas) Rows() []*state.Partition {
+	return slices.SortedFunc(maps.Values(n.rows), ByAge)
+}
+
+// ByAge orders partitions by the time of their materialization.
+func ByAge(a, b *state.Partition) int {
+	return cmp.Or(cmp.Compare(a.MaterializedAt, b.MaterializedAt), strings.Compare(a.PartitionKey, b.PartitionKey))
 }

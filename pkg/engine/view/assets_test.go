@@ -10,8 +10,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/space"
 )
+
+// rowsOf yields the rows of asset x/a.
+func rowsOf(t *testing.T, w *foldtest.World) view.PartitionRows {
+	t.Helper()
+	return (&snapshot.Snapshot{State: w.State}).Partitions(t.Context(), "x/a", "")
+}
 
 func TestAssetCountsDeclaredPartitions(t *testing.T) {
 	w := foldtest.New(t)
@@ -25,8 +32,9 @@ func TestAssetCountsDeclaredPartitions(t *testing.T) {
 	asset := &plan.Asset{
 		Key: ids.AssetKey{Namespace: "x", Name: "a"}, Partitions: space.Days("2025-01-01", "2025-01-31"),
 	}
-	a := view.AssetOf(w.State, asset, plan.Calendar{})
-	require.Len(t, a.Stored, 2, "the project no longer declares a day of February")
+	a, err := view.AssetOf(rowsOf(t, w), asset, plan.Calendar{})
+	require.NoError(t, err)
+	require.Equal(t, 2, a.Stored, "the project no longer declares a day of February")
 	require.EqualValues(t, 2, a.Rows)
 	require.Equal(t, run, a.LastRun)
 	require.Equal(t, "sql", a.Kind())
@@ -34,8 +42,9 @@ func TestAssetCountsDeclaredPartitions(t *testing.T) {
 	require.Equal(t, 31, view.PartitionCount(asset, plan.Calendar{Now: w.Now}))
 
 	unpartitioned := &plan.Asset{Key: asset.Key, Deps: []ids.AssetKey{asset.Key}}
-	a = view.AssetOf(w.State, unpartitioned, plan.Calendar{})
-	require.Empty(t, a.Stored)
+	a, err = view.AssetOf(rowsOf(t, w), unpartitioned, plan.Calendar{})
+	require.NoError(t, err)
+	require.Zero(t, a.Stored)
 	require.Equal(t, []string{"x/a"}, a.DependsOn())
 	require.Equal(t, 1, view.PartitionCount(unpartitioned, plan.Calendar{}))
 }

@@ -22,10 +22,17 @@ type PartitionExplanation struct {
 	// the partition was made by other code.
 	Code        string `json:"code,omitempty"`
 	CodeChanged bool   `json:"code_changed"`
+	// Early means that its run was requested before the period had ended.
+	Early bool `json:"early"`
+	// KeySets are the key sets of which a key was removed, or added again, after the partition was
+	// planned.
+	KeySets []string `json:"key_sets,omitempty"`
 	// Newer are upstream assets with partitions that are newer than what the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
 	// Pending are upstream assets with partitions that are stale or missing themselves.
 	Pending []UpstreamPartition `json:"pending"`
+	// declared describes the partitions of the asset, if this one is not among them.
+	declared string
 }
 
 // Holding is the output that a partition holds.
@@ -54,9 +61,11 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (
 		return nil, err
 	}
 	x := &PartitionExplanation{
-		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed,
-		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
+		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed, Early: found.Early,
+		KeySets: found.Sets,
+		Newer:   upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
+	x.declared = found.Declared
 	x.Headline = x.headline()
 	return x, nil
 }
@@ -93,16 +102,25 @@ func (x *PartitionExplanation) headline() string {
 	if x.CodeChanged {
 		reasons = append(reasons, "its code has changed")
 	}
+	if x.Early {
+		reasons = append(reasons, "it was made before its period had ended")
+	}
+	for _, set := range x.KeySets {
+		reasons = append(reasons, "a key of "+set+" was removed or added again")
+	}
 	for _, up := range x.Newer {
 		reasons = append(reasons, up.Name()+" is newer")
 	}
 	switch {
 	case x.Status == staleness.Unexpected:
-		return "is not expected: its period has not ended"
+		if x.declared != "" {
+			return "is not declared: the asset has " + x.declared
+		}
+		return "is not expected yet: its period has not ended"
 	case x.Status == staleness.Stale:
 		return "is stale: " + strings.Join(reasons, "; ")
 	case len(x.Pending) > 0 && x.Status == staleness.Fresh:
-		return fmt.Sprintf("is fresh, but %s is %s: it becomes stale when that is made", x.Pending[0].Name(), x.Pending[0].Status)
+		return fmt.Sprintf("is fresh; it becomes stale when %s, which is %s, is materialized", x.Pending[0].Name(), x.Pending[0].Status)
 	case x.Status == staleness.Missing:
 		return "is missing: it has never been materialized"
 	}

@@ -20,46 +20,85 @@ const (
 type Partition struct {
 	Key    string
 	Status string
-	// Row is nil for a missing partition.
+	// Row is nil for a missing partition, and without rows.
 	Row *state.Partition
 }
 
-// Name formats the partition: "date=2025-01-15,region=eu".
+// Name formats the partition: "date=2025-01-15;region=eu".
 func (p *Partition) Name() string {
 	partition, err := ids.ParsePartition(p.Key)
 	if err != nil {
 		return p.Key
 	}
-	texts := make([]string, 0, len(partition))
-	for _, dimension := range partition.Dimensions() {
-		texts = append(texts, dimension+"="+partition[dimension])
-	}
-	return strings.Join(texts, ",")
+	return partition.Text()
 }
 
 // PartitionsOf returns the partitions of an asset that are expected at the time of a calendar, and
-// those that are materialized, by key. It fails if more than [space.MaxPeriods] are expected.
-func PartitionsOf(s *state.State, asset *plan.Asset, c plan.Calendar) ([]Partition, error) {
-	expected, err := c.Expected(asset.Partitions, space.MaxPeriods)
+// those that are materialized, by key. Rows yields the asset's rows. The partitions have their rows if
+// withRows is set: the rows of many partitions need much memory. It fails if more than
+// [space.MaxListed] are expected.
+func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRows bool) ([]Partition, error) {
+	expected, err := c.Expected(asset.Partitions, space.MaxListed)
 	if err != nil {
 		return nil, err
 	}
-	rows := map[string]*state.Partition{}
-	stored := AssetOf(s, asset, c).Stored
-	for _, row := range stored {
-		rows[row.PartitionKey] = row
-		expected = append(expected, row.PartitionKey)
-	}
 	slices.Sort(expected)
 	all := make([]Partition, 0, len(expected))
-	for _, key := range slices.Compact(expected) {
-		p := Partition{Key: key, Status: PartitionMissing, Row: rows[key]}
-		if p.Row != nil {
-			p.Status = PartitionMaterialized
+	missingTo := func(key string, last bool) {
+		for len(expected) > 0 && (last || expected[0] < key) {
+			all = append(all, Partition{Key: expected[0], Status: PartitionMissing})
+			expected = expected[1:]
+		}
+	}
+	for row, err := range declared(rows, asset, c) {
+		if err != nil {
+			return nil, err
+		}
+		missingTo(row.PartitionKey, false)
+		if len(expected) > 0 && expected[0] == row.PartitionKey {
+			expected = expected[1:]
+		}
+		p := Partition{Key: row.PartitionKey, Status: PartitionMaterialized}
+		if withRows {
+			p.Row = row
 		}
 		all = append(all, p)
 	}
+	missingTo("", true)
 	return all, nil
+}
+
+// PartitionPage is [PartitionsOf] for at most limit partitions, with their rows, of the keys after a
+// key. Rows yields the asset's rows from that key on.
+func PartitionPage(rows PartitionRows, asset *plan.Asset, c plan.Calendar, after string, limit int) ([]Partition, error) {
+	expected, err := c.ExpectedAfter(asset.Partitions, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	var page []Partition
+	for row, err := range declared(rows, asset, c) {
+		switch {
+		case err != nil:
+			return nil, err
+		case row.PartitionKey <= after:
+			continue
+		}
+		for len(expected) > 0 && expected[0] < row.PartitionKey && len(page) < limit {
+			page = append(page, Partition{Key: expected[0], Status: PartitionMissing})
+			expected = expected[1:]
+		}
+		if len(page) == limit {
+			return page, nil
+		}
+		if len(expected) > 0 && expected[0] == row.PartitionKey {
+			expected = expected[1:]
+		}
+		page = append(page, Partition{Key: row.PartitionKey, Status: PartitionMaterialized, Row: row})
+	}
+	for _, key := range expected[:min(len(expected), limit-len(page))] {
+		page = append(page, Partition{Key: key, Status: PartitionMissing})
+	}
+	return page, nil
 }
 
 // PartitionRanges describes the partitions with a status as ranges, or returns "" if there are none.
@@ -95,7 +134,7 @@ func Strip(asset *plan.Asset, all []Partition) string {
 		if count[period]++; count[period] == 1 {
 			periods = append(periods, period)
 		}
-		if p.Row != nil {
+		if p.Status == PartitionMaterialized {
 			made[period]++
 		}
 	}

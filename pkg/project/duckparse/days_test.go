@@ -106,3 +106,19 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadRejectsUnknownVariables: in DuckDB, such a variable is NULL without an error.
+func TestLoadRejectsUnknownVariables(t *testing.T) {
+	parse := open(t).Parse
+	for query, want := range map[string]string{
+		"SELECT getvariable('dat') AS x":        `unknown variable "dat", which would be NULL: did you mean date?`,
+		"SELECT getvariable('date_stat') AS x":  `unknown variable "date_stat", which would be NULL: did you mean date_start?`,
+		"SELECT getvariable('month') AS x":      `unknown variable "month", which would be NULL: the asset has date, date_start, date_end; a variable of servo.yaml is var_NAME`,
+		"SELECT getvariable('var_month') AS x":  `unknown variable "month"`,
+		"SELECT getvariable('da' || 'te') AS x": "the name of a variable must be a literal",
+		"SELECT * FROM query('SELECT 1 AS x')":  "query() hides what it reads",
+	} {
+		assert.ErrorContains(t, loadQuery(t, parse, query), want, query)
+	}
+	assert.NoError(t, loadQuery(t, parse, "SELECT getvariable('DATE') AS d, getvariable('date_start') AS s, getvariable('date_end') AS e, getvariable('servo_root') AS r"))
+}

@@ -45,7 +45,7 @@ func (p *Parser) Close() error { return p.db.Close() }
 // parseAll returns one row per query. One statement for many queries is five times faster than
 // one each.
 const parseAll = `
-SELECT json_serialize_sql(query, skip_null := true, skip_empty := true)::VARCHAR
+SELECT json_serialize_sql(query, skip_null := true, skip_empty := false)::VARCHAR
 FROM (SELECT unnest($1::VARCHAR[]) AS query, generate_subscripts($1::VARCHAR[], 1) AS i)
 ORDER BY i`
 
@@ -105,6 +105,9 @@ func read(query, text string) project.Parsed {
 	}
 	w := walker{}
 	w.walk(a.Statements[0], nil)
+	if w.hidden > 0 {
+		return bad(w.hidden-1, "query() hides what it reads: write its query in parentheses instead")
+	}
 	slices.SortStableFunc(w.refs, func(a, b project.Ref) int { return cmp.Compare(a.Offset, b.Offset) })
 	var l lookbacks
 	l.walk(a.Statements[0], nil, nil)
@@ -161,6 +164,7 @@ type walker struct {
 	variables []project.Variable
 	files     []string
 	first     int // the least position, from 1; 0: none
+	hidden    int // the position of a call of query(), from 1; 0: none
 }
 
 func (w *walker) walk(v any, s *scope) {
@@ -187,6 +191,9 @@ func (w *walker) node(n map[string]any, s *scope) {
 		w.table(n, at, s)
 	case "TABLE_FUNCTION":
 		w.file(object(n["function"]))
+		if word(object(n["function"])["function_name"]) == "query" && w.hidden == 0 {
+			w.hidden = max(at, 0) + 1
+		}
 	case "FUNCTION":
 		if args := array(n["children"]); word(n["function_name"]) == "getvariable" && len(args) == 1 {
 			w.variables = append(w.variables, project.Variable{Name: strings.ToLower(text(args[0])), Offset: at})

@@ -37,7 +37,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 		t.Columns = append(t.Columns, plan.TreeColumn{Name: name, Hash: hashOf(item, "alias")})
 		contains(item, func(n map[string]any) {
 			switch {
-			case word(n["type"]) == "STAR", word(n["function_name"]) == "unnest":
+			case word(n["type"]) == "STAR", slices.Contains(multiplying, word(n["function_name"])):
 				rows = false
 			case word(n["type"]) == "COLUMN_REF":
 				references = true
@@ -47,8 +47,8 @@ func treeOf(statement map[string]any) *plan.Tree {
 	groups := array(node["group_expressions"])
 	contains(node["modifiers"], func(n map[string]any) {
 		switch word(n["type"]) {
-		case "DISTINCT_MODIFIER", "STAR":
-			rows = false
+		case "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "STAR":
+			rows = false // the alias of a new column may decide which rows are left
 		case "ORDER_MODIFIER":
 			for _, order := range array(n["orders"]) {
 				t.Positional = t.Positional || word(object(object(order)["expression"])["type"]) == "VALUE_CONSTANT"
@@ -58,10 +58,17 @@ func treeOf(statement map[string]any) *plan.Tree {
 	for _, group := range groups {
 		t.Positional = t.Positional || word(object(group)["type"]) == "VALUE_CONSTANT"
 	}
+	rows = rows && node["qualify"] == nil // which may use the alias of a new column
+	contains(rest, func(n map[string]any) {
+		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
+	})
 	// A new aggregate would make one row of a query that has neither groups nor a column.
 	t.Extensible = rows && (references || len(groups) > 0) && word(node["aggregate_handling"]) != "FORCE_AGGREGATES"
 	return t
 }
+
+// multiplying are the functions that return several rows for one.
+var multiplying = []string{"unnest", "unlist", "generate_subscripts"}
 
 // contains calls f for every node of a tree.
 func contains(v any, f func(map[string]any)) {
@@ -131,22 +138,27 @@ func writeTree(b *bytes.Buffer, v any) {
 // file adds the files that a function reads, as far as its argument is literal.
 func (w *walker) file(n map[string]any) {
 	name := word(n["function_name"])
-	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && name != "sniff_csv" && name != "glob" {
+	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && !slices.Contains(readers, name) {
 		return
 	}
 	args := array(n["children"])
 	if len(args) == 0 {
 		return
 	}
-	first := object(args[0])
-	if word(first["function_name"]) != "list_value" {
-		args = args[:1]
+	first := uncast(args[0])
+	if word(object(first)["function_name"]) != "list_value" {
+		args = []any{first}
 	} else {
-		args = array(first["children"])
+		args = array(object(first)["children"])
 	}
 	for _, arg := range args {
 		if s := text(arg); s != "" {
 			w.files = append(w.files, s)
+		} else if names := columnNames(object(uncast(arg))); len(names) == 1 {
+			w.files = append(w.files, names[0]) // DuckDB takes an identifier as a name
 		}
 	}
 }
+
+// readers are further functions that read the files or tables which their first argument names.
+var readers = []string{"sniff_csv", "glob", "query_table"}

@@ -31,6 +31,27 @@ func TestTreeIgnoresFormattingAndComments(t *testing.T) {
 	require.Equal(t, trees[0], trees[1])
 	require.NotEqual(t, trees[0].Hash, trees[2].Hash)
 	require.True(t, trees[0].Positional)
+	require.True(t, treesOf(t, "SELECT a FROM x.y ORDER BY #1")[0].Positional)
+}
+
+func TestTreeTellsGroupingSetsApart(t *testing.T) {
+	seen := map[string]string{}
+	queries := []string{"a", "ROLLUP (a)", "CUBE (a, b)", "GROUPING SETS ((a), ())", "GROUPING SETS ((a), (b), ())", "GROUPING SETS ((a), (b))"}
+	for _, groups := range queries {
+		hash := treesOf(t, "SELECT a, sum(v) AS v FROM x.y GROUP BY "+groups)[0].Hash
+		if groups != "GROUPING SETS ((a), ())" { // the same as ROLLUP (a)
+			require.Empty(t, seen[hash], groups)
+		}
+		seen[hash] = groups
+	}
+}
+
+func TestParseFindsNamesOfFiles(t *testing.T) {
+	parsed, err := open(t).Parse(t.Context(), []string{
+		"FROM read_csv(['a.csv', 'b.csv']::VARCHAR[]), read_csv(\"c.csv\"), query_table('d.csv'), read_parquet('e/*.parquet'), read_text(x || 'f')",
+	})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"a.csv", "b.csv", "c.csv", "d.csv", "e/*.parquet"}, parsed[0].Files)
 }
 
 func TestTreeSaysWhatNewColumnsChange(t *testing.T) {
@@ -40,6 +61,11 @@ func TestTreeSaysWhatNewColumnsChange(t *testing.T) {
 		"SELECT DISTINCT a FROM x.y":                    false,
 		"SELECT *, a FROM x.y":                          false,
 		"SELECT unnest(a) AS a, b FROM x.y":             false,
+		"SELECT b, unlist(a) AS a FROM x.y":             false,
+		"SELECT generate_subscripts(a, 1), b FROM x.y":  false,
+		"SELECT a FROM x.y ORDER BY b":                  true,
+		"SELECT a FROM x.y ORDER BY b LIMIT 1":          false,
+		"SELECT a FROM x.y QUALIFY sum(b) OVER () > 1":  false,
 		"SELECT a, count(*) AS n FROM x.y GROUP BY ALL": false,
 		"SELECT a FROM x.y ORDER BY ALL":                false,
 		"SELECT a FROM x.y UNION SELECT a FROM x.z":     false,

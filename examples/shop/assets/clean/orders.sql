@@ -8,6 +8,7 @@ checks:
   - range: {column: amount_cents, min: 0}
   - row_count: {min: 20, max: 1000}
   - relationships: {column: customer_id, to: clean/customers, field: customer_id}
+quarantine: {expires: 7d}
 */
 SELECT order_id, customer_id, ordered_at, channel, amount_cents
 FROM raw.orders

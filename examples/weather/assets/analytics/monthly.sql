@@ -1,5 +1,6 @@
 /* servo
 description: The figures of each city and month. A month is complete if none of its days is missing.
+requires: available # incomplete months are marked
 checks:
   - unique: [city, month]
   - {name: low_below_high, sql: SELECT * FROM analytics.monthly WHERE temp_low_c > temp_high_c}

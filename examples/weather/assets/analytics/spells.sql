@@ -1,5 +1,6 @@
 /* servo
 description: The dry and wet spells of each city that last a week or longer. A missing day ends a spell.
+requires: available
 */
 WITH numbered AS (
     SELECT

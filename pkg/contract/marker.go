@@ -1,0 +1,37 @@
+package contract
+
+import "fmt"
+
+// FindMarker returns the marker that names an output, and its key. That is the commit marker or, for
+// an approved output, the marker in quarantine. read returns the content of an object; absent
+// reports whether its error means that the object does not exist.
+//
+// If neither marker names the output, the result is that of the commit marker: an error of read, an
+// error of [DecodeCommitMarker], or a marker that names another output.
+func FindMarker(uri string, read func(key string) ([]byte, error), absent func(error) bool) (*CommitMarker, string, error) {
+	key := CommitMarkerKeyOf(uri)
+	m, err := readMarker(key, read)
+	if err == nil && m.URI == uri || err != nil && !absent(err) {
+		return m, key, err
+	}
+	other := QuarantineMarkerKeyOf(uri)
+	switch approved, otherErr := readMarker(other, read); {
+	case otherErr == nil && approved.URI == uri:
+		return approved, other, nil
+	case otherErr != nil && !absent(otherErr):
+		return nil, other, otherErr
+	}
+	return m, key, err
+}
+
+func readMarker(key string, read func(key string) ([]byte, error)) (*CommitMarker, error) {
+	data, err := read(key)
+	if err != nil {
+		return nil, err
+	}
+	m, err := DecodeCommitMarker(data)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", key, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,164 @@
+package fold
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// A candidate is an output that a check has blocked and that waits for a decision. At every time:
+//
+//   - A partition has at most one pending candidate.
+//   - The visible output of its partition precedes it in the order of [folder.materialized]: a later
+//     success supersedes a candidate, and a candidate that arrives after a later success is superseded
+//     at once.
+//
+// So an approval never has to compare the candidate with the visible output, which may not be live.
+
+// quarantine records the output of a task that has failed because of its checks.
+func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
+	if t.QuarantineSec == 0 || p.Output == nil || t.AssetKey == "" {
+		return
+	}
+	run := f.peekRun(t.RunID)
+	row := &state.Candidate{
+		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, MaterializationID: ids.MaterializationID(f.domain(), t.RunID, t.TaskKey),
+		State: state.CandidatePending, RunID: t.RunID, TaskKey: t.TaskKey,
+		OutputURI: p.Output.URI, RowCount: p.Output.RowCount, ByteSize: p.Output.ByteSize, SchemaHash: p.Output.SchemaHash,
+		Code: t.Code, InputsSeq: run.InputsSeq, RootRun: run.RootRun, LeftOut: t.LeftOut, MadeSeq: f.seq,
+		FailedChecks: jsonOf(failedChecks(t, p.CheckResults)), BlockedAt: f.at(),
+		ExpiresAt: f.at().Add(time.Duration(t.QuarantineSec) * time.Second), ApproveOnExpiry: t.QuarantineApprove,
+	}
+	switch later := f.laterThan(t); {
+	case later != "":
+		f.conclude(row, state.CandidateSuperseded, "", "run "+later+" has a later output")
+	case f.st.PendingCandidates() >= state.MaxCandidates:
+		f.conclude(row, state.CandidateRejected, "", fmt.Sprintf("the quarantine is full: %d outputs wait for a decision", state.MaxCandidates))
+	default:
+		f.supersede(t)
+		put(f, &f.st.Candidates, row)
+	}
+}
+
+// laterThan returns the run of the partition's visible output or pending candidate, if that is later
+// than what a task has made; else "". A visible output that is not live is never later: its run was
+// triggered before all live runs.
+func (f *folder) laterThan(t *state.Task) (run string) {
+	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
+		return visible.RunID
+	}
+	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+		if isLater(c.RunID, c.TaskKey, t) {
+			run = c.RunID
+		}
+		return run == ""
+	})
+	return run
+}
+
+// isLater reports whether the output of a run and a task is later than that of another task: the run
+// that was triggered last is the latest one and, within a run, the task with the greatest key.
+func isLater(runID, taskKey string, t *state.Task) bool {
+	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
+}
+
+// supersede ends the pending candidate of a task's partition, if the task is later.
+func (f *folder) supersede(t *state.Task) {
+	var older []*state.Candidate
+	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+		if !isLater(c.RunID, c.TaskKey, t) {
+			older = append(older, c)
+		}
+		return true
+	})
+	for _, c := range older {
+		row := *c
+		f.conclude(&row, state.CandidateSuperseded, "", "run "+t.RunID+" has a later output")
+	}
+}
+
+// conclude puts a candidate in a final state.
+func (f *folder) conclude(row *state.Candidate, s state.CandidateState, by, reason string) {
+	row.State, row.ResolvedAt, row.ResolvedBy, row.Reason = s, f.at(), by, reason
+	put(f, &f.st.Candidates, row)
+}
+
+// maxFailedChecks and maxFailedMessage bound what the row of a candidate repeats of its checks.
+const (
+	maxFailedChecks  = 10
+	maxFailedMessage = 300
+)
+
+// failedChecks returns the first checks of severity CRITICAL that did not pass.
+func failedChecks(t *state.Task, results []event.CheckResult) []state.FailedCheck {
+	failed := []state.FailedCheck{}
+	for i := range results {
+		r := &results[i]
+		if r.Passed || severityOf(t, r) != severityCritical {
+			continue
+		}
+		if len(failed) == maxFailedChecks {
+			break
+		}
+		message := r.Message
+		if len(message) > maxFailedMessage {
+			message = strings.ToValidUTF8(message[:maxFailedMessage], "") + "…"
+		}
+		failed = append(failed, state.FailedCheck{Check: r.Name, Message: message, Sample: r.Sample})
+	}
+	return failed
+}
+
+// quarantineResolved applies a decision about a candidate.
+func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
+	old := f.st.Candidates.Get(state.Key3{A: p.Asset, B: p.Partition, C: p.MaterializationID})
+	switch {
+	case old == nil:
+		return stale("the output is not in quarantine")
+	case old.CommandID == p.CommandID:
+		return noChange
+	case old.State != state.CandidatePending:
+		return stale("the output is " + string(old.State))
+	}
+	if f.at() >= old.ExpiresAt {
+		// The timer may be late. In a replay it may fire first, so it wins in every order.
+		f.expire(old)
+		return stale("the output has expired")
+	}
+	row := *old
+	row.CommandID = p.CommandID
+	if p.Decision == event.DecisionApprove {
+		f.approve(&row, f.ev.Actor, p.Reason)
+	} else {
+		f.conclude(&row, state.CandidateRejected, f.ev.Actor, p.Reason)
+	}
+	return folded
+}
+
+// approve makes a candidate the visible output of its partition. Readers have not read it before, so
+// its version is that of the approval. What its own chain of retries made after it, it has not read.
+func (f *folder) approve(row *state.Candidate, by, reason string) {
+	f.conclude(row, state.CandidateApproved, by, reason)
+	put(f, &f.st.Partitions, &state.Partition{
+		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, Status: state.Materialized,
+		MaterializationID: row.MaterializationID, MaterializedAt: f.at(), RunID: row.RunID, TaskKey: row.TaskKey,
+		OutputURI: row.OutputURI, RowCount: row.RowCount, ByteSize: row.ByteSize, SchemaHash: row.SchemaHash, Quality: state.Approved,
+		Code: row.Code, VersionSeq: f.seq, InputsSeq: row.InputsSeq, RootRun: row.RootRun, LeftOut: orDefault(row.LeftOut, row.MadeSeq),
+	})
+}
+
+// expire ends a pending candidate that nobody has decided about.
+func (f *folder) expire(pending *state.Candidate) {
+	row := *pending
+	reason := "expired after " + row.ExpiresAt.Sub(row.BlockedAt).String()
+	if row.ApproveOnExpiry {
+		f.approve(&row, "", reason)
+	} else {
+		f.conclude(&row, state.CandidateRejected, "", reason)
+	}
+}

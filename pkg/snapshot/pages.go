@@ -1,0 +1,376 @@
+package snapshot
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// The rows of partition_status that are not live are in sorted runs: files of up to [state.PageRows]
+// rows, sorted by key. A later run may have newer versions of rows in earlier runs.
+
+const partitionsTable = "partition_status"
+
+func cellOf(row *state.Partition) manifest.Cell {
+	return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}
+}
+
+// SortedRuns groups the files of a paged table by the runs that they belong to.
+func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
+	for i := range files {
+		if i == 0 || files[i].Run != files[i-1].Run || files[i].Run == "" {
+			runs = append(runs, nil)
+		}
+		last := len(runs) - 1
+		runs[last] = append(runs[last], files[i])
+	}
+	return runs
+}
+
+// AbsorbedRuns returns the index of the first of the runs to merge with so many new rows: the last
+// runs, as long as they are not much larger than what follows them.
+func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
+	from := len(runs)
+	for from > 0 {
+		size := int64(0)
+		for _, f := range runs[from-1] {
+			size += f.Rows
+		}
+		if size > 2*rows {
+			break
+		}
+		from--
+		rows += size
+	}
+	return from
+}
+
+// MergeRuns yields the newest rows of runs and of newer rows, sorted by key. It holds one file of each
+// run in memory.
+func (c *Codec) MergeRuns(
+	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
+) iter.Seq2[*state.Partition, error] {
+	read := func(f manifest.File) ([]*state.Partition, error) { return c.readPage(ctx, store, f) }
+	return merge{runs: runs, newer: newer, read: read}.rows
+}
+
+// Versions is [Snapshot.Partitions] for what staleness compares: rows from history have only their key and
+// the columns that say what the output was made from. Decoding them takes a third of the time.
+func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
+	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
+}
+
+// versionColumns are the columns of partition_status that [Snapshot.Versions] reads.
+var versionColumns = func() *table.Schema {
+	names := []string{
+		"asset_key", "partition_key", "run_id", "code", "version_seq", "inputs_seq", "root_run", "left_out", "quality",
+		"last_materialization_at", "row_seq", "deleted",
+	}
+	for _, d := range state.Declarations() {
+		if d.Name == partitionsTable {
+			narrow := *d.Schema
+			narrow.Columns = slices.DeleteFunc(slices.Clone(d.Columns), func(c table.Column) bool { return !slices.Contains(names, c.Name) })
+			return &narrow
+		}
+	}
+	panic("snapshot: no table " + partitionsTable)
+}()
+
+// versions returns the rows of a file with the columns of [versionColumns].
+func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
+	if _, simulated := h.codec.files.(*memory); simulated {
+		return h.page(ctx, f)
+	}
+	if rows, has := h.codec.pages.get(f.Key + narrow); has {
+		return rows, nil
+	}
+	data, err := h.store.LoadFile(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*state.Partition, 0, min(f.Rows, state.PageRows))
+	err = h.codec.files.Decode(versionColumns, data, func() reflect.Value {
+		rows = append(rows, &state.Partition{})
+		return reflect.ValueOf(rows[len(rows)-1]).Elem()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
+	}
+	h.codec.pages.put(f.Key+narrow, rows)
+	return rows, nil
+}
+
+// narrow distinguishes the keys of cached files with few columns.
+const narrow = "#versions"
+
+// Pages yields the rows of paged tables in the history of a manifest, the newest version of each, some
+// at a time.
+func Pages(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) iter.Seq2[*state.Rows, error] {
+	return func(yield func(*state.Rows, error) bool) {
+		runs, err := HistoryOf(c, store, m).partitionRuns(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		var page []*state.Partition
+		for row, err := range c.MergeRuns(ctx, store, runs, nil) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if page = append(page, row); len(page) == state.PageRows {
+				if !yield(state.Set(&state.Rows{}, page), nil) {
+					return
+				}
+				page = nil
+			}
+		}
+		if len(page) > 0 {
+			yield(state.Set(&state.Rows{}, page), nil)
+		}
+	}
+}
+
+// merge merges sorted runs with newer rows.
+type merge struct {
+	runs  [][]manifest.File
+	newer []*state.Partition
+	read  func(manifest.File) ([]*state.Partition, error)
+	// from is the least key to yield. asset restricts the rows to an asset; "": all.
+	from  manifest.Cell
+	asset string
+}
+
+// cursor is the position in a run. The next rows are in page, then in files.
+type cursor struct {
+	page  []*state.Partition
+	files []manifest.File
+}
+
+// next returns a lower bound on the key of the next row, or false at the end.
+func (c *cursor) next() (manifest.Cell, bool) {
+	switch {
+	case len(c.page) > 0:
+		return cellOf(c.page[0]), true
+	case len(c.files) > 0:
+		return c.files[0].Min, true
+	}
+	return manifest.Cell{}, false
+}
+
+// rows yields the rows. It opens a file when its first key is next.
+func (m merge) rows(yield func(*state.Partition, error) bool) {
+	cursors := []*cursor{{page: m.skip(m.newer)}}
+	for _, files := range m.runs {
+		first, _ := slices.BinarySearchFunc(files, m.from, func(f manifest.File, from manifest.Cell) int { return f.Max.Compare(from) })
+		cursors = append(cursors, &cursor{files: files[first:]})
+	}
+	for {
+		least, more := m.least(cursors)
+		if !more || m.asset != "" && least.Asset > m.asset {
+			return
+		}
+		var newest *state.Partition
+		opened := false
+		for _, c := range cursors {
+			if key, has := c.next(); !has || key != least {
+				continue
+			}
+			if len(c.page) == 0 {
+				page, err := m.read(c.files[0])
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				c.page, c.files, opened = m.skip(page), c.files[1:], true
+				continue
+			}
+			if row := c.page[0]; newest == nil || row.Seq > newest.Seq {
+				newest = row
+			}
+		}
+		if opened {
+			continue // its first row may have been skipped
+		}
+		for _, c := range cursors {
+			if len(c.page) > 0 && cellOf(c.page[0]) == least {
+				c.page = c.page[1:]
+			}
+		}
+		if (m.asset == "" || least.Asset == m.asset) && !yield(newest, nil) {
+			return
+		}
+	}
+}
+
+func (merge) least(cursors []*cursor) (least manifest.Cell, found bool) {
+	for _, c := range cursors {
+		if key, has := c.next(); has && (!found || key.Compare(least) < 0) {
+			least, found = key, true
+		}
+	}
+	return least, found
+}
+
+// skip returns the rows from m.from on.
+func (m merge) skip(rows []*state.Partition) []*state.Partition {
+	first, _ := slices.BinarySearchFunc(rows, m.from, func(row *state.Partition, from manifest.Cell) int { return cellOf(row).Compare(from) })
+	return rows[first:]
+}
+
+// readPage reads a file of partition_status.
+func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.File) ([]*state.Partition, error) {
+	rows, err := c.Merge(ctx, fileSources(store, []manifest.File{f}))
+	if err != nil {
+		return nil, err
+	}
+	return state.List[state.Partition](rows), nil
+}
+
+// Partitions yields the rows of an asset's partitions from a key on, live and in history, in the order
+// of their keys. Rows must not be modified.
+func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
+	return s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page)
+}
+
+// AllPartitions yields the rows of all partitions, live and in history, in the order of their keys.
+func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition, error] {
+	return s.partitions(ctx, manifest.Cell{}, "", s.History.page)
+}
+
+// Partition returns the row of a partition, live or in history, or nil.
+func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*state.Partition, error) {
+	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
+		return row, nil // newer than any in history
+	}
+	var newest *state.Partition
+	key := manifest.Cell{Asset: asset, Partition: partition}
+	runs, err := s.History.partitionRuns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, files := range runs {
+		at, _ := slices.BinarySearchFunc(files, key, func(f manifest.File, key manifest.Cell) int { return f.Max.Compare(key) })
+		if at == len(files) || files[at].Min.Compare(key) > 0 {
+			continue
+		}
+		page, err := s.History.page(ctx, files[at])
+		if err != nil {
+			return nil, err
+		}
+		i, found := slices.BinarySearchFunc(page, key, func(row *state.Partition, key manifest.Cell) int { return cellOf(row).Compare(key) })
+		if found && (newest == nil || page[i].Seq > newest.Seq) {
+			newest = page[i]
+		}
+	}
+	return newest, nil
+}
+
+// PartitionCount returns an upper bound on the number of rows of partition_status: superseded versions
+// count, too.
+func (s *Snapshot) PartitionCount() int64 {
+	return int64(s.State.Partitions.Len()) + s.History.indexes[partitionsTable].Rows
+}
+
+func (s *Snapshot) partitions(
+	ctx context.Context, from manifest.Cell, asset string, page func(context.Context, manifest.File) ([]*state.Partition, error),
+) iter.Seq2[*state.Partition, error] {
+	return func(yield func(*state.Partition, error) bool) {
+		runs, err := s.History.partitionRuns(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		var live []*state.Partition
+		s.State.Partitions.Ascend(state.Key2{A: from.Asset, B: from.Partition}, func(row *state.Partition) bool {
+			if asset != "" && row.AssetKey != asset {
+				return false
+			}
+			live = append(live, row)
+			return true
+		})
+		read := func(f manifest.File) ([]*state.Partition, error) { return page(ctx, f) }
+		merge{runs: runs, newer: live, read: read, from: from, asset: asset}.rows(yield)
+	}
+}
+
+func (h History) partitionRuns(ctx context.Context) ([][]manifest.File, error) {
+	index, has := h.indexes[partitionsTable]
+	if !has {
+		return nil, nil
+	}
+	files, err := h.store.Segments(ctx, index)
+	return SortedRuns(files), err
+}
+
+// page returns the rows of a file, which it caches.
+func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
+	if _, simulated := h.codec.files.(*memory); simulated {
+		return h.codec.readPage(ctx, h.store, f) // damage must show at each read
+	}
+	if rows, has := h.codec.pages.get(f.Key); has {
+		return rows, nil
+	}
+	rows, err := h.codec.readPage(ctx, h.store, f)
+	if err == nil {
+		h.codec.pages.put(f.Key, rows)
+	}
+	return rows, err
+}
+
+const (
+	// maxPages bounds the memory of cached pages.
+	maxPages = 64 << 20
+	// partitionBytes is approximately the memory of a row of partition_status.
+	partitionBytes = 600
+)
+
+// pageCache caches the files of partition_status that were used last. Files never change.
+type pageCache struct {
+	mu    sync.Mutex
+	pages map[string]*list.Element
+	used  list.List // of *cachedPage; the one used last first
+	rows  int
+}
+
+type cachedPage struct {
+	key  string
+	rows []*state.Partition
+}
+
+func (c *pageCache) get(key string) ([]*state.Partition, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, has := c.pages[key]
+	if !has {
+		return nil, false
+	}
+	c.used.MoveToFront(at)
+	return at.Value.(*cachedPage).rows, true //nolint:errcheck // put puts nothing else
+}
+
+func (c *pageCache) put(key string, rows []*state.Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, has := c.pages[key]; has {
+		return
+	}
+	if c.pages == nil {
+		c.pages = map[string]*list.Element{}
+	}
+	c.pages[key] = c.used.PushFront(&cachedPage{key, rows})
+	for c.rows += len(rows); c.rows*partitionBytes > maxPages && c.used.Len() > 1; {
+		oldest := c.used.Back()
+		page := c.used.Remove(oldest).(*cachedPage) //nolint:errcheck // put puts nothing else
+		delete(c.pages, page.key)
+		c.rows -= len(page.rows)
+	}
+}

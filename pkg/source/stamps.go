@@ -1,0 +1,103 @@
+package source
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// stamp identifies the content of an unpacked file without reading it. No program can set the time of
+// its last change.
+type stamp struct {
+	Size    int64  `json:"size"`
+	Inode   uint64 `json:"inode"`
+	Changed int64  `json:"changed"` // nanoseconds since 1970
+}
+
+// ignoredFolder is where Python keeps compiled modules, which it compares with their sources.
+const ignoredFolder = "__pycache__"
+
+// stampsOf returns the stamps of the files below a folder, by name.
+func stampsOf(dir string) (map[string]stamp, error) {
+	stamps := map[string]stamp{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && entry.Name() == ignoredFolder:
+			return fs.SkipDir
+		case entry.IsDir():
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		s := stamp{Size: info.Size()}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			s.Inode, s.Changed = stat.Ino, stat.Ctim.Nano()
+		}
+		stamps[strings.TrimPrefix(path, dir)] = s
+		return nil
+	})
+	return stamps, err
+}
+
+const stampsSuffix = ".files"
+
+// seal records the stamps of an unpacked archive.
+func (c *Cache) seal(sha string) error {
+	stamps, err := stampsOf(filepath.Join(c.dir, sha))
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(stamps)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.dir, sha+stampsSuffix), data, 0o600)
+}
+
+// intact reports whether the files of an archive are those that were unpacked.
+func (c *Cache) intact(sha string) bool {
+	data, err := os.ReadFile(filepath.Join(c.dir, sha+stampsSuffix))
+	if err != nil {
+		return false
+	}
+	var sealed map[string]stamp
+	if json.Unmarshal(data, &sealed) != nil {
+		return false
+	}
+	stamps, err := stampsOf(filepath.Join(c.dir, sha))
+	return err == nil && maps.Equal(stamps, sealed)
+}
+
+// Suspect says that a program has run in an archive's folder and may have changed files. The next user
+// of the archive gets a new folder then.
+func (c *Cache) Suspect(sha string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.open[sha]; h != nil {
+		h.checked = false
+	}
+}
+
+// confirm records that an archive is intact.
+func (c *Cache) confirm(sha string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.open[sha]; h != nil {
+		h.checked = true
+	}
+}
+
+func (c *Cache) confirmed(sha string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.open[sha]
+	return h != nil && h.checked
+}

@@ -1,0 +1,73 @@
+package staleness
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// cell is what an evaluation keeps of a row: some 80 bytes with its key, instead of 600.
+type cell struct {
+	version, inputs, leftOut int64
+	// made is when the run was requested.
+	made event.Time
+	// code, root and readIn are numbers of texts; 0: none. See [state.Partition.ReadIn].
+	code, root, readIn uint32
+}
+
+// texts numbers texts that repeat. The number of the empty text is 0.
+type texts map[string]uint32
+
+func (t texts) number(text string) uint32 {
+	if text == "" {
+		return 0
+	}
+	n, known := t[text]
+	if !known {
+		n = uint32(len(t)) + 1 //nolint:gosec // fewer than rows
+		t[text] = n
+	}
+	return n
+}
+
+func (t texts) cellOf(row *state.Partition) cell {
+	made := row.MaterializedAt // of a row without a run id of the usual form
+	if at := ids.Time(row.RunID); !at.IsZero() {
+		made = event.At(at)
+	}
+	return cell{
+		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, made: made,
+		code: t.number(row.Code), root: t.number(row.Root()), readIn: t.number(row.ReadIn()),
+	}
+}
+
+// columns are the cells of an asset's partitions, sorted by key.
+type columns struct {
+	keys  []string
+	cells []cell
+	// next is the position after the last one that was found: readers mostly ask in the order of keys.
+	next int
+}
+
+// of returns the cell of a partition, or nil.
+func (c *columns) of(key string) *cell {
+	if c.next < len(c.keys) && c.keys[c.next] == key {
+		c.next++
+		return &c.cells[c.next-1]
+	}
+	low, high := 0, len(c.keys)
+	for low < high {
+		if at := (low + high) / 2; c.keys[at] < key {
+			low = at + 1
+		} else {
+			high = at
+		}
+	}
+	if low == len(c.keys) || c.keys[low] != key {
+		return nil
+	}
+	c.next = low + 1
+	return &c.cells[low]
+}
+
+func (c *columns) has(key string) bool { return c.of(key) != nil }

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// An output that a check has blocked gets the marker _quarantine.json instead of the commit marker, if
+// its asset has a quarantine. Readers and other tasks look for commit markers, so they do not find
+// the output until a decision publishes it.
+//
+// Two executions of a task may create one marker each, because a check may have different results. The
+// report of the current attempt decides which of them counts.
+
+func (a *attempt) quarantineKey() string {
+	return contract.QuarantineMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
+}
+
+// finishedBefore returns the output of an existing marker: the commit marker or, if there is none, the
+// marker in quarantine. found is false if there is neither.
+func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Output, found bool, err error) {
+	marker, err := a.existing(ctx, a.markerKey())
+	if err != nil {
+		return nil, false, err
+	}
+	if marker != nil {
+		output, err = a.adopt(ctx, t, marker)
+		return output, true, err
+	}
+	if t.Quarantine == nil {
+		return nil, false, nil
+	}
+	if marker, err = a.existing(ctx, a.quarantineKey()); err != nil || marker == nil {
+		return nil, false, err
+	}
+	output, err = a.adoptBlocked(marker)
+	return output, true, err
+}
+
+// adoptBlocked returns the output of an existing marker in quarantine and the error of its checks.
+func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) {
+	a.checkResults = slices.Clone(m.Checks)
+	if err := a.gate(m.Checks, nil); err != nil {
+		return m.Output(), err
+	}
+	return nil, permanent(CodeInvalidMarker, "marker %s has no check that blocks the output", a.quarantineKey())
+}
+
+// quarantine stores an output that a check of the phase POST has blocked, if the asset has a
+// quarantine. It returns the output and the error of the checks. If the output cannot be stored now,
+// the error is that of the store and the results of the checks are dropped: the next attempt repeats
+// everything.
+func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, blocked error) (*event.Output, error) {
+	if t.Quarantine == nil || !t.HasFiles() || !slices.ContainsFunc(a.checkResults, blocksOutput) {
+		return nil, blocked
+	}
+	marker, err := phase(ctx, a, "quarantine", func(ctx context.Context) (*contract.CommitMarker, error) {
+		return a.commit(ctx, a.quarantineKey(), made)
+	})
+	if f, known := errors.AsType[*failure](err); known && !f.retryable {
+		a.log.WarnContext(ctx, "could not store the output that a check has blocked", "error", a.masked(err))
+		return nil, blocked
+	}
+	if err != nil {
+		a.checkResults = nil
+		return nil, err
+	}
+	if marker.AttemptID != a.env.AttemptID || marker.Nonce != a.nonce {
+		return a.adoptBlocked(marker)
+	}
+	return marker.Output(), blocked
+}
+
+// blocksOutput reports whether a result of a check of the phase POST blocks the output.
+func blocksOutput(r event.CheckResult) bool {
+	return r.Phase == quality.Post && quality.Blocks(&r) && !r.Broken
+}

@@ -117,7 +117,7 @@ func (f *folder) recordHeartbeat(t *state.Task, at event.Time, progress int32, m
 	if old != nil && old.AttemptID == t.AttemptID && old.LastHeartbeatAt >= at {
 		return false
 	}
-	put(f, &f.st.Heartbeats, &state.Heartbeat{
+	put(f, f.st.Heartbeats, &state.Heartbeat{
 		RunID: t.RunID, TaskKey: t.TaskKey, AttemptID: t.AttemptID, LastHeartbeatAt: at,
 		Progress: progress, Message: message,
 	})
@@ -182,7 +182,7 @@ func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	row.StartedAt, row.WorkerID = earliest(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
 	row.RetryReason = c.retryReason(t)
-	put(f, &f.st.Attempts, &row)
+	put(f, f.st.Attempts, &row)
 }
 
 // earliest returns the earlier of two start times of an attempt, either of which may be 0
@@ -242,7 +242,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 	if old := f.st.Heartbeats.Get(t.Key()); old != nil {
 		t.LastHeartbeatAt = old.LastHeartbeatAt
 		row := *old
-		remove(f, &f.st.Heartbeats, &row)
+		remove(f, f.st.Heartbeats, &row)
 	}
 	t.AdmittedAt = 0
 	f.dropTimer(t)
@@ -270,7 +270,7 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	}
 	row := *old
 	change(&row)
-	put(f, &f.st.Attempts, &row)
+	put(f, f.st.Attempts, &row)
 }
 
 // dropOutbox deletes the outbox row of the current attempt.
@@ -283,7 +283,7 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	if unqueue {
 		row.Status = state.DispatchCancelled
 	}
-	remove(f, &f.st.Outbox, &row)
+	remove(f, f.st.Outbox, &row)
 }
 
 // materialized records the output of a partition. The run that was triggered last wins; within a
@@ -301,7 +301,7 @@ func (f *folder) materialized(t *state.Task) {
 		return
 	}
 	run := f.peekRun(t.RunID)
-	put(f, &f.st.Partitions, &state.Partition{
+	put(f, f.st.Partitions, &state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
 		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,

@@ -38,7 +38,7 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	if current := f.st.Deployment(); current != nil {
 		row := *current
 		row.SupersededAt, row.SupersededBy = f.at(), p.DeployID
-		put(f, &f.st.Deployments, &row)
+		put(f, f.st.Deployments, &row)
 	}
 	row := &state.Deployment{
 		DeployID: p.DeployID, Release: p.Release, Kind: p.Kind, Environment: p.Environment, Actor: f.ev.Actor,
@@ -47,9 +47,9 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	if p.Git != nil {
 		row.Git = jsonOf(p.Git)
 	}
-	put(f, &f.st.Deployments, row)
+	put(f, f.st.Deployments, row)
 	for _, a := range p.Accept {
-		put(f, &f.st.AcceptedCodes, &state.AcceptedCode{AssetKey: a.Asset, Code: a.Code, Accepts: jsonOf(a.Accepts)})
+		put(f, f.st.AcceptedCodes, &state.AcceptedCode{AssetKey: a.Asset, Code: a.Code, Accepts: jsonOf(a.Accepts)})
 	}
 	return folded
 }

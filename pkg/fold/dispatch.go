@@ -21,7 +21,7 @@ func (f *folder) dispatchEnqueued(p *event.DispatchEnqueued) verdict {
 	}
 	row := *old
 	row.Status, row.EnqueuedAt, row.Deadline = state.DispatchCreated, f.at(), f.at().Add(DispatchDeadline)
-	put(f, &f.st.Outbox, &row)
+	put(f, f.st.Outbox, &row)
 	if current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey}); current.State == state.TaskReady {
 		t := *current
 		t.State = state.TaskDispatched
@@ -47,7 +47,7 @@ func (f *folder) dispatchFailed(p *event.DispatchFailed) verdict {
 func (f *folder) undispatchable(row *state.Dispatch, message string, retryable bool) {
 	failed := *row
 	failed.Status, failed.Error = state.DispatchFailed, message
-	put(f, &f.st.Outbox, &failed)
+	put(f, f.st.Outbox, &failed)
 	current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	t := *current
 	f.finish(current, &t, closing{outcome: event.Failed, code: CodeUndispatchable, message: message, retryable: retryable})
@@ -73,7 +73,7 @@ func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
 		row.Generation, row.Status = p.Generation, state.DispatchPending
 		row.QueueTaskName = ids.QueueTaskID(ids.KindDispatch, f.domain(), row.DispatchID, row.Generation)
 		row.EnqueuedAt, row.Deadline = 0, 0
-		put(f, &f.st.Outbox, &row)
+		put(f, f.st.Outbox, &row)
 	}
 	return folded
 }

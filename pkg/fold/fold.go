@@ -165,7 +165,7 @@ func Apply(st *state.State, g Group) Result {
 	}
 	row.Outcome, row.Reason, row.Detail, row.RunID = v.outcome, v.reason, v.detail, v.waitsFor
 	row.FoldedAt = st.FoldTime
-	put(f, &st.Entries, row)
+	put(f, st.Entries, row)
 	return Result{Row: row, Appeared: f.appeared}
 }
 
@@ -216,7 +216,7 @@ func (f *folder) reject(v verdict, g Group) {
 		f.st.FoldTime = f.now
 	}
 	if v.conflict != nil {
-		put(f, &f.st.Conflicts, v.conflict)
+		put(f, f.st.Conflicts, v.conflict)
 	}
 }
 
@@ -289,13 +289,13 @@ func (f *folder) flushRuns() {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		put(f, &f.st.Runs, f.runs[key])
+		put(f, f.st.Runs, f.runs[key])
 	}
 	clear(f.runs)
 }
 
 // put sets the metadata of a row except Deleted, and writes the row.
-func put[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P], row P) {
+func put[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], row P) {
 	m := row.RowMeta()
 	m.Tenant, m.Workspace, m.Seq, m.Version = f.st.Domain.Tenant, f.st.Domain.Workspace, f.seq, ""
 	if f.ev != nil {
@@ -306,7 +306,7 @@ func put[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P],
 }
 
 // remove writes a tombstone.
-func remove[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P], row P) {
+func remove[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], row P) {
 	row.RowMeta().Deleted = true
 	put(f, t, row)
 }

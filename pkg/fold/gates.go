@@ -133,11 +133,11 @@ func (f *folder) recordChecks(t *state.Task, p *event.TaskFinished) {
 	})
 	for _, row := range earlier {
 		gone := *row
-		remove(f, &f.st.CheckResults, &gone)
+		remove(f, f.st.CheckResults, &gone)
 	}
 	for i := range p.CheckResults {
 		r := &p.CheckResults[i]
-		put(f, &f.st.CheckResults, &state.CheckResult{
+		put(f, f.st.CheckResults, &state.CheckResult{
 			RunID: t.RunID, TaskKey: t.TaskKey, Check: r.Name, Attempt: t.Attempt, Phase: r.Phase, Severity: severityOf(t, r), Passed: r.Passed,
 			Broken: r.Broken, Failing: r.Failing, Actual: r.Actual, Expected: r.Expected, Message: r.Message, Sample: r.Sample, CheckedAt: f.at(),
 		})
@@ -163,5 +163,5 @@ func (f *folder) countCheck(t *state.Task, r *event.CheckResult) {
 		row.FailedRunID, row.FailedPartition, row.FailedAt = t.RunID, t.PartitionKey, f.at()
 		row.FailedMessage, row.FailedSample = r.Message, r.Sample
 	}
-	put(f, &f.st.AssetChecks, &row)
+	put(f, f.st.AssetChecks, &row)
 }

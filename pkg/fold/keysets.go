@@ -151,7 +151,7 @@ func (f *folder) changeBlock(set string, block *state.KeyBlock, changes []keyCha
 		return false, late
 	}
 	for _, row := range state.KeyBlocks(set, first, append(merged, keys...)) {
-		put(f, &f.st.KeySets, row)
+		put(f, f.st.KeySets, row)
 	}
 	return true, late
 }

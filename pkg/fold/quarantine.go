@@ -41,7 +41,7 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 		f.conclude(row, state.CandidateRejected, "", fmt.Sprintf("the quarantine is full: %d outputs wait for a decision", state.MaxCandidates))
 	default:
 		f.supersede(t)
-		put(f, &f.st.Candidates, row)
+		put(f, f.st.Candidates, row)
 	}
 }
 
@@ -85,7 +85,7 @@ func (f *folder) supersede(t *state.Task) {
 // conclude puts a candidate in a final state.
 func (f *folder) conclude(row *state.Candidate, s state.CandidateState, by, reason string) {
 	row.State, row.ResolvedAt, row.ResolvedBy, row.Reason = s, f.at(), by, reason
-	put(f, &f.st.Candidates, row)
+	put(f, f.st.Candidates, row)
 }
 
 // maxFailedChecks and maxFailedMessage bound what the row of a candidate repeats of its checks.
@@ -144,7 +144,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 // its version is that of the approval. What its own chain of retries made after it, it has not read.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
-	put(f, &f.st.Partitions, &state.Partition{
+	put(f, f.st.Partitions, &state.Partition{
 		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, Status: state.Materialized,
 		MaterializationID: row.MaterializationID, MaterializedAt: f.at(), RunID: row.RunID, TaskKey: row.TaskKey,
 		OutputURI: row.OutputURI, RowCount: row.RowCount, ByteSize: row.ByteSize, SchemaHash: row.SchemaHash, Quality: state.Approved,

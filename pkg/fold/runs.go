@@ -17,7 +17,7 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	}
 	f.expireRunKeys()
 	if p.RunKey != "" {
-		put(f, &f.st.RunKeys, &state.RunKey{
+		put(f, f.st.RunKeys, &state.RunKey{
 			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.st.FoldTime.Add(RunKeyTTL),
 		})
 	}
@@ -42,7 +42,7 @@ func (f *folder) expireRunKeys() {
 	const limit = 2
 	for _, old := range f.st.ExpiredRunKeys(f.st.FoldTime, limit) {
 		row := *old
-		remove(f, &f.st.RunKeys, &row)
+		remove(f, f.st.RunKeys, &row)
 	}
 }
 
@@ -92,7 +92,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 	for i := range defs {
 		indegree[defs[i].TaskKey] = int32(len(defs[i].DependsOn)) //nolint:gosec // at most one edge a task of the plan
 		for _, up := range defs[i].DependsOn {
-			put(f, &f.st.Deps, &state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey})
+			put(f, f.st.Deps, &state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey})
 		}
 	}
 	var empty []string // group nodes without upstreams
@@ -225,7 +225,7 @@ func (f *folder) limitSet(p *event.LimitSet) verdict {
 		}
 		return stale(fmt.Sprintf("a later command has set the limit to %d", old.Slots))
 	}
-	put(f, &f.st.Limits, &state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Removed: p.Remove})
+	put(f, f.st.Limits, &state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Removed: p.Remove})
 	return folded
 }
 

@@ -8,7 +8,7 @@ import (
 
 // putTask writes a task and updates its run's counters. old is the task's previous state.
 func (f *folder) putTask(t *state.Task, old state.TaskState) {
-	put(f, &f.st.Tasks, t)
+	put(f, f.st.Tasks, t)
 	if t.Kind == event.KindGroup || t.State == old {
 		return
 	}
@@ -123,7 +123,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	edge.Resolution = resolution(up.State)
 	edge.Satisfied = edge.Resolution == state.ResolvedSuccess
 	edge.SatisfiedAt, edge.SatisfyingAttempt = up.CompletedAt, up.Attempt
-	put(f, &f.st.Deps, &edge)
+	put(f, f.st.Deps, &edge)
 
 	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
 	down := *current
@@ -215,7 +215,7 @@ func (f *folder) admit() {
 func (f *folder) takeSlots(t *state.Task) *state.Run {
 	t.AdmittedAt = f.at()
 	f.putTask(t, t.State)
-	put(f, &f.st.Attempts, &state.Attempt{
+	put(f, f.st.Attempts, &state.Attempt{
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
 		State: state.AttemptAdmitted, CreatedAt: f.at(),
 	})
@@ -229,7 +229,7 @@ func (f *folder) takeSlots(t *state.Task) *state.Run {
 // dispatch writes the outbox row of a task's current attempt.
 func (f *folder) dispatch(t *state.Task, planRef string, generation int32) {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
-	put(f, &f.st.Outbox, &state.Dispatch{
+	put(f, f.st.Outbox, &state.Dispatch{
 		DispatchID: id, QueueTaskName: ids.QueueTaskID(ids.KindDispatch, f.domain(), id, generation),
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		Generation: generation, Status: state.DispatchPending, WorkerQueue: t.WorkerQueue, PlanRef: planRef,

@@ -12,7 +12,7 @@ import (
 // putTimer writes a timer with the queue task name of its generation.
 func (f *folder) putTimer(t *state.Timer) {
 	t.QueueTaskName = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
-	put(f, &f.st.Timers, t)
+	put(f, f.st.Timers, t)
 }
 
 // dropTimer cancels the retry timer of a task that waits for one.
@@ -38,7 +38,7 @@ func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) 
 		}
 	}
 	row.Deleted = deleted
-	put(f, &f.st.Timers, &row)
+	put(f, f.st.Timers, &row)
 }
 
 // reschedule schedules another call of a timer. The call needs a new queue task name: the queue

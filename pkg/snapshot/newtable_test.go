@@ -13,7 +13,7 @@ import (
 
 // declaration is the line of CONTRIBUTING.md that adds a table. rowType is its row type.
 const (
-	declaration = "\tNotes Table[Key2, Note, *Note] `table:\"notes,history,run=run_id\"`\n"
+	declaration = "\tNotes Table[Key2, Note] `table:\"notes,history,run=run_id\"`\n"
 	rowType     = `package state
 
 // Note is a row of notes: a remark of a user about a task.
@@ -26,6 +26,8 @@ type Note struct {
 
 // Key returns the primary key.
 func (r *Note) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+
+func (*Note) newTable() store { return new(rowTable[Key2, Note, *Note]) }
 `
 	use = `package snapshot_test
 

@@ -65,12 +65,14 @@ type FailedCheck struct {
 // Key returns the primary key.
 func (r *Candidate) Key() Key3 { return Key3{r.AssetKey, r.PartitionKey, r.MaterializationID} }
 
+func (*Candidate) newTable() store { return new(rowTable[Key3, Candidate, *Candidate]) }
+
 func (r *Candidate) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.State != CandidatePending && c.Time.Sub(r.ResolvedAt) >= ClosedAfter, false
 }
 
 func (r *Candidate) reindex(s *State, old *Candidate) {
-	x := &s.index
+	x := s.index
 	if old != nil && old.State == CandidatePending {
 		x.deadlines.Delete(old.deadline())
 		x.candidates--

@@ -141,7 +141,7 @@ func (s *State) Evict(c Cutoff) *Rows {
 }
 
 // evict is Evict for one table. Runs are evicted before the tables that depend on them.
-func (t *Table[K, R, P]) evict(c *cut) any {
+func (t *rowTable[K, R, P]) evict(c *cut) any {
 	if !t.decl.info.History {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (t *Table[K, R, P]) evict(c *cut) any {
 }
 
 // closed returns the rows that their method evictable calls closed.
-func (t *Table[K, R, P]) closed(c *cut) (out []*R) {
+func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	for row := range t.All {
 		closed, stop := any(row).(evictable).evictable(t.owner, c) //nolint:errcheck // checked by evict
 		if stop {
@@ -178,7 +178,7 @@ func (t *Table[K, R, P]) closed(c *cut) (out []*R) {
 
 // closedByRun returns the rows of runs that the state does not have. Of the other runs it visits
 // the first row only.
-func (t *Table[K, R, P]) closedByRun(c Cutoff) (out []*R) {
+func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""
 		t.Ascend(t.decl.from(from), func(row *R) bool {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
@@ -18,18 +16,18 @@ const TimeoutGrace = 10 * time.Second
 
 // index contains data derived from the rows. It is copy-on-write like the tables.
 type index struct {
-	ready     *btree.BTreeG[readyItem] // ready tasks that are not admitted
-	heads     *btree.BTreeG[headItem]  // the next admissible task of each run and pool
-	headOf    *btree.Map[runPool, headItem]
-	runSlots  *btree.Map[string, int32] // slots in use by run
-	poolSlots *btree.Map[string, int32] // slots in use by pool
-	allSlots  int32                     // slots in use in the workspace
-	deadlines *btree.BTreeG[Deadline]
+	ready     sorted[readyItem] // ready tasks that are not admitted
+	heads     sorted[headItem]  // the next admissible task of each run and pool
+	headOf    byText[headItem]
+	runSlots  byText[int32] // slots in use by run
+	poolSlots byText[int32] // slots in use by pool
+	allSlots  int32         // slots in use in the workspace
+	deadlines sorted[Deadline]
 	// waiting has the run, entry and group of each waiting dead letter. The run is empty if the
 	// dead letter waits for a newer build.
-	waiting  *btree.BTreeG[Key3]
-	expiries *btree.BTreeG[keyExpiry]
-	chains   *btree.BTreeG[Key2] // live runs, by the first run of their chain of retries
+	waiting  sorted[Key3]
+	expiries sorted[keyExpiry]
+	chains   sorted[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
 	// candidates is the number of pending candidates.
 	candidates int
@@ -111,33 +109,32 @@ func lessDeadline(a, b Deadline) bool {
 	) < 0
 }
 
-func newIndex() index {
-	noLocks := btree.Options{NoLocks: true}
-	return index{
-		ready:     btree.NewBTreeGOptions(lessReady, noLocks),
-		heads:     btree.NewBTreeGOptions(lessHead, noLocks),
-		headOf:    &btree.Map[runPool, headItem]{},
-		runSlots:  &btree.Map[string, int32]{},
-		poolSlots: &btree.Map[string, int32]{},
-		deadlines: btree.NewBTreeGOptions(lessDeadline, noLocks),
-		chains:    btree.NewBTreeGOptions(func(a, b Key2) bool { return compare2(a, b) < 0 }, noLocks),
-		waiting:   btree.NewBTreeGOptions(func(a, b Key3) bool { return compare3(a, b) < 0 }, noLocks),
-		expiries: btree.NewBTreeGOptions(func(a, b keyExpiry) bool {
+func newIndex() *index {
+	return &index{
+		ready:     newSorted(lessReady),
+		heads:     newSorted(lessHead),
+		headOf:    newByText[headItem](),
+		runSlots:  newByText[int32](),
+		poolSlots: newByText[int32](),
+		deadlines: newSorted(lessDeadline),
+		chains:    newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
+		waiting:   newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
+		expiries: newSorted(func(a, b keyExpiry) bool {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
-		}, noLocks),
+		}),
 	}
 }
 
-func (x *index) copy() index {
+func (x *index) copy() *index {
 	c := *x
-	c.ready, c.heads, c.deadlines = x.ready.Copy(), x.heads.Copy(), x.deadlines.Copy()
-	c.waiting, c.expiries, c.chains = x.waiting.Copy(), x.expiries.Copy(), x.chains.Copy()
-	c.headOf, c.runSlots, c.poolSlots = x.headOf.Copy(), x.runSlots.Copy(), x.poolSlots.Copy()
-	return c
+	c.ready, c.heads, c.deadlines = x.ready.copy(), x.heads.copy(), x.deadlines.copy()
+	c.waiting, c.expiries, c.chains = x.waiting.copy(), x.expiries.copy(), x.chains.copy()
+	c.headOf, c.runSlots, c.poolSlots = x.headOf.copy(), x.runSlots.copy(), x.poolSlots.copy()
+	return &c
 }
 
 func (row *Run) reindex(s *State, old *Run) {
-	x := &s.index
+	x := s.index
 	if old != nil {
 		if d, ok := runDeadline(old); ok {
 			x.deadlines.Delete(d)
@@ -190,7 +187,7 @@ func taskDeadline(t *Task) (Deadline, bool) {
 }
 
 func (row *Task) reindex(s *State, old *Task) {
-	x := &s.index
+	x := s.index
 	if old != nil {
 		if d, ok := taskDeadline(old); ok {
 			x.deadlines.Delete(d)
@@ -230,7 +227,7 @@ func slotsOf(t *Task) int32 {
 	return 0
 }
 
-func add(m *btree.Map[string, int32], key string, delta int32) {
+func add(m byText[int32], key string, delta int32) {
 	n, _ := m.Get(key)
 	if n += delta; n == 0 {
 		m.Delete(key)
@@ -282,7 +279,7 @@ func (x *index) refresh(s *State, run, pool string) {
 }
 
 func (row *Heartbeat) reindex(s *State, old *Heartbeat) {
-	x := &s.index
+	x := s.index
 	if old != nil {
 		if d, ok := heartbeatDeadline(s, old); ok {
 			x.deadlines.Delete(d)
@@ -303,7 +300,7 @@ func heartbeatDeadline(s *State, h *Heartbeat) (Deadline, bool) {
 }
 
 func (row *RunKey) reindex(s *State, old *RunKey) {
-	x := &s.index
+	x := s.index
 	if old != nil {
 		x.expiries.Delete(keyExpiry{old.ExpiresAt, old.RunKey})
 	}
@@ -313,7 +310,7 @@ func (row *RunKey) reindex(s *State, old *RunKey) {
 }
 
 func (row *Entry) reindex(s *State, old *Entry) {
-	x := &s.index
+	x := s.index
 	if old != nil && old.Waits() {
 		x.waiting.Delete(Key3{old.RunID, old.Entry, old.Group})
 	}

@@ -23,6 +23,8 @@ type KeyBlock struct {
 // Key returns the primary key.
 func (r *KeyBlock) Key() Key2 { return Key2{r.Set, r.First} }
 
+func (*KeyBlock) newTable() store { return new(rowTable[Key2, KeyBlock, *KeyBlock]) }
+
 // SetKey is a key of a key set. Its line contains the key alone or, if the key was ever removed, the
 // key, the version and the sequence number, separated by tabs. The number of a removed key has a minus.
 type SetKey struct {

@@ -29,28 +29,28 @@ import (
 //     readers search by key (ADR 076).
 //   - large: [State.Bytes] counts a row as large.
 type Tables struct {
-	Runs       Table[string, Run, *Run]                     `table:"runs,history,run=run_id,large"`
-	Tasks      Table[Key2, Task, *Task]                     `table:"tasks,history,run=run_id,large"`
-	Deps       Table[Key3, Dep, *Dep]                       `table:"dep_satisfaction,history,run=run_id"`
-	Timers     Table[string, Timer, *Timer]                 `table:"timers"`
-	Outbox     Table[string, Dispatch, *Dispatch]           `table:"dispatch_outbox"`
-	Attempts   Table[AttemptKey, Attempt, *Attempt]         `table:"attempts,history,run=run_id"`
-	Heartbeats Table[Key2, Heartbeat, *Heartbeat]           `table:"heartbeats,run=run_id"`
-	RunKeys    Table[string, RunKey, *RunKey]               `table:"run_keys"`
-	Conflicts  Table[Key2, RunKeyConflict, *RunKeyConflict] `table:"run_key_conflicts,history,reopens,run=run_id"`
-	Limits     Table[Key2, Limit, *Limit]                   `table:"limits"`
-	Partitions Table[Key2, Partition, *Partition]           `table:"partition_status,history,paged"`
+	Runs       Table[string, Run]          `table:"runs,history,run=run_id,large"`
+	Tasks      Table[Key2, Task]           `table:"tasks,history,run=run_id,large"`
+	Deps       Table[Key3, Dep]            `table:"dep_satisfaction,history,run=run_id"`
+	Timers     Table[string, Timer]        `table:"timers"`
+	Outbox     Table[string, Dispatch]     `table:"dispatch_outbox"`
+	Attempts   Table[AttemptKey, Attempt]  `table:"attempts,history,run=run_id"`
+	Heartbeats Table[Key2, Heartbeat]      `table:"heartbeats,run=run_id"`
+	RunKeys    Table[string, RunKey]       `table:"run_keys"`
+	Conflicts  Table[Key2, RunKeyConflict] `table:"run_key_conflicts,history,reopens,run=run_id"`
+	Limits     Table[Key2, Limit]          `table:"limits"`
+	Partitions Table[Key2, Partition]      `table:"partition_status,history,paged"`
 
-	Deployments   Table[string, Deployment, *Deployment]   `table:"deployments,history,ulid=deploy_id"`
-	AcceptedCodes Table[Key2, AcceptedCode, *AcceptedCode] `table:"accepted_codes"`
+	Deployments   Table[string, Deployment] `table:"deployments,history,ulid=deploy_id"`
+	AcceptedCodes Table[Key2, AcceptedCode] `table:"accepted_codes"`
 
-	KeySets Table[Key2, KeyBlock, *KeyBlock] `table:"key_sets,large"`
+	KeySets Table[Key2, KeyBlock] `table:"key_sets,large"`
 
-	CheckResults Table[Key3, CheckResult, *CheckResult] `table:"check_results,history,run=run_id"`
-	AssetChecks  Table[Key2, AssetCheck, *AssetCheck]   `table:"asset_checks"`
-	Candidates   Table[Key3, Candidate, *Candidate]     `table:"quarantine,history,run=run_id"`
+	CheckResults Table[Key3, CheckResult] `table:"check_results,history,run=run_id"`
+	AssetChecks  Table[Key2, AssetCheck]  `table:"asset_checks"`
+	Candidates   Table[Key3, Candidate]   `table:"quarantine,history,run=run_id"`
 
-	Entries Table[Key2, Entry, *Entry] `table:"ledger_entries,history,entry=entry"`
+	Entries Table[Key2, Entry] `table:"ledger_entries,history,entry=entry"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or
@@ -134,15 +134,30 @@ func declare(tables reflect.Type) (all []*Declaration, byRow map[reflect.Type]in
 	byRow = map[reflect.Type]int{}
 	for i := range tables.NumField() {
 		field := tables.Field(i)
-		t, ok := reflect.TypeAssert[store](reflect.New(field.Type))
-		if !ok {
-			panic("state: field " + field.Name + " is not a table")
-		}
-		d, rowType := t.declare(field.Tag.Get("table"))
-		byRow[rowType] = i
+		row := rowTypeOf(field)
+		d := newTable(row).declare(field.Tag.Get("table"))
+		byRow[row] = i
 		all = append(all, d)
 	}
 	return all, byRow
+}
+
+// rowTypeOf returns the row type of a field of type [Table].
+func rowTypeOf(field reflect.StructField) reflect.Type {
+	last, ok := field.Type.MethodByName("Last")
+	if !ok {
+		panic("state: field " + field.Name + " is not a table")
+	}
+	return last.Type.Out(0).Elem()
+}
+
+// newTable returns a zero table of a row type.
+func newTable(row reflect.Type) store {
+	s, ok := reflect.TypeAssert[stored](reflect.New(row))
+	if !ok {
+		panic("state: row type " + row.Name() + " has no method newTable")
+	}
+	return s.newTable()
 }
 
 // setOptions sets the options of a tag.

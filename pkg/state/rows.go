@@ -96,6 +96,8 @@ type Run struct {
 // Key returns the primary key.
 func (r *Run) Key() string { return r.RunID }
 
+func (*Run) newTable() store { return new(rowTable[string, Run, *Run]) }
+
 // Root returns the first run of the run's chain of retries.
 func (r *Run) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
@@ -246,6 +248,8 @@ type Task struct {
 // Key returns the primary key.
 func (r *Task) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
 
+func (*Task) newTable() store { return new(rowTable[Key2, Task, *Task]) }
+
 // Resolution is how the upstream task of an edge ended.
 type Resolution string
 
@@ -271,6 +275,8 @@ type Dep struct {
 
 // Key returns the primary key.
 func (r *Dep) Key() Key3 { return Key3{r.RunID, r.Upstream, r.Downstream} }
+
+func (*Dep) newTable() store { return new(rowTable[Key3, Dep, *Dep]) }
 
 // TimerState is the state of a timer.
 type TimerState string
@@ -304,6 +310,8 @@ type Timer struct {
 
 // Key returns the primary key.
 func (r *Timer) Key() string { return r.TimerID }
+
+func (*Timer) newTable() store { return new(rowTable[string, Timer, *Timer]) }
 
 // DispatchStatus is the progress of a dispatch.
 type DispatchStatus string
@@ -345,6 +353,8 @@ type Dispatch struct {
 
 // Key returns the primary key.
 func (r *Dispatch) Key() string { return r.DispatchID }
+
+func (*Dispatch) newTable() store { return new(rowTable[string, Dispatch, *Dispatch]) }
 
 // AttemptState is the state of an attempt.
 type AttemptState string
@@ -388,6 +398,8 @@ type Attempt struct {
 // Key returns the primary key.
 func (r *Attempt) Key() AttemptKey { return AttemptKey{r.RunID, r.TaskKey, r.Attempt} }
 
+func (*Attempt) newTable() store { return new(rowTable[AttemptKey, Attempt, *Attempt]) }
+
 // Heartbeat is a row of heartbeats: the last heartbeat of a running task.
 type Heartbeat struct {
 	RunID           string     `col:"run_id,key"`
@@ -402,6 +414,8 @@ type Heartbeat struct {
 // Key returns the primary key.
 func (r *Heartbeat) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
 
+func (*Heartbeat) newTable() store { return new(rowTable[Key2, Heartbeat, *Heartbeat]) }
+
 // RunKey is a row of run_keys: a run key that is in use.
 type RunKey struct {
 	RunKey      string     `col:"run_key,key"`
@@ -413,6 +427,8 @@ type RunKey struct {
 
 // Key returns the primary key.
 func (r *RunKey) Key() string { return r.RunKey }
+
+func (*RunKey) newTable() store { return new(rowTable[string, RunKey, *RunKey]) }
 
 // RunKeyConflict is a row of run_key_conflicts: a run that was rejected because another run with a
 // different request uses its key.
@@ -429,6 +445,8 @@ type RunKeyConflict struct {
 // Key returns the primary key.
 func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
 
+func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConflict, *RunKeyConflict]) }
+
 // Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit
 // stays: its version prevents earlier commands from setting the limit again.
 type Limit struct {
@@ -441,6 +459,8 @@ type Limit struct {
 
 // Key returns the primary key.
 func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
+
+func (*Limit) newTable() store { return new(rowTable[Key2, Limit, *Limit]) }
 
 // Qualities of an output. Empty: its asset has no check of severity CRITICAL or ERROR.
 const (
@@ -472,6 +492,8 @@ type CheckResult struct {
 // Key returns the primary key.
 func (r *CheckResult) Key() Key3 { return Key3{r.RunID, r.TaskKey, r.Check} }
 
+func (*CheckResult) newTable() store { return new(rowTable[Key3, CheckResult, *CheckResult]) }
+
 // AssetCheck is a row of asset_checks: what the results of an asset's check add up to.
 type AssetCheck struct {
 	AssetKey        string     `col:"asset_key,key,dict"`
@@ -494,6 +516,8 @@ type AssetCheck struct {
 
 // Key returns the primary key.
 func (r *AssetCheck) Key() Key2 { return Key2{r.AssetKey, r.Check} }
+
+func (*AssetCheck) newTable() store { return new(rowTable[Key2, AssetCheck, *AssetCheck]) }
 
 // Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
@@ -528,6 +552,8 @@ type Partition struct {
 // Key returns the primary key.
 func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
 
+func (*Partition) newTable() store { return new(rowTable[Key2, Partition, *Partition]) }
+
 // Root returns the first run of the chain of retries that made the output.
 func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
@@ -560,6 +586,8 @@ type Deployment struct {
 // Key returns the primary key.
 func (r *Deployment) Key() string { return r.DeployID }
 
+func (*Deployment) newTable() store { return new(rowTable[string, Deployment, *Deployment]) }
+
 // AcceptedCode is a row of accepted_codes: the codes of an asset that count as one code.
 type AcceptedCode struct {
 	AssetKey string `col:"asset_key,key,dict"`
@@ -570,6 +598,8 @@ type AcceptedCode struct {
 
 // Key returns the primary key.
 func (r *AcceptedCode) Key() Key2 { return Key2{r.AssetKey, r.Code} }
+
+func (*AcceptedCode) newTable() store { return new(rowTable[Key2, AcceptedCode, *AcceptedCode]) }
 
 // EntryOutcome is the result of folding a group of an entry.
 type EntryOutcome string
@@ -603,3 +633,5 @@ type Entry struct {
 
 // Key returns the primary key.
 func (r *Entry) Key() Key2 { return Key2{r.Entry, r.Group} }
+
+func (*Entry) newTable() store { return new(rowTable[Key2, Entry, *Entry]) }

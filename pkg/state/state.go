@@ -24,37 +24,36 @@ type State struct {
 
 	Tables
 
-	stores []store // pointers to the fields of Tables, in the order of the declarations
-	index  index
+	stores []store // the fields of Tables, in the order of the declarations
+	index  *index
 }
 
 // New returns the empty state of a domain.
 func New(d ids.Domain) *State {
 	s := &State{Domain: d, index: newIndex()}
-	s.stores = storesOf(&s.Tables)
-	for i, t := range s.stores {
+	s.fill(func(i int) store {
+		t := newTable(rowTypeOf(reflect.TypeFor[Tables]().Field(i)))
 		t.open(s, declarations[i])
-	}
+		return t
+	})
 	return s
 }
 
-func storesOf(tables *Tables) []store {
-	stores := make([]store, len(declarations))
-	fields := reflect.ValueOf(tables).Elem()
-	for i := range stores {
-		stores[i], _ = reflect.TypeAssert[store](fields.Field(i).Addr()) // declare has checked it
+// fill sets the fields of Tables to tables.
+func (s *State) fill(table func(i int) store) {
+	s.stores = make([]store, len(declarations))
+	fields := reflect.ValueOf(&s.Tables).Elem()
+	for i := range s.stores {
+		s.stores[i] = table(i)
+		fields.Field(i).Set(reflect.ValueOf(s.stores[i]))
 	}
-	return stores
 }
 
 // Copy returns a copy in constant time, without the record of changes. Neither state sees later
 // changes of the other. Copying counts as writing: only one goroutine may do it at a time.
 func (s *State) Copy() *State {
 	c := &State{Domain: s.Domain, FoldSeq: s.FoldSeq, FoldTime: s.FoldTime, index: s.index.copy()}
-	c.stores = storesOf(&c.Tables)
-	for i, t := range c.stores {
-		t.copyFrom(s.stores[i], c)
-	}
+	c.fill(func(i int) store { return s.stores[i].copyFor(c) })
 	return c
 }
 

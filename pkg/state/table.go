@@ -3,7 +3,6 @@ package state
 import (
 	"hash/maphash"
 	"iter"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -28,11 +27,44 @@ type indexed[R any] interface {
 // Table is a copy-on-write table in the order of its primary key. A row in a table never
 // changes: a change is a new row. A table is safe for concurrent reading. A writer needs its own
 // copy of the state.
-type Table[K, R comparable, P Row[K, R]] struct {
+//
+// Table is an interface because every package that uses a generic type compiles its methods, and
+// those of the trees and codecs below it. That took most of the time of a build.
+type Table[K, R comparable] interface {
+	// Len returns the number of rows.
+	Len() int
+	// Get returns the row with this key, or nil.
+	Get(key K) *R
+	// Ascend calls yield for the rows from key on, in order, until it returns false.
+	Ascend(from K, yield func(*R) bool)
+	// Floor returns the row with the greatest key that is at most key, or nil.
+	Floor(key K) *R
+	// All calls yield for every row in order, until it returns false. It has the form of an
+	// iterator: for row := range t.All.
+	All(yield func(*R) bool)
+	// Last returns the row with the greatest key, or nil.
+	Last() *R
+	// Put writes a row, or deletes it if the row is a tombstone, and records the change.
+	Put(row *R)
+	// Changed returns the rows that were put since the last [State.Drain], including tombstones, in
+	// the order of their keys.
+	Changed() []*R
+	// Rows returns all rows in order.
+	Rows() []*R
+}
+
+// rowTable implements [Table] and store for a row type.
+type rowTable[K, R comparable, P Row[K, R]] struct {
 	decl    *declared[K, R, P]
 	owner   *State
 	rows    *btree.BTreeG[item[K, R]]
 	changed map[K]*R // nil: none
+}
+
+// stored is a row type that has a table.
+type stored interface {
+	// newTable returns a zero table of the row type.
+	newTable() store
 }
 
 type item[K comparable, R any] struct {
@@ -42,9 +74,9 @@ type item[K comparable, R any] struct {
 
 // store is a [Table] of any row type. Its lists are those of [Declaration].
 type store interface {
-	declare(tag string) (d *Declaration, rowType reflect.Type)
+	declare(tag string) *Declaration
 	open(owner *State, d *Declaration)
-	copyFrom(original store, owner *State)
+	copyFor(owner *State) store
 	drain()
 	load(list any)
 	evict(c *cut) any
@@ -55,35 +87,30 @@ type store interface {
 }
 
 // open makes the zero table an empty table of a state.
-func (t *Table[K, R, P]) open(owner *State, d *Declaration) {
+func (t *rowTable[K, R, P]) open(owner *State, d *Declaration) {
 	t.decl, t.owner = d.lists.(*declared[K, R, P]), owner //nolint:errcheck // declare made it
 	compare := t.decl.compare
 	less := func(a, b item[K, R]) bool { return compare(a.key, b.key) < 0 }
 	t.rows = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
-// copyFrom makes the zero table a copy of another table without its changes.
-func (t *Table[K, R, P]) copyFrom(original store, owner *State) {
-	from := original.(*Table[K, R, P]) //nolint:errcheck // the same field of another state
-	*t = Table[K, R, P]{decl: from.decl, owner: owner, rows: from.rows.Copy()}
+// copyFor returns a copy without the changes for another state.
+func (t *rowTable[K, R, P]) copyFor(owner *State) store {
+	return &rowTable[K, R, P]{decl: t.decl, owner: owner, rows: t.rows.Copy()}
 }
 
-// Len returns the number of rows.
-func (t *Table[K, R, P]) Len() int { return t.rows.Len() }
+func (t *rowTable[K, R, P]) Len() int { return t.rows.Len() }
 
-// Get returns the row with this key, or nil.
-func (t *Table[K, R, P]) Get(key K) *R {
+func (t *rowTable[K, R, P]) Get(key K) *R {
 	it, _ := t.rows.Get(item[K, R]{key: key})
 	return it.row
 }
 
-// Ascend calls yield for the rows from key on, in order, until it returns false.
-func (t *Table[K, R, P]) Ascend(from K, yield func(*R) bool) {
+func (t *rowTable[K, R, P]) Ascend(from K, yield func(*R) bool) {
 	t.rows.Ascend(item[K, R]{key: from}, func(it item[K, R]) bool { return yield(it.row) })
 }
 
-// Floor returns the row with the greatest key that is at most key, or nil.
-func (t *Table[K, R, P]) Floor(key K) (row *R) {
+func (t *rowTable[K, R, P]) Floor(key K) (row *R) {
 	t.rows.Descend(item[K, R]{key: key}, func(it item[K, R]) bool {
 		row = it.row
 		return false
@@ -91,20 +118,16 @@ func (t *Table[K, R, P]) Floor(key K) (row *R) {
 	return row
 }
 
-// All calls yield for every row in order, until it returns false. It has the form of an
-// iterator: for row := range t.All.
-func (t *Table[K, R, P]) All(yield func(*R) bool) {
+func (t *rowTable[K, R, P]) All(yield func(*R) bool) {
 	t.rows.Scan(func(it item[K, R]) bool { return yield(it.row) })
 }
 
-// Last returns the row with the greatest key, or nil.
-func (t *Table[K, R, P]) Last() *R {
+func (t *rowTable[K, R, P]) Last() *R {
 	it, _ := t.rows.Max()
 	return it.row
 }
 
-// Put writes a row, or deletes it if the row is a tombstone, and records the change.
-func (t *Table[K, R, P]) Put(row *R) {
+func (t *rowTable[K, R, P]) Put(row *R) {
 	key := P(row).Key()
 	t.apply(key, row)
 	if t.changed == nil {
@@ -114,7 +137,7 @@ func (t *Table[K, R, P]) Put(row *R) {
 }
 
 // apply is Put without recording the change.
-func (t *Table[K, R, P]) apply(key K, row *R) {
+func (t *rowTable[K, R, P]) apply(key K, row *R) {
 	var old item[K, R]
 	if P(row).RowMeta().Deleted {
 		old, _ = t.rows.Delete(item[K, R]{key: key})
@@ -126,15 +149,13 @@ func (t *Table[K, R, P]) apply(key K, row *R) {
 	}
 }
 
-func (t *Table[K, R, P]) load(list any) {
+func (t *rowTable[K, R, P]) load(list any) {
 	for _, row := range rowsOf[R](list) {
 		t.apply(P(row).Key(), row)
 	}
 }
 
-// Changed returns the rows that were put since the last [State.Drain], including tombstones, in
-// the order of their keys.
-func (t *Table[K, R, P]) Changed() []*R {
+func (t *rowTable[K, R, P]) Changed() []*R {
 	if len(t.changed) == 0 {
 		return nil
 	}
@@ -150,8 +171,7 @@ func (t *Table[K, R, P]) Changed() []*R {
 	return rows
 }
 
-// Rows returns all rows in order.
-func (t *Table[K, R, P]) Rows() []*R {
+func (t *rowTable[K, R, P]) Rows() []*R {
 	rows := make([]*R, 0, t.Len())
 	for row := range t.All {
 		rows = append(rows, row)
@@ -159,11 +179,11 @@ func (t *Table[K, R, P]) Rows() []*R {
 	return rows
 }
 
-func (t *Table[K, R, P]) drain()       { clear(t.changed) }
-func (t *Table[K, R, P]) list() any    { return listOf(t.Rows()) }
-func (t *Table[K, R, P]) changes() any { return listOf(t.Changed()) }
+func (t *rowTable[K, R, P]) drain()       { clear(t.changed) }
+func (t *rowTable[K, R, P]) list() any    { return listOf(t.Rows()) }
+func (t *rowTable[K, R, P]) changes() any { return listOf(t.Changed()) }
 
-func (t *Table[K, R, P]) has(row Record) bool {
+func (t *rowTable[K, R, P]) has(row Record) bool {
 	own, ok := row.(P)
 	return ok && t.Get(own.Key()) != nil
 }
@@ -176,7 +196,7 @@ type declared[K, R comparable, P Row[K, R]] struct {
 	indexed bool // the row type implements indexed
 }
 
-func (*Table[K, R, P]) declare(tag string) (*Declaration, reflect.Type) {
+func (*rowTable[K, R, P]) declare(tag string) *Declaration {
 	name, options, _ := strings.Cut(tag, ",")
 	own := &declared[K, R, P]{Table: table.Of[R](name), keyType: keyTypeOf[K]()}
 	_, own.indexed = any(P(nil)).(indexed[R])
@@ -186,7 +206,7 @@ func (*Table[K, R, P]) declare(tag string) (*Declaration, reflect.Type) {
 	if _, byRow := any(P(nil)).(evictable); d.History && !byRow && !d.OfRun() {
 		panic("state: table " + name + " has history, but neither a run in its key nor a method evictable")
 	}
-	return d, reflect.TypeFor[R]()
+	return d
 }
 
 // rowsOf returns the rows of a list. It panics if the list belongs to another table.

@@ -11,7 +11,7 @@ import (
 func (s *State) Verify() error {
 	fresh := New(s.Domain)
 	fresh.Load(s.All())
-	have, want := &s.index, &fresh.index
+	have, want := s.index, fresh.index
 	for _, err := range []error{
 		same("ready tasks", have.ready.Items(), want.ready.Items()),
 		same("candidates", have.heads.Items(), want.heads.Items()),

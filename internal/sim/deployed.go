@@ -187,8 +187,8 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition) {
 			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
 				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})
 				read := o.readOf(f, row.RunID, &in, visible)
-				if visible != nil && visible.MaterializationID != read && visible.VersionSeq > root.InputsSeq {
-					o.violation("never fresh when stale", "%s of run %s is fresh, but %s of run %s is newer than what it has read",
+				if visible != nil && visible.MaterializationID != read && (in.TaskKey != "" || visible.VersionSeq > root.InputsSeq) {
+					o.violation("never fresh when stale", "%s of run %s is fresh, but has not read the output of %s of run %s",
 						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
 				}
 			}

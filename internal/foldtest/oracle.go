@@ -101,6 +101,8 @@ func checkTask(s *state.State, t *state.Task) error {
 		return fail("completed_at is " + t.CompletedAt.String())
 	case t.GrantedAttempts < 0 || t.GrantedAttempts > fold.MaxGrantedAttempts || t.MaxAttempts <= t.GrantedAttempts:
 		return fail(fmt.Sprintf("%d of its %d attempts are granted", t.GrantedAttempts, t.MaxAttempts))
+	case t.Kind == event.KindCheck && (t.OutputURI != "" || t.MaterializationID != "" || t.Quality != ""):
+		return fail("a check must not materialize anything")
 	case t.OutputURI != "" && t.State != state.TaskSucceeded:
 		return fail("it must not have an output")
 	}

@@ -41,12 +41,21 @@ func rowOf(c view.AssetCheck) *state.AssetCheck {
 
 func (a *app) checksCommand() *cobra.Command {
 	var f assetFlags
+	var rows, runID string
 	cmd := &cobra.Command{
 		Use:     "checks [SELECTION…]",
-		Short:   "List the checks of assets and their results",
-		Example: "  servo checks clean/daily",
+		Short:   "List the checks of assets and their results, or show the failing rows of a check",
+		Example: "  servo checks clean/daily\n  servo checks 'clean/daily[date=2025-01-15]' --rows unique_city",
 		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case rows != "" && len(args) != 1:
+				return usagef("--rows %s shows the rows of one asset or task: name it", rows)
+			case rows != "":
+				return a.failingRows(cmd.Context(), args[0], rows, runID)
+			case runID != "":
+				return usagef("--run %s needs --rows: name the check whose failing rows to show", runID)
+			}
 			p, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {
 				return err
@@ -65,6 +74,8 @@ func (a *app) checksCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "list the checks of")
+	cmd.Flags().StringVar(&rows, "rows", "", "show the failing rows that this check has stored, instead of the list")
+	cmd.Flags().StringVar(&runID, "run", "", "with --rows: those of this run (default: those of the last failure)")
 	return cmd
 }
 
@@ -82,7 +93,7 @@ func (a *app) failedChecks(s *state.State, runID string) {
 		}
 		a.note("check %s of %s %s, %s%s: %s", c.Check, c.Task, c.Verdict(), strings.ToLower(c.Severity), others, view.OneLine(c.Message))
 		if c.Sample != "" {
-			a.note("       failing rows: %s", c.Sample)
+			a.note("       failing rows: %s", rowsCommand(c.Task, c.Check, runID))
 		}
 	}
 	if len(found) > 0 {

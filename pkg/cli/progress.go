@@ -27,7 +27,11 @@ func (p *progress) text(h view.Happening) string {
 	t, word, text := h.Task, stateWords[h.State], h.Task.TaskKey
 	switch {
 	case h.State == state.TaskSucceeded:
-		text = fmt.Sprintf("%s  %s, %s", t.TaskKey, plural(int(t.RowCount), "row"), view.Span(t.CompletedAt.Sub(t.StartedAt)))
+		made := plural(int(t.RowCount), "row")
+		if t.Kind == event.KindCheck {
+			made = "no critical check failed"
+		}
+		text = fmt.Sprintf("%s  %s, %s", t.TaskKey, made, view.Span(t.CompletedAt.Sub(t.StartedAt)))
 	case h.State == state.TaskRetryWait:
 		word, text = "retrying", fmt.Sprintf("%s  attempt %d of %d: %s", t.TaskKey, h.Attempt, t.MaxAttempts, h.Error)
 		if h.RetryAt != 0 {

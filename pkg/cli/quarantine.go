@@ -139,7 +139,7 @@ func (a *app) candidateText(c *engine.Candidate) string {
 	for i, check := range c.FailedChecks {
 		out.field(first(i, "checks"), "%s: %s", check.Check, view.OneLine(check.Message))
 		if check.Sample != "" {
-			out.field("", "failing rows: %s", check.Sample)
+			out.field("", "failing rows: %s", rowsCommand(c.Name, check.Check, c.RunID))
 		}
 	}
 	out.field("files", "%s", c.OutputURI)

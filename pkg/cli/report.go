@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -93,7 +94,9 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 // the asset itself must run again.
 func (a *app) adviseRetry(s *state.State, runID string) {
 	failed, checks := 0, 0
+	only := false
 	s.TasksOf(runID, func(t *state.Task) bool {
+		only = only || t.Kind == event.KindCheck
 		if t.State == state.TaskFailed {
 			failed++
 			if t.ErrorCode == worker.CodeCheckFailed {
@@ -102,6 +105,10 @@ func (a *app) adviseRetry(s *state.State, runID string) {
 		}
 		return true
 	})
+	if only {
+		a.note("the outputs are as before: fix the data that the checks reject, then materialize these partitions again with `servo run`")
+		return
+	}
 	if checks > 0 {
 		a.note("fix the data that the failed checks reject, then run the failed partitions again: servo run --failed-only")
 	}

@@ -82,7 +82,7 @@ func Past(ctx context.Context, snap *snapshot.Snapshot, assets map[string]bool) 
 		}
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
 			read++
-			if !assets[t.AssetKey] || t.State != state.TaskSucceeded || t.Kind == event.KindGroup || len(past[t.AssetKey]) == estimate.MaxSamples {
+			if !assets[t.AssetKey] || t.State != state.TaskSucceeded || t.Kind != event.KindTask || len(past[t.AssetKey]) == estimate.MaxSamples {
 				return lacking > 0 && read <= maxPastTasks
 			}
 			past[t.AssetKey] = append(past[t.AssetKey], estimate.Sample{

@@ -234,7 +234,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
 		ObservedSeq: on.seq, ObservedTime: on.at,
 	}
-	if len(built.Tasks) <= maxInlineTasks && len(data) <= maxInlineBytes {
+	if !built.OnlyChecks() && len(built.Tasks) <= maxInlineTasks && len(data) <= maxInlineBytes {
 		for i := range built.Tasks {
 			created.Tasks = append(created.Tasks, built.Tasks[i].TaskDef)
 		}

@@ -114,7 +114,7 @@ func (c *checker) planCreated(p *PlanCreated) {
 		c.refuse(ReasonBadPlan, "payload.tasks_total", "is %d, but the plan has %d tasks", p.TasksTotal, len(p.Tasks))
 	}
 	if c.err == nil {
-		c.tasks("payload.tasks", p.Tasks)
+		c.tasks("payload.tasks", p.Tasks, KindTask, KindGroup)
 	}
 }
 

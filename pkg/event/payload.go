@@ -66,6 +66,10 @@ const (
 	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams
 	// have succeeded, so that downstreams need only one edge.
 	KindGroup = "group"
+	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing.
+	// Only stored plans have such tasks, not events: a build that does not know the kind rejects the
+	// plan, and never takes the task for one that materializes its partition.
+	KindCheck = "check"
 )
 
 // OutputNone is the output of a task that leaves no files.

@@ -14,18 +14,19 @@ const (
 	MaxPlanBytes = 256 << 20
 )
 
-// ValidateTasks checks the tasks of a plan, inline or by reference. The error is a
-// [*DecodeError]: BAD_PLAN for the structure, INVALID for a value.
+// ValidateTasks checks the tasks of a stored plan. The error is a [*DecodeError]: BAD_PLAN for the
+// structure, INVALID for a value.
 func ValidateTasks(tasks []TaskDef) error {
 	c := &checker{}
-	c.tasks("tasks", tasks)
+	c.tasks("tasks", tasks, KindTask, KindGroup, KindCheck)
 	if c.err != nil {
 		return c.err
 	}
 	return nil
 }
 
-func (c *checker) tasks(path string, tasks []TaskDef) {
+// tasks checks the tasks of a plan, which may have some kinds.
+func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 	if len(tasks) > MaxPlanTasks {
 		c.refuse(ReasonBadPlan, path, "has %d tasks: at most %d are allowed", len(tasks), MaxPlanTasks)
 		return
@@ -43,7 +44,7 @@ func (c *checker) tasks(path string, tasks []TaskDef) {
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
-		c.task(here, t)
+		c.task(here, t, kinds)
 		if c.err != nil {
 			return
 		}
@@ -55,9 +56,9 @@ func (c *checker) tasks(path string, tasks []TaskDef) {
 	c.graph(path, tasks, position)
 }
 
-func (c *checker) task(path string, t *TaskDef) {
+func (c *checker) task(path string, t *TaskDef, kinds []string) {
 	c.text(path+".task_key", t.TaskKey, ids.MaxTaskKey)
-	c.optionalOneOf(path+".kind", t.Kind, KindTask, KindGroup)
+	c.optionalOneOf(path+".kind", t.Kind, kinds...)
 	if t.AssetKey != "" {
 		c.assetKey(path+".asset_key", t.AssetKey)
 	}

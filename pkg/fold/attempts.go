@@ -146,14 +146,16 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		return noChange // the attempt is already closed as a failure
 	}
 	t := *current
-	t.Quality = quality
+	if t.Kind != event.KindCheck {
+		t.Quality = quality
+	}
 	f.recordChecks(&t, p)
 	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
 		grant(&t, -1) // the attempt was not lost
 	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
-	if out := p.Output; out != nil && c.outcome == event.Succeeded {
+	if out := p.Output; out != nil && c.outcome == event.Succeeded && t.Kind != event.KindCheck {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
 	}
 	f.finish(current, &t, c)
@@ -206,7 +208,9 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))
 	case c.outcome == event.Succeeded:
-		t.MaterializationID = ids.MaterializationID(f.domain(), t.RunID, t.TaskKey)
+		if t.Kind != event.KindCheck {
+			t.MaterializationID = ids.MaterializationID(f.domain(), t.RunID, t.TaskKey)
+		}
 		f.end(current, t, state.TaskSucceeded, string(c.outcome))
 		f.materialized(t)
 	case c.outcome == event.Skipped:
@@ -292,7 +296,7 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 // The row of a partition may have left the live state. Then t wins: a row leaves only when every
 // task that can still write its partition belongs to a later run (ADR 076).
 func (f *folder) materialized(t *state.Task) {
-	if t.AssetKey == "" {
+	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return
 	}
 	f.supersede(t)

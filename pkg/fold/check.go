@@ -113,7 +113,7 @@ func (f *folder) checkTarget(p event.Payload, c *checked) verdict {
 		return v
 	case taskKey == "":
 		return verdict{}
-	case task != nil && task.Kind == event.KindTask, run == nil && plan != nil && f.defines(plan, taskKey):
+	case task != nil && task.Kind != event.KindGroup, run == nil && plan != nil && f.defines(plan, taskKey):
 		return verdict{}
 	case task == nil && plan == nil && (run == nil || run.TasksTotal == 0 && !run.State.Terminal()):
 		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded when the plan appears")

@@ -22,7 +22,7 @@ import (
 
 // quarantine records the output of a task that has failed because of its checks.
 func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
-	if t.QuarantineSec == 0 || p.Output == nil || t.AssetKey == "" {
+	if t.QuarantineSec == 0 || p.Output == nil || t.AssetKey == "" || t.Kind == event.KindCheck {
 		return
 	}
 	run := f.peekRun(t.RunID)

@@ -99,7 +99,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 	for i := range defs {
 		task := f.newTask(run, &defs[i])
 		task.DepsTotal = indegree[task.TaskKey]
-		if task.Kind == event.KindTask {
+		if task.Kind != event.KindGroup {
 			run.TasksTotal++
 		}
 		f.putTask(task, "")

@@ -87,6 +87,11 @@ func (w *walk) trigger() fold.Group {
 	case 0: // only the run, or only the plan
 		payloads = payloads[w.int("half", 1):][:1]
 	case 1:
+		for i := range defs {
+			if defs[i].Kind != event.KindGroup && rapid.Bool().Draw(w.r, "checks only") {
+				defs[i].Kind = event.KindCheck
+			}
+		}
 		plan.Tasks, plans = nil, map[string]fold.Plan{plan.PlanRef: {Tasks: defs}}
 	case 2:
 		plan.Tasks, plans = nil, map[string]fold.Plan{plan.PlanRef: {Err: "not JSON"}}

@@ -57,6 +57,9 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 			b.errs = append(b.errs, err)
 		}
 	}
+	if b.request.ChecksOnly {
+		c.dropDeferred()
+	}
 	c.resolveDeferred()
 	if len(b.errs) > 0 {
 		return joinSome(b.errs)
@@ -86,6 +89,14 @@ func selectionTexts(selections []Selection) []string {
 
 // choose adds the node of an asset with the selected partitions that it declares.
 func (c *chooser) choose(a *Asset) error {
+	if c.request.ChecksOnly {
+		return c.chooseChecked(a)
+	}
+	return c.chooseAny(a)
+}
+
+// chooseAny is [chooser.choose] for a run that materializes.
+func (c *chooser) chooseAny(a *Asset) error {
 	if c.request.Only != nil {
 		return c.add(&node{asset: a}, c.request.Only[a.Key])
 	}
@@ -245,6 +256,12 @@ func (c *chooser) note(value string, declared bool) {
 
 // add adds a node with its partitions.
 func (c *chooser) add(n *node, keys []string) error {
+	if c.request.ChecksOnly {
+		var err error
+		if n, keys, err = c.withOutput(n, keys); err != nil {
+			return err
+		}
+	}
 	if len(keys) == 0 {
 		return nil
 	}

@@ -170,6 +170,9 @@ func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, erro
 	if len(n.asset.Work.Checks) > 0 {
 		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
 	}
+	if b.request.ChecksOnly {
+		b.checkTask(&task, n.asset)
+	}
 	b.edges += len(n.after)
 	if len(n.asset.Deps) > 0 {
 		task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
@@ -284,7 +287,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 		return r
 	}
 	if len(items) == 0 {
-		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which has never been materialized: add --upstream", n.asset.Key, dep))
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which has never been materialized: %s", n.asset.Key, dep, b.upstreamAdvice()))
 		return r
 	}
 	b.noteIncomplete(n.asset.Key, upstream, items)

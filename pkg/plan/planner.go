@@ -44,6 +44,10 @@ type Request struct {
 	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
 	// nil: Partitions decides.
 	Only map[ids.AssetKey][]string
+	// ChecksOnly plans tasks that check the visible outputs of the selected partitions and materialize
+	// nothing. Assets without checks and partitions without an output are left out. Without a
+	// selection of partitions, all partitions with an output are checked.
+	ChecksOnly bool
 	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
 	AllowIncomplete bool
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
@@ -76,17 +80,19 @@ func Build(r Request) (*Plan, error) {
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
 	}
+	if r.ChecksOnly {
+		b.nodes = map[ids.AssetKey]*node{} // no task reads what this run makes
+	}
 	b.addOrder(order)
 	b.shareInputs()
-	for _, key := range order {
-		b.addAsset(key)
-		if b.edges > MaxEdges {
-			return nil, fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
-		}
+	if err := b.addAssets(order); err != nil {
+		return nil, err
 	}
 	switch {
 	case len(b.errs) > 0:
 		return nil, joinSome(b.errs)
+	case len(b.plan.Tasks) == 0 && r.ChecksOnly && len(b.plan.LeftOut) == 0:
+		return nil, errors.New("nothing to check: no selected asset has checks and an output: see `servo checks`")
 	case len(b.plan.Tasks) == 0:
 		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
 	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes
@@ -100,6 +106,23 @@ func Build(r Request) (*Plan, error) {
 			len(left), map[bool]string{true: "asset", false: "assets"}[len(left) == 1], someOf(left)))
 	}
 	return b.plan, nil
+}
+
+// addAssets adds the tasks of the run.
+func (b *builder) addAssets(order []ids.AssetKey) error {
+	if b.request.ChecksOnly {
+		for _, n := range b.order {
+			b.addTasks(n)
+		}
+		return nil
+	}
+	for _, key := range order {
+		b.addAsset(key)
+		if b.edges > MaxEdges {
+			return fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
+		}
+	}
+	return nil
 }
 
 // addAsset adds the tasks of an asset, or the order node of a gap.

@@ -23,6 +23,9 @@ func sortInputs(items []Input) {
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
+	if parent.OnlyChecks() {
+		return nil, errors.New("its tasks only checked outputs: check the current outputs with `servo check`")
+	}
 	for i := range parent.Tasks {
 		known[parent.Tasks[i].TaskKey] = true
 	}
@@ -60,7 +63,7 @@ type retry struct {
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
-	task := Task{TaskDef: old.TaskDef, Period: old.Period}
+	task := Task{TaskDef: old.TaskDef, Period: old.Period, PreviousRows: old.PreviousRows}
 	task.DependsOn = nil
 	for _, dep := range old.DependsOn {
 		if !r.stays(dep) {

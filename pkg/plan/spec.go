@@ -144,6 +144,8 @@ type Task struct {
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
+	// Checked is the output that a task of the kind check checks; nil if the asset has no files.
+	Checked *Input `json:"checked,omitempty"`
 }
 
 // InputSet is what a task reads of one upstream asset.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,10 +85,10 @@ func (v *validator) task(i int) {
 		if len(t.DependsOn) == 0 {
 			v.fail("group %s has no members", t.TaskKey)
 		}
-	case event.KindTask, "":
+	case event.KindTask, event.KindCheck, "":
 		v.dispatched(t)
 	default:
-		v.fail("task %s has the kind %q; it must be task or group", t.TaskKey, t.Kind)
+		v.fail("task %s has the kind %q; it must be task, group or check", t.TaskKey, t.Kind)
 	}
 }
 
@@ -99,6 +100,7 @@ func (v *validator) dispatched(t *Task) {
 	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
 		v.fail("task %s: %w", t.TaskKey, err)
 	}
+	v.checked(t)
 	for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
 		set := t.Inputs[asset]
 		if _, err := ids.ParseAssetKey(asset); err != nil {
@@ -113,6 +115,24 @@ func (v *validator) dispatched(t *Task) {
 		for _, in := range set.Items {
 			v.input("task "+t.TaskKey, in)
 		}
+	}
+}
+
+// checked checks the output that a task of the kind check names.
+func (v *validator) checked(t *Task) {
+	work := v.plan.Assets[t.AssetKey]
+	switch {
+	case t.Kind != event.KindCheck && t.Checked != nil:
+		v.fail("task %s is a %s, but names an output to check", t.TaskKey, cmp.Or(t.Kind, event.KindTask))
+	case t.Kind != event.KindCheck:
+	case t.Output != event.OutputNone || len(t.DependsOn) > 0:
+		v.fail("task %s only checks an output, so it must have the output none and no dependencies", t.TaskKey)
+	case (t.Checked != nil) != work.HasFiles():
+		v.fail("task %s must name the output to check if its asset has files, and only then", t.TaskKey)
+	case t.Checked != nil && t.Checked.TaskKey != "":
+		v.fail("task %s must check the output of an earlier run", t.TaskKey)
+	case t.Checked != nil:
+		v.input("task "+t.TaskKey, *t.Checked)
 	}
 }
 

@@ -264,6 +264,9 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.task.Kind == event.KindCheck {
+		return nil, a.checkVisible(ctx, t)
+	}
 	if t.HasFiles() {
 		if output, found, err := a.finishedBefore(ctx, t); found || err != nil {
 			return output, err
@@ -278,14 +281,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	a.output.close()
 	a.showLog()
-	saved := a.saveLog(err)
-	defer func() {
-		if errors.Is(context.Cause(ctx), errInterrupted) {
-			a.cleanups = append(a.cleanups, saved) // a closing worker may only have time for the report
-			return
-		}
-		saved()
-	}()
+	defer a.waitForLog(ctx, a.saveLog(err))
 	if err != nil {
 		return a.quarantine(ctx, t, made, err)
 	}
@@ -388,6 +384,15 @@ func (a *attempt) saveLog(err error) (wait func()) {
 		}
 	}()
 	return func() { <-done }
+}
+
+// waitForLog waits until the log is stored.
+func (a *attempt) waitForLog(ctx context.Context, saved func()) {
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		a.cleanups = append(a.cleanups, saved) // a closing worker may only have time for the report
+		return
+	}
+	saved()
 }
 
 // masked returns the text of an error with secrets masked.

@@ -96,7 +96,7 @@ func (r *checkRun) layOutCandidate() (err error) {
 		const readOnly = 0o400
 		target := filepath.Join(dir, filepath.FromSlash(r.made[i].name))
 		err := os.MkdirAll(filepath.Dir(target), 0o700)
-		if err == nil {
+		if err == nil && !r.made[i].stored {
 			err = os.Chmod(r.made[i].path, readOnly)
 		}
 		if err == nil {

@@ -55,11 +55,23 @@ type checkRun struct {
 // audit runs the checks of a phase and adds their results to those of the attempt. It returns an
 // error if they fail the task. only selects checks by name; nil selects all.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
+	before, final := len(a.checkResults), map[string]bool{}
+	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
+		return err
+	}
+	return a.gate(a.checkResults[before:], final)
+}
+
+// runChecks runs the checks of a phase and adds their results to those of the attempt. final gets the
+// checks that are broken in a way that a retry does not change. An error stops the attempt.
+func (a *attempt) runChecks(
+	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
+) error {
 	checks := slices.DeleteFunc(quality.In(t.Checks, phase), func(c *quality.Check) bool { return only != nil && !slices.Contains(only, c.Name) })
 	if len(checks) == 0 {
 		return nil
 	}
-	r := &checkRun{attempt: a, t: t, phase: phase, inputs: inputs, made: made, final: map[string]bool{}}
+	r := &checkRun{attempt: a, t: t, phase: phase, inputs: inputs, made: made, final: final}
 	for i := range made {
 		r.rows += made[i].rows
 	}
@@ -74,7 +86,7 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 	for i := range results {
 		a.output.printf("%s\n", describeResult(&results[i]))
 	}
-	return a.gate(results, r.final)
+	return nil
 }
 
 // describeResult describes a result on one line.
@@ -107,6 +119,9 @@ func (r *checkRun) close() error {
 func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
 	if r.w.cfg.Checker == nil {
 		if err := r.scratch(); err != nil {
+			return nil, err
+		}
+		if err := r.findProject(ctx, r.t); err != nil {
 			return nil, err
 		}
 		if err := r.fetch(ctx, r.inputs); err != nil {
@@ -393,13 +408,9 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 		return nil, err
 	}
 	own := []input{{asset: a.asset, parts: []part{{partitionKey: a.env.PartitionKey, marker: m}}}}
-	if err := a.fetch(ctx, own); err != nil {
+	made, err := a.committed(ctx, own)
+	if err != nil {
 		return nil, err
-	}
-	made := make([]outputFile, len(m.Files))
-	for i, f := range m.Files {
-		path := own[0].parts[0].paths[i]
-		made[i] = outputFile{name: f.Name, path: path, rows: f.Rows, open: func() (*os.File, error) { return os.Open(path) }} //nolint:gosec // a fetched file
 	}
 	for _, phase := range []string{quality.Pre, quality.Post} {
 		if err := a.audit(ctx, t, phase, inputs, made, missing); err != nil {
@@ -407,6 +418,21 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 		}
 	}
 	return m.Output(), nil
+}
+
+// committed fetches the files of an output, which is given as an input with one partition, and returns
+// them as those of this task.
+func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
+	if err := a.fetch(ctx, own); err != nil {
+		return nil, err
+	}
+	m := own[0].parts[0].marker
+	made := make([]outputFile, len(m.Files))
+	for i, f := range m.Files {
+		path := own[0].parts[0].paths[i]
+		made[i] = outputFile{name: f.Name, path: path, stored: true, rows: f.Rows, open: func() (*os.File, error) { return os.Open(path) }} //nolint:gosec // a fetched file
+	}
+	return made, nil
 }
 
 // audited reports whether a marker proves that every blocking check of its asset has passed.

@@ -30,7 +30,9 @@ type outputFile struct {
 	open func() (*os.File, error)
 	// path is where the file is on this machine.
 	path string
-	rows int64
+	// stored means that the file is an object of the store, or a copy of one.
+	stored bool
+	rows   int64
 	// schema describes the columns of a Parquet file, as lines. columns are those columns.
 	schema  string
 	columns []contract.CommitMarkerColumn

@@ -90,17 +90,26 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	if err := a.scratch(); err != nil {
 		return nil, err
 	}
-	if err := a.unpackSource(ctx, t); err != nil {
+	if err := a.findProject(ctx, t); err != nil {
 		return nil, err
-	}
-	if t.root != "" {
-		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
-			return nil, permanent(CodeProjectMissing,
-				"the project's folder %s is not on this machine: start the worker where the project is, or set its folder with --project", t.root)
-		}
 	}
 	if t.SQL != "" {
 		return a.executeSQL(ctx, t, inputs)
 	}
 	return a.executeCommand(ctx, t, inputs)
+}
+
+// findProject makes the project's files available, and returns an error if they are not on this
+// machine.
+func (a *attempt) findProject(ctx context.Context, t *work) error {
+	if err := a.unpackSource(ctx, t); err != nil {
+		return err
+	}
+	if t.root != "" {
+		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
+			return permanent(CodeProjectMissing,
+				"the project's folder %s is not on this machine: start the worker where the project is, or set its folder with --project", t.root)
+		}
+	}
+	return nil
 }

@@ -24,6 +24,8 @@ type work struct {
 	plan *loadedPlan
 	task *plan.Task
 	root string
+	// unpacked is set when root is the unpacked archive of the plan.
+	unpacked bool
 }
 
 // task loads the plan and returns the attempt's task.

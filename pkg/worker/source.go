@@ -16,7 +16,7 @@ import (
 // files are read-only, and other tasks share them.
 func (a *attempt) unpackSource(ctx context.Context, t *work) error {
 	sha := t.plan.Source
-	if sha == "" || a.w.cfg.Project != "" {
+	if sha == "" || a.w.cfg.Project != "" || t.unpacked {
 		return nil
 	}
 	if !release.ValidHash(sha) {
@@ -28,7 +28,7 @@ func (a *attempt) unpackSource(ctx context.Context, t *work) error {
 	})
 	switch {
 	case err == nil:
-		t.root = dir
+		t.root, t.unpacked = dir, true
 		if t.SQL == "" || slices.ContainsFunc(t.Checks, func(c quality.Check) bool { return len(c.Command) > 0 }) {
 			a.w.sources.Suspect(sha) // the program may change files from now on, and until it ends
 			a.cleanups = append(a.cleanups, func() { a.w.sources.Suspect(sha) })

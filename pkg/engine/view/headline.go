@@ -286,6 +286,9 @@ func (x *explainer) succeeded() string {
 		}
 		return "every task of the group has succeeded"
 	}
+	if t.Kind == event.KindCheck {
+		return fmt.Sprintf("attempt %d of %d, in %s, %s ago: no critical check failed", t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), x.since(t.CompletedAt))
+	}
 	return fmt.Sprintf("attempt %d of %d, in %s, with %s in %d bytes, %s ago",
 		t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), Count(int(t.RowCount), "row"), t.ByteSize, x.since(t.CompletedAt))
 }

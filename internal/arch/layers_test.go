@@ -34,6 +34,8 @@ var layers = []layer{
 		// Partitions: dimensions, keys, selections and mappings.
 		{"pkg/space", []string{"pkg/ids"}},
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
+		// The SQL that reads partitioned assets; callers execute it.
+		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Predicts a run from numbers; callers read the past.
 		{"pkg/estimate", nil},
 		// Compares versions and codes of partitions with definitions.
@@ -113,10 +115,10 @@ var layers = []layer{
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
-		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
+		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -71,7 +72,12 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
 	if parts.Folder != nil {
 		dir := a.options(p).Dir
-		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile)), Declared: a.declaredBy(parts.Store, p)}
+		links, err := os.MkdirTemp("", "servo-query-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(links) }()
+		source = query.Source{Tables: files, Outputs: dir, Links: links, Checked: filecheck.Open(filepath.Join(dir, checkedFile)), Declared: a.declaredBy(parts.Store, p)}
 		defer func() { _ = source.Checked.Save() }() // in a read-only folder every query verifies the files again
 	}
 	db, err := query.Open(ctx, source, query.Options{})
@@ -85,19 +91,20 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	return a.queryShell(ctx, db, m)
 }
 
-// declaredBy returns a function that says which partitions a release declares. Partitions of earlier
-// dimensions, values and ranges are not read any more. Those of removed assets are.
-func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (func(asset, partition string) bool, error) {
-	return func(ctx context.Context, sha string) (func(asset, partition string) bool, error) {
+// declaredBy returns a function that says what a release declares. Partitions of earlier dimensions,
+// values and ranges are not read any more. Those of removed assets are.
+func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (*query.Declarations, error) {
+	return func(ctx context.Context, sha string) (*query.Declarations, error) {
 		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)
 		if err != nil {
 			a.warn("assets are shown with partitions that they do not declare any more: %v", err)
 			return nil, nil
 		}
 		calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
-		known := map[string]*space.Members{}
+		known, columns := map[string]*space.Members{}, map[string][]space.Column{}
 		for i := range code.Assets {
 			asset := &code.Assets[i]
+			columns[asset.Key.String()] = asset.PartitionColumns()
 			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
 				continue // its keys are not part of the release
 			}
@@ -105,7 +112,10 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
 			}
 		}
-		return func(asset, partition string) bool { return known[asset] == nil || known[asset].Has(partition) }, nil
+		return &query.Declarations{
+			Has:     func(asset, partition string) bool { return known[asset] == nil || known[asset].Has(partition) },
+			Columns: func(asset string) []space.Column { return columns[asset] },
+		}, nil
 	}
 }
 

@@ -83,12 +83,31 @@ func (b *builder) previousRows(asset ids.AssetKey, partition string) *int64 {
 	return nil
 }
 
+// setColumns records the partition columns of an asset and of those that it reads.
+func (b *builder) setColumns(a *Asset) {
+	set := func(a *Asset) {
+		if columns := a.PartitionColumns(); columns != nil {
+			if b.plan.PartitionColumns == nil {
+				b.plan.PartitionColumns = map[string][]space.Column{}
+			}
+			b.plan.PartitionColumns[a.Key.String()] = columns
+		}
+	}
+	set(a)
+	for _, dep := range a.Deps {
+		if upstream, ok := b.graph.Asset(dep); ok {
+			set(upstream)
+		}
+	}
+}
+
 // addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
 	b.plan.Assets[n.asset.Key.String()] = n.asset.Work
 	if n.asset.Work.SQL != "" && n.asset.Query.File != "" {
 		b.plan.setSource(n.asset.Key.String(), n.asset.Query)
 	}
+	b.setColumns(n.asset)
 	edges := b.edgesOf(n)
 	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
 	gather := map[ids.AssetKey]*gathered{}

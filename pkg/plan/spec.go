@@ -37,6 +37,9 @@ type Plan struct {
 	// Groups holds inputs that many tasks share, by group key ("ns/name[*]"): the members of
 	// that group node, if the run has one, and the materializations of earlier runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
+	// PartitionColumns are the columns that assets offer besides those of their files: the dimensions
+	// of their partitions, by asset key. An asset without an entry offers none.
+	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
 	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
@@ -183,6 +186,8 @@ type Asset struct {
 	Reads      []Dep
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned
+	// NoPartitionColumns means that readers do not get the dimensions as columns.
+	NoPartitionColumns bool `json:",omitempty"`
 
 	WorkerQueue string
 	Pool        string
@@ -206,6 +211,14 @@ type Asset struct {
 	// Broken says why no run can materialize the asset, or "" if one can: its file has
 	// problems. Other assets read its existing materializations.
 	Broken string
+}
+
+// PartitionColumns returns the columns that readers of the asset get from the keys of its partitions.
+func (a *Asset) PartitionColumns() []space.Column {
+	if a.NoPartitionColumns || !a.Work.HasFiles() {
+		return nil
+	}
+	return a.Partitions.Columns()
 }
 
 // Keep says which superseded versions of a partition to keep. Zero: the collector's defaults.

@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Validate returns the first twenty problems of a plan.
@@ -40,6 +41,13 @@ func (p *Plan) Validate() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Assets)) {
 		v.work(key, p.Assets[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.PartitionColumns)) {
+		for _, c := range p.PartitionColumns[key] {
+			if !space.ValidName(c.Name) || !slices.Contains([]string{"DATE", "TIMESTAMPTZ", "VARCHAR"}, c.Type) {
+				v.fail("asset %.200s has the partition column %.200q of type %.200q", key, c.Name, c.Type)
+			}
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Groups)) {
 		for _, in := range p.Groups[key] {

@@ -242,6 +242,10 @@ var assetFields = table[declared]{
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),
 	other("partitions", partitionsShape(), yamlFile.partitions),
+	other("partition_columns", shape{
+		Type: "boolean", Default: true, Examples: []any{false},
+		Description: "Readers of the asset get the dimensions of its partitions as columns, unless its files have columns of these names.",
+	}, yamlFile.partitionColumns),
 	requiresField(func(a *declared) *string { return &a.Requires }),
 	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),
 	timeoutField(func(a *declared) *int32 { return &a.TimeoutSec }),

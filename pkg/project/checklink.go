@@ -137,6 +137,9 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 			}
 		}
 	}
+	for _, c := range a.PartitionColumns() {
+		set[c.Name] = true
+	}
 	s.sets[key] = set
 	return set
 }

@@ -184,6 +184,9 @@ func (c *lookbackCheck) find(a *declared, column, dimension string) origin {
 		return originUnknown
 	}
 	found := c.common(o.Columns, dimension)
+	if found == originAbsent && !named && daily && column == dimension && !a.NoPartitionColumns {
+		return originDay // the partition column
+	}
 	if found == originDay && !daily || found == originAbsent && named {
 		return originUnknown
 	}

@@ -150,6 +150,13 @@ func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 	a.Partitions, a.Work.Dimensions = s, s.Types()
 }
 
+// partitionColumns reads whether readers of an asset get its dimensions as columns.
+func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
+	on := true
+	f.boolean(n, "partition_columns", &on)
+	a.NoPartitionColumns = !on
+}
+
 // reservedNames describes a dimension whose variable would have the name of another one.
 func reservedNames(s *space.Space) string {
 	at := s.Time()

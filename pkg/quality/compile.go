@@ -1,6 +1,7 @@
 package quality
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -15,6 +16,9 @@ import (
 type Target struct {
 	// Table is the asset whose rows are checked. The SQL names it, and other assets, as tables.
 	Table ids.AssetKey
+	// Stored is the name, in SQL, of a table with the stored columns of the asset only; "": they are
+	// those of Table.
+	Stored string
 	// Now is the time that freshness is measured at.
 	Now time.Time
 	// Previous is the number of rows of the previous materialization. It is negative if there is none.
@@ -65,7 +69,7 @@ func (c *Check) Compile(t Target) Compiled {
 	case Freshness:
 		return p.freshness(table, c.Columns[0], t.Now)
 	case Schema:
-		return p.schema(table)
+		return p.schema(cmp.Or(t.Stored, table))
 	case Anomaly:
 		return Compiled{Value: p.Watch.value(table, c.Columns)}
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/partcolumn"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -21,7 +23,9 @@ import (
 type asset struct {
 	namespace, name string
 	files           []filecheck.File // the Parquet files of its partitions' outputs
-	problem         string           // why it has no view, or ""
+	columns         []space.Column   // from the keys of its partitions
+	parts           []partcolumn.Part
+	problem         string // why it has no view, or ""
 	created         bool
 }
 
@@ -46,12 +50,13 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		if err != nil {
 			return fmt.Errorf("table partition_status: %w", err)
 		}
-		if declared != nil && !declared(fmt.Sprint(row[0]), fmt.Sprint(row[2])) {
+		key, partition := fmt.Sprint(row[0]), fmt.Sprint(row[2])
+		if !declared.has(key, partition) {
 			continue // a task that reads the asset does not read it either
 		}
-		a := db.assetOf(fmt.Sprint(row[0]))
+		a := db.assetOf(key, declared.columns(key))
 		before := len(a.files)
-		a.add(source.Outputs, fmt.Sprint(row[1]))
+		a.add(source.Outputs, fmt.Sprint(row[1]), partition)
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
@@ -82,9 +87,9 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 		if err != nil {
 			return fmt.Errorf("table quarantine: %w", err)
 		}
-		a := db.assetOf(QuarantineSchema + "/" + strings.ReplaceAll(fmt.Sprint(row[0]), "/", "."))
+		a := db.assetOf(QuarantineSchema+"/"+strings.ReplaceAll(fmt.Sprint(row[0]), "/", "."), nil)
 		before := len(a.files)
-		a.add(source.Outputs, fmt.Sprint(row[1]))
+		a.add(source.Outputs, fmt.Sprint(row[1]), "")
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
@@ -92,8 +97,8 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 	return nil
 }
 
-// declared returns which partitions the deployed release declares, or nil.
-func (db *DB) declared(ctx context.Context, source Source) (_ func(asset, partition string) bool, err error) {
+// declared returns what the deployed release declares, or nil.
+func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err error) {
 	if source.Declared == nil {
 		return nil, nil
 	}
@@ -112,12 +117,12 @@ func (db *DB) declared(ctx context.Context, source Source) (_ func(asset, partit
 }
 
 // assetOf returns the asset of a key and adds it if it is new. Keys must arrive in order.
-func (db *DB) assetOf(key string) *asset {
+func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	namespace, name, _ := strings.Cut(key, "/")
 	if n := len(db.assets); n > 0 && db.assets[n-1].namespace == namespace && db.assets[n-1].name == name {
 		return db.assets[n-1]
 	}
-	a := &asset{namespace: namespace, name: name}
+	a := &asset{namespace: namespace, name: name, columns: columns}
 	if namespace == "main" && slices.ContainsFunc(state.Declarations(), func(d *state.Declaration) bool { return d.Name == name }) {
 		a.problem = "main." + name + " is a table of the state"
 	}
@@ -127,17 +132,22 @@ func (db *DB) assetOf(key string) *asset {
 
 // add adds the files of one partition's output, as its commit marker names them. uri is an
 // object key that ends in "/".
-func (a *asset) add(root, uri string) {
+func (a *asset) add(root, uri, partition string) {
 	marker, err := readMarker(root, uri)
 	if err != nil {
 		a.problem = err.Error()
 		return
 	}
+	part := a.partOf(partition, marker)
 	for _, f := range marker.Files {
 		if strings.HasSuffix(f.Name, ".parquet") {
 			path := filepath.Join(root, filepath.FromSlash(uri+f.Name))
 			a.files = append(a.files, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C})
+			part.Files = append(part.Files, path)
 		}
+	}
+	if len(a.columns) > 0 {
+		a.parts = append(a.parts, part)
 	}
 }
 
@@ -219,12 +229,14 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 		if a.created {
 			continue
 		}
-		err := db.exec(
-			ctx,
-			"CREATE SCHEMA IF NOT EXISTS "+quoteName(a.namespace),
-			"CREATE OR REPLACE VIEW "+quoteName(a.namespace)+"."+quoteName(a.name)+
-				" AS SELECT * FROM read_parquet("+quoteList(pathsOf(a.files))+", union_by_name = true, hive_partitioning = false)",
-		)
+		rows, err := db.rows(ctx, a)
+		if err == nil {
+			err = db.exec(
+				ctx,
+				"CREATE SCHEMA IF NOT EXISTS "+quoteName(a.namespace),
+				"CREATE OR REPLACE VIEW "+quoteName(a.namespace)+"."+quoteName(a.name)+" AS "+rows,
+			)
+		}
 		switch {
 		case err == nil:
 			a.created = true

@@ -44,9 +44,12 @@ type Source struct {
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// Declared returns whether a release declares a partition of an asset, as readers of the asset see
-	// it. Nil: the views of assets have all materialized partitions.
-	Declared func(ctx context.Context, release string) (func(asset, partition string) bool, error)
+	// Declared returns what a release declares. Nil: the views of assets have all materialized
+	// partitions, and no partition columns.
+	Declared func(ctx context.Context, release string) (*Declarations, error)
+	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close.
+	// Empty: filters on partition columns do not skip files.
+	Links string
 	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string
 	// Checked caches the files whose checksums were verified. Nil: each session verifies
@@ -72,6 +75,8 @@ type DB struct {
 	views     bool // assets have views
 	tables    map[string]Table
 	checked   *filecheck.Cache
+	links     string // the folder for symbolic links
+	linked    int    // the number of its folders
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -82,7 +87,7 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err := source.check(); err != nil {
 		return nil, fmt.Errorf("open query: %w", err)
 	}
-	db := &DB{open: map[*Rows]struct{}{}, tables: source.Tables, checked: source.Checked}
+	db := &DB{open: map[*Rows]struct{}{}, tables: source.Tables, checked: source.Checked, links: source.Links}
 	if db.checked == nil {
 		db.checked = filecheck.New()
 	}
@@ -162,7 +167,7 @@ func (s Source) check() error {
 			}
 		}
 	}
-	for _, dir := range append(slices.Clone(s.AllowedDirs), s.Outputs) {
+	for _, dir := range append(slices.Clone(s.AllowedDirs), s.Outputs, s.Links) {
 		if dir != "" && !filepath.IsAbs(dir) {
 			return fmt.Errorf("folder %q is not an absolute path", dir)
 		}

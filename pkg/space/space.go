@@ -91,6 +91,24 @@ func (s *Space) Types() map[string]string {
 	return types
 }
 
+// Column is a column that readers of a partitioned asset get from the partition's key.
+type Column struct {
+	Name string `json:"name"`
+	Type string `json:"type"` // in SQL
+}
+
+// Columns returns a column for each dimension, in their order.
+func (s *Space) Columns() []Column {
+	if s == nil {
+		return nil
+	}
+	columns := make([]Column, len(s.Dimensions))
+	for i := range s.Dimensions {
+		columns[i] = Column{s.Dimensions[i].Name, s.Dimensions[i].SQLType()}
+	}
+	return columns
+}
+
 // String formats the space for people: "date (daily), region (static: eu, us)".
 func (s *Space) String() string {
 	if s == nil {

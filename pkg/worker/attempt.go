@@ -39,8 +39,10 @@ type attempt struct {
 	domain ids.Domain
 	asset  ids.AssetKey
 	nonce  string
-	calls  *callbacks
-	log    *slog.Logger
+	// views counts the inputs with partition columns that were made readable.
+	views int
+	calls *callbacks
+	log   *slog.Logger
 
 	// dir is the execution's scratch folder; empty until [attempt.scratch] creates it.
 	dir string

@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Binding a query resolves its columns, functions, types and files without executing it. Its inputs
@@ -318,6 +319,7 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	if !b.read[s.asset.Key.SQL()] {
 		return nil
 	}
+	columns = withPartitionColumns(s.asset, columns)
 	list, declared := make([]string, len(columns)), quality.DeclaredIntegers(s.asset.Work.Checks)
 	for i, c := range columns {
 		kind, _ := storedType(c, declared)
@@ -364,18 +366,39 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	problem := BindProblem{File: asset.File, Line: line, Column: column}
 	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
 	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
-	if problem.Suggestion = b.suggestion(s.query, more); e.kind == kindPermission {
+	if problem.Suggestion = b.suggestion(s.query, message, more); e.kind == kindPermission {
 		problem.Suggestion = "queries read files of the project's data folders: \"data\", or those that servo.yaml lists under `data`; names with a dot at the beginning are hidden, and a pattern must not match them"
 	}
 	b.result.Problems = append(b.result.Problems, problem)
 }
 
+// ambiguous explains an ambiguous column that several inputs offer as a partition column.
+func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
+	var offer []string
+	for _, table := range query.tables {
+		if s := b.known[table]; s != nil && slices.ContainsFunc(s.asset.PartitionColumns(), func(c space.Column) bool {
+			return strings.Contains(strings.ToLower(message), `"`+c.Name+`"`)
+		}) {
+			offer = append(offer, s.asset.Key.String())
+		}
+	}
+	if len(offer) == 0 {
+		return nil
+	}
+	slices.Sort(offer)
+	return []string{"write the table in front of it", strings.Join(slices.Compact(offer), ", ") +
+		" offer their dimensions as columns, which partition_columns: false turns off"}
+}
+
 // suggestion returns DuckDB's candidates, and names the inputs whose columns a run may change.
-func (b *binder) suggestion(query *resolvedQuery, more string) string {
+func (b *binder) suggestion(query *resolvedQuery, message, more string) string {
 	var parts []string
 	more, _, _ = strings.Cut(more, "\n")
 	if candidates, ok := strings.CutPrefix(more, "Candidate bindings: "); ok {
 		parts = append(parts, "did you mean "+candidates+"?")
+	}
+	if strings.HasPrefix(message, "Ambiguous reference") {
+		parts = append(parts, b.ambiguous(query, message)...)
 	}
 	for _, table := range query.tables {
 		switch s := b.known[table]; {

@@ -114,7 +114,7 @@ func TestBindKnowsOutputsOfCommands(t *testing.T) {
 		sqlAsset("q8", "SELECT y FROM a.q5, a.q7", "q5", "q7"),
 	)
 	require.Equal(t, []string{
-		`assets/a/q2.sql:1:8: Referenced column "oldest" not found in FROM clause: did you mean "older"?; ` +
+		`assets/a/q2.sql:1:8: Referenced column "oldest" not found in FROM clause: did you mean "older", "date"?; ` +
 			`the columns of a/daily are those of its outputs`,
 		`assets/a/q4.sql:1:12: Referenced column "z" not found in FROM clause: did you mean "x"?; ` +
 			`the columns of a/once are those of its newest output`,

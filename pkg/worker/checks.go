@@ -13,7 +13,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
@@ -48,6 +47,8 @@ type checkRun struct {
 	broken  map[string]error
 	// candidate is the folder with the output that commands read.
 	candidate string
+	// stored is a view of the output's files without partition columns, if it differs from the asset.
+	stored string
 	// final is set if a check is broken in a way that a retry does not change.
 	final map[string]bool
 }
@@ -210,14 +211,15 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	add := func(key ids.AssetKey, files []string) {
+	for i := range r.inputs {
+		query, files, err := r.inputView(ctx, r.db, r.t, &r.inputs[i])
+		if err != nil {
+			return err
+		}
 		if len(files) > 0 {
-			statements = append(statements, createView(key, files)...)
+			statements = append(statements, createView(r.inputs[i].asset, query)...)
 			readable.files = append(readable.files, files...)
 		}
-	}
-	for i := range r.inputs {
-		add(r.inputs[i].asset, r.inputs[i].parquet())
 	}
 	var files []string
 	for i := range r.made {
@@ -225,7 +227,14 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 			files = append(files, r.made[i].path)
 		}
 	}
-	add(r.asset, files)
+	if len(files) > 0 {
+		query, err := r.outputView(ctx, files)
+		if err != nil {
+			return err
+		}
+		statements = append(statements, createView(r.asset, query)...)
+		readable.files = append(readable.files, files...)
+	}
 	for _, statement := range statements {
 		if _, err := r.db.exec(ctx, statement); err != nil {
 			return sqlFailure(fmt.Errorf("prepare the checks: %w", err))
@@ -236,14 +245,6 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 	}
 	readable.directories = append(readable.directories, r.dir)
 	return r.db.lock(ctx, readable)
-}
-
-// createView returns the statements that make files readable under an asset's name.
-func createView(key ids.AssetKey, files []string) []string {
-	return []string{
-		"CREATE SCHEMA IF NOT EXISTS " + quoteName(key.Namespace),
-		"CREATE VIEW " + quality.Table(key) + " AS SELECT * FROM " + readParquet(files),
-	}
 }
 
 // resolveQueries makes the paths of all SQL checks of the phase absolute, and returns the project's
@@ -275,7 +276,7 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 	if r.phase == quality.Post && c.Kind != quality.SQL && !slices.ContainsFunc(r.made, func(f outputFile) bool { return isParquet(f.name) }) {
 		return event.CheckResult{}, permanent(CodeCheckError, "the output has no Parquet files, so it has no rows to check")
 	}
-	target := quality.Target{Table: r.asset, Now: r.w.cfg.Clock.Now(), Previous: -1}
+	target := quality.Target{Table: r.asset, Now: r.w.cfg.Clock.Now(), Previous: -1, Stored: r.stored}
 	if previous := r.t.task.PreviousRows; previous != nil {
 		target.Previous = *previous
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/partcolumn"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
@@ -149,14 +150,18 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	}
 	folders := []string{a.dir, t.root}
 	for i := range inputs {
-		files, err := inputs[i].rows()
+		stored, err := inputs[i].rows()
 		if err != nil {
 			return err
 		}
-		statements = append(statements, createView(inputs[i].asset, files)...)
-		for _, file := range files {
+		for _, file := range stored {
 			folders = append(folders, filepath.Dir(file))
 		}
+		rows, files, err := a.inputView(ctx, d, t, &inputs[i])
+		if err != nil {
+			return err
+		}
+		statements = append(statements, createView(inputs[i].asset, rows)...)
 		readable.files = append(readable.files, files...)
 	}
 	for _, folder := range folders {
@@ -235,9 +240,7 @@ func isNotTypeName(r rune) bool {
 
 // readParquet returns the SQL that reads files as one table. Hive partitioning is off: a folder
 // called "date=2025-01-15" adds no column.
-func readParquet(files []string) string {
-	return "read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false)"
-}
+func readParquet(files []string) string { return partcolumn.ReadParquet(files) }
 
 func rowCount(n int64) string {
 	if n == 1 {

@@ -1,0 +1,313 @@
+// Package partcolumn writes the SQL that reads the files of a partitioned asset with the dimensions of
+// its partitions as columns. It is pure: its caller executes the SQL and creates the links. This
+// package is not a stable API.
+//
+// DuckDB skips files by a column only if the column comes from the path: a folder "date=2025-01-15".
+// Outputs are not stored that way, so the SQL reads symbolic links in such folders. A file's own column
+// always wins over the key: a file that has a column of the name is never read by such a path.
+package partcolumn
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// Part is one partition of an asset.
+type Part struct {
+	Key string
+	// Files are the paths of its Parquet files.
+	Files []string
+	// Columns are the names of all columns of the files.
+	Columns []string
+	// Schema is the same for parts whose files have the same columns, in names, types and order; "": it
+	// is not known.
+	Schema string
+}
+
+// Link is a symbolic link that must exist before the SQL is executed.
+type Link struct{ Path, Target string }
+
+// Overlap is a dimension that only some partitions have as a column of their own.
+type Overlap struct {
+	space.Column
+	// Query returns the column as the files have it.
+	Query string
+}
+
+// View is how to read the partitions of an asset.
+type View struct {
+	// SQL is a query for the rows.
+	SQL   string
+	Links []Link
+	// Overlaps must have the same types in the files as from the keys.
+	Overlaps []Overlap
+}
+
+// ReadParquet returns the SQL that reads files as one table. Hive partitioning is off: a folder called
+// "date=2025-01-15" adds no column.
+func ReadParquet(files []string) string {
+	return "read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false)"
+}
+
+// Names returns the names of the columns of files, given the paths of their fields as commit markers
+// list them. It returns false if a path may belong to a nested column or to a column with a dot in its
+// name that could be one of the dimensions.
+func Names(paths []string, columns []space.Column) (names []string, known bool) {
+	for _, path := range paths {
+		top, _, nested := strings.Cut(path, ".")
+		if nested && hasColumn([]string{top}, columns) {
+			return nil, false
+		}
+		names = append(names, path)
+	}
+	return names, len(paths) > 0
+}
+
+func hasColumn(names []string, columns []space.Column) bool {
+	for i := range columns {
+		if has(names, columns[i].Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether names contains a name. DuckDB ignores case.
+func has(names []string, name string) bool {
+	for _, n := range names {
+		if strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Missing returns the columns that none of the names is.
+func Missing(columns []space.Column, names []string) (missing []space.Column) {
+	for _, c := range columns {
+		if !has(names, c.Name) {
+			missing = append(missing, c)
+		}
+	}
+	return missing
+}
+
+// Keyed returns a query that adds the values of a partition key as columns to the rows of a table.
+func Keyed(table, key string, columns []space.Column) (string, error) {
+	partition, err := parse(key, columns)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, c := range columns {
+		b.WriteString(", CAST(" + quote(plan.SQLLiteral(c.Type, partition[c.Name])) + " AS " + c.Type + ") AS " + quoteName(c.Name))
+	}
+	return "SELECT *" + b.String() + " FROM " + table, nil
+}
+
+// parse returns a partition that has a value in every dimension.
+func parse(key string, columns []space.Column) (ids.Partition, error) {
+	partition, err := ids.ParsePartition(key)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range columns {
+		if _, ok := partition[c.Name]; !ok {
+			return nil, fmt.Errorf("partition %q has no value of %s", key, c.Name)
+		}
+	}
+	return partition, nil
+}
+
+// Read returns how to read the parts of an asset. Links are below folder, which is an absolute path.
+// Parts without files are left out. At least one part must have some.
+func Read(parts []Part, columns []space.Column, folder string) (*View, error) {
+	r := reader{columns: columns, folder: folder, at: map[string]int{}, view: &View{}}
+	for i := range parts {
+		if len(parts[i].Files) > 0 {
+			if err := r.add(&parts[i], i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(r.groups) == 0 {
+		return nil, fmt.Errorf("no partition has files")
+	}
+	queries := make([]string, len(r.groups))
+	for i := range r.groups {
+		var err error
+		if queries[i], err = r.query(&r.groups[i]); err != nil {
+			return nil, err
+		}
+	}
+	r.overlaps(queries)
+	r.view.SQL = strings.Join(queries, "\nUNION ALL BY NAME\n")
+	return r.view, nil
+}
+
+// reader collects the parts that are read in the same way.
+type reader struct {
+	columns []space.Column
+	folder  string
+	groups  []group
+	at      map[string]int // by the columns of the key
+	view    *View
+}
+
+// group are parts that get the same columns from their keys.
+type group struct {
+	keyed []space.Column // from the keys
+	parts []groupPart
+}
+
+type groupPart struct {
+	*Part
+	at        int // in the arguments
+	partition ids.Partition
+}
+
+func (r *reader) add(p *Part, at int) error {
+	keyed := Missing(r.columns, p.Columns)
+	partition, err := parse(p.Key, keyed)
+	if err != nil {
+		return err
+	}
+	var name strings.Builder
+	for _, c := range keyed {
+		name.WriteString(c.Name + "=")
+	}
+	if !r.linkable(keyed, partition) {
+		name.WriteString(p.Key) // a group of its own
+	}
+	i, known := r.at[name.String()]
+	if !known {
+		i = len(r.groups)
+		r.at[name.String()] = i
+		r.groups = append(r.groups, group{keyed: keyed})
+	}
+	r.groups[i].parts = append(r.groups[i].parts, groupPart{p, at, partition})
+	return nil
+}
+
+// maxName is the length of the longest name of a folder.
+const maxName = 255
+
+// linkable reports whether DuckDB can find the values of a partition in a path below the folder.
+func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
+	if strings.ContainsAny(r.folder, "=*?[") {
+		return false // DuckDB reads it as a column or as a pattern
+	}
+	for _, c := range keyed {
+		if len(folderName(c, partition)) > maxName {
+			return false
+		}
+	}
+	return true
+}
+
+// folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes
+// everything that is not a letter or a digit, and the first character, because DuckDB reads NULL as
+// no value.
+func folderName(c space.Column, partition ids.Partition) string {
+	var b strings.Builder
+	b.WriteString(c.Name + "=")
+	value := plan.SQLLiteral(c.Type, partition[c.Name])
+	for i := range len(value) {
+		if v := value[i]; i > 0 && (v >= '0' && v <= '9' || v >= 'a' && v <= 'z' || v >= 'A' && v <= 'Z') {
+			b.WriteByte(v)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", v)
+		}
+	}
+	return b.String()
+}
+
+// query returns a query for the rows of a group. The columns of one partition are constants.
+func (r *reader) query(g *group) (string, error) {
+	if len(g.keyed) > 0 && len(g.parts) > 1 {
+		return r.linked(g), nil
+	}
+	var files []string
+	for _, p := range g.parts {
+		files = append(files, p.Files...)
+	}
+	if len(g.keyed) == 0 {
+		return "SELECT * FROM " + ReadParquet(files), nil
+	}
+	return Keyed(ReadParquet(files), g.parts[0].Key, g.keyed)
+}
+
+// linked returns a query for the rows of a group that reads links. If the schema of all files is known
+// to be the same, DuckDB opens only the files that a filter on the columns needs.
+func (r *reader) linked(g *group) string {
+	schema := g.parts[0].Schema
+	var files, types []string
+	for _, p := range g.parts {
+		folder := r.folder + "/" + strconv.Itoa(p.at)
+		for _, c := range g.keyed {
+			folder += "/" + folderName(c, p.partition)
+		}
+		for i, target := range p.Files {
+			link := Link{folder + "/" + strconv.Itoa(i) + ".parquet", target}
+			r.view.Links = append(r.view.Links, link)
+			files = append(files, link.Path)
+		}
+		if p.Schema != schema {
+			schema = ""
+		}
+	}
+	for _, c := range g.keyed {
+		types = append(types, quote(c.Name)+": "+c.Type)
+	}
+	return "SELECT * FROM read_parquet(" + quoteList(files) + ", union_by_name = " + strconv.FormatBool(schema == "") +
+		", hive_partitioning = true, hive_types = {" + strings.Join(types, ", ") + "})"
+}
+
+// overlaps finds the columns that some groups have in their files and others get from their keys.
+func (r *reader) overlaps(queries []string) {
+	for _, c := range r.columns {
+		var own []string
+		keyed := false
+		for i := range r.groups {
+			if has(namesOf(r.groups[i].keyed), c.Name) {
+				keyed = true
+			} else {
+				own = append(own, queries[i])
+			}
+		}
+		for _, query := range own {
+			if keyed {
+				r.view.Overlaps = append(r.view.Overlaps, Overlap{c, "SELECT " + quoteName(c.Name) + " FROM (" + query + ")"})
+			}
+		}
+	}
+}
+
+func namesOf(columns []space.Column) []string {
+	names := make([]string, len(columns))
+	for i := range columns {
+		names[i] = columns[i].Name
+	}
+	return names
+}
+
+// SameType reports whether DuckDB's name of a type is that of the column.
+func SameType(c space.Column, kind string) bool {
+	return kind == c.Type || c.Type == "TIMESTAMPTZ" && kind == "TIMESTAMP WITH TIME ZONE"
+}
+
+func quote(s string) string     { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quoteName(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+func quoteList(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = quote(text)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

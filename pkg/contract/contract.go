@@ -119,9 +119,12 @@ type Finished struct {
 	Output            *event.Output       `json:"output,omitempty"`
 	MaterializationID string              `json:"materialization_id,omitempty"`
 	CheckResults      []event.CheckResult `json:"check_results,omitempty"`
-	Metrics           map[string]int64    `json:"metrics,omitempty"`
-	StartedAt         event.Time          `json:"started_at"`
-	CompletedAt       event.Time          `json:"completed_at"`
+	// CodeChanged means that the task may have executed other code than the plan's. Its output then
+	// counts as stale.
+	CodeChanged bool             `json:"code_changed,omitempty"`
+	Metrics     map[string]int64 `json:"metrics,omitempty"`
+	StartedAt   event.Time       `json:"started_at"`
+	CompletedAt event.Time       `json:"completed_at"`
 }
 
 // Problem is the body of an error response (RFC 9457).
@@ -158,8 +161,10 @@ type CommitMarker struct {
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
 	// Checks are the results of the asset's checks, in the order of the asset. They precede the marker: an
 	// execution that adopts the marker reports them.
-	Checks      []event.CheckResult `json:"checks,omitempty"`
-	CommittedAt event.Time          `json:"committed_at"`
+	Checks []event.CheckResult `json:"checks,omitempty"`
+	// CodeChanged is that of [Finished].
+	CodeChanged bool       `json:"code_changed,omitempty"`
+	CommittedAt event.Time `json:"committed_at"`
 	// StartedAt is when the winning execution began.
 	StartedAt event.Time `json:"started_at"`
 }

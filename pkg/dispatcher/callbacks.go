@@ -345,7 +345,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
-		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, Metrics: body.Metrics,
+		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, CodeChanged: body.CodeChanged, Metrics: body.Metrics,
 		StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
 	})
 	if refused := new(event.DecodeError); errors.As(err, &refused) {

@@ -338,6 +338,9 @@ type TaskFinished struct {
 	Output            *Output       `json:"output,omitempty"`
 	MaterializationID string        `json:"materialization_id,omitempty"`
 	CheckResults      []CheckResult `json:"check_results,omitempty"`
+	// CodeChanged means that a file of the asset's code differed from the plan when the task began, or
+	// was written while it ran.
+	CodeChanged bool `json:"code_changed,omitempty"`
 	// Metrics are the worker's measurements: integers, with the unit in the name.
 	Metrics     map[string]int64 `json:"metrics,omitempty"`
 	StartedAt   Time             `json:"started_at,omitempty,omitzero"`

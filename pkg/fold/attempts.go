@@ -158,6 +158,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	if out := p.Output; out != nil && c.outcome == event.Succeeded && t.Kind != event.KindCheck {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
 	}
+	if p.CodeChanged {
+		t.Code = state.ChangedCode
+	}
 	f.finish(current, &t, c)
 	if t.State == state.TaskFailed && t.ErrorCode == CodeCheckFailed {
 		f.quarantine(&t, p)

@@ -88,3 +88,15 @@ func TestInputsOfRenumberedGroup(t *testing.T) {
 	require.EqualValues(t, 3, rebuilt.Runs.Get(p.RunID).InputsSeq)
 	require.Equal(t, plan.ObservedTime, rebuilt.Runs.Get(p.RunID).InputsAt)
 }
+
+// TestChangedCodeIsNoFingerprint reports an output whose task may have executed other files than the
+// plan names.
+func TestChangedCodeIsNoFingerprint(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	done := w.Finished(run, "a", 1, event.Succeeded)
+	done.CodeChanged = true
+	w.MustFold(done)
+	require.Equal(t, state.ChangedCode, w.State.Partitions.Rows()[0].Code)
+	require.Equal(t, state.ChangedCode, w.Task(run, "a").Code)
+}

@@ -103,7 +103,11 @@ func (b *builder) setColumns(a *Asset) {
 
 // addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
-	b.plan.Assets[n.asset.Key.String()] = n.asset.Work
+	task := n.asset.Work
+	if n.asset.Text.Version == "" { // a version stands for the files
+		task.Files = n.asset.Text.Files
+	}
+	b.plan.Assets[n.asset.Key.String()] = task
 	if n.asset.Work.SQL != "" && n.asset.Query.File != "" {
 		b.plan.setSource(n.asset.Key.String(), n.asset.Query)
 	}

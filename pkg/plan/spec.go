@@ -121,6 +121,9 @@ type Work struct {
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
+	// Files are the files of the project that are part of the code, with the texts that stand for them
+	// in it: see [Text.Files]. Only a plan has them.
+	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
 }

@@ -1,11 +1,6 @@
 package project
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -17,13 +12,11 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/source"
 )
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxCodeFile is the size of the largest file whose content is part of the code. Of a larger one
-	// that a query or a command names, only the size is.
-	maxCodeFile = 16 << 20
 	// maxMatched is the size of all files that a query's pattern matches, above which only their sizes
 	// are part of the code.
 	maxMatched = 64 << 20
@@ -215,28 +208,20 @@ func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if len(matched) > maxCodeFiles {
 		matched = nil // see docs/reference/assets.md#staleness
 	}
-	total := int64(0)
+	total, sizes := int64(0), map[string]string{}
 	for _, name := range matched {
 		if info, err := fs.Stat(c.files, name); err == nil {
 			total += info.Size()
+			sizes[name] = source.SizeText(info)
 		}
 	}
 	for _, name := range matched {
 		if total > maxMatched {
-			a.addFile(name, c.size(name))
+			a.addFile(name, sizes[name])
 		} else if hash, _ := c.hash(name); hash != "" {
 			a.addFile(name, hash)
 		}
 	}
-}
-
-// size returns the text that stands for a file of which only the size is part of the code.
-func (c *codeReader) size(name string) string {
-	info, err := fs.Stat(c.files, name)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%d bytes", info.Size())
 }
 
 func (a *declared) addFile(name, hash string) {
@@ -246,39 +231,16 @@ func (a *declared) addFile(name, hash string) {
 	a.Text.Files[name] = hash
 }
 
-// hash returns the hash of a file, and whether the file exists. For a large file it returns the size
-// instead. The hash is empty for a file that cannot be read, and for one that is not a regular file.
+// hash returns the text of a file, and whether the file exists; see [source.FileText].
 func (c *codeReader) hash(name string) (hash string, exists bool) {
 	if hash, ok := c.hashes[name]; ok {
 		return hash, true
 	}
-	info, err := fs.Stat(c.files, name)
-	if err != nil {
+	if _, err := fs.Stat(c.files, name); err != nil {
 		return "", false
 	}
-	switch {
-	case !info.Mode().IsRegular():
-	case info.Size() <= maxCodeFile:
-		hash = c.read16(name)
-	default:
-		hash = c.size(name)
-	}
-	c.hashes[name] = hash
-	return hash, true
-}
-
-// read16 returns the first 16 bytes of the SHA-256 of a file, or "" if it cannot be read.
-func (c *codeReader) read16(name string) string {
-	f, err := c.files.Open(name)
-	if err != nil {
-		return ""
-	}
-	sum := sha256.New()
-	n, err := io.Copy(sum, io.LimitReader(f, maxCodeFile+1))
-	if err = errors.Join(err, f.Close()); err != nil || n > maxCodeFile {
-		return ""
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:16]) //nolint:mnd // see above
+	c.hashes[name] = source.FileText(c.files, name)
+	return c.hashes[name], true
 }
 
 // match returns the files that match a pattern.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// stamp identifies the content of an unpacked file without reading it. No program can set the time of
+// stamp identifies the content of a file without reading it. No program can set the time of
 // its last change.
 type stamp struct {
 	Size    int64  `json:"size"`
@@ -37,14 +37,18 @@ func stampsOf(dir string) (map[string]stamp, error) {
 		if err != nil {
 			return err
 		}
-		s := stamp{Size: info.Size()}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			s.Inode, s.Changed = stat.Ino, stat.Ctim.Nano()
-		}
-		stamps[strings.TrimPrefix(path, dir)] = s
+		stamps[strings.TrimPrefix(path, dir)] = stampOf(info)
 		return nil
 	})
 	return stamps, err
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{Size: info.Size()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.Inode, s.Changed = stat.Ino, stat.Ctim.Nano()
+	}
+	return s
 }
 
 const stampsSuffix = ".files"

@@ -522,6 +522,10 @@ func (*AssetCheck) newTable() store { return new(rowTable[Key2, AssetCheck, *Ass
 // Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
 
+// ChangedCode stands for the code of an output whose task may have read other files than its plan
+// names. It is no fingerprint, so the output is stale under every release.
+const ChangedCode = "changed"
+
 // Partition is a row of partition_status: the current output of a partition. An unpartitioned
 // asset has one row, with an empty partition key.
 type Partition struct {
@@ -537,7 +541,8 @@ type Partition struct {
 	ByteSize          int64      `col:"byte_size"`
 	SchemaHash        string     `col:"schema_hash,null,dict"`
 	Quality           string     `col:"quality,null,dict"`
-	// Code is the code fingerprint of the task that made the output; "": unknown.
+	// Code is the code fingerprint of the task that made the output; "": unknown. It may be
+	// [ChangedCode].
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`

@@ -62,6 +62,8 @@ type attempt struct {
 	metrics       map[string]int64
 	// checkResults are the results of the checks so far, or those of an adopted marker.
 	checkResults []event.CheckResult
+	// codeChanged means that the task may have executed other code than the plan's.
+	codeChanged bool
 	// laidOut is set when the folders of the inputs exist.
 	laidOut bool
 	// freeSlot releases the slot for the next task.
@@ -410,6 +412,7 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 	f := &contract.Finished{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
 		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(), CheckResults: a.checkResults,
+		CodeChanged: a.codeChanged,
 	}
 	if err == nil {
 		f.Outcome, f.Output = event.Succeeded, output

@@ -399,7 +399,7 @@ func firstOf(verdict string, checks []string) string {
 // adopt returns the output of an existing marker. Its results become those of the attempt. Checks
 // without a result run on the committed files: the marker is that of a worker that runs no checks.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
-	a.checkResults = slices.Clone(m.Checks)
+	a.checkResults, a.codeChanged = slices.Clone(m.Checks), m.CodeChanged
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
 		return m.Output(), err // a blocked output is a candidate, although it has the commit marker

@@ -100,7 +100,7 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
 			a.env.AttemptID, a.nonce),
 		Files: make([]contract.CommitMarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
-		Checks: a.checkResults,
+		Checks: a.checkResults, CodeChanged: a.codeChanged,
 	}
 	for i, file := range made {
 		m.Files[i] = contract.CommitMarkerFile{Name: file.name, Rows: file.rows}

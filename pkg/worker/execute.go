@@ -93,10 +93,19 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	if err := a.findProject(ctx, t); err != nil {
 		return nil, err
 	}
+	execute := a.executeCommand
 	if t.SQL != "" {
-		return a.executeSQL(ctx, t, inputs)
+		execute = a.executeSQL
 	}
-	return a.executeCommand(ctx, t, inputs)
+	if len(t.Files) == 0 || t.root == "" || t.unpacked {
+		return execute(ctx, t, inputs)
+	}
+	code := a.w.codeTexts.Watch(t.root, t.Files)
+	made, err := execute(ctx, t, inputs)
+	if a.codeChanged = code.Changed(); a.codeChanged {
+		a.log.WarnContext(ctx, "files of the code have changed since the run was planned; the output counts as stale", "task", a.env.TaskKey)
+	}
+	return made, err
 }
 
 // findProject makes the project's files available, and returns an error if they are not on this

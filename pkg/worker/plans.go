@@ -24,7 +24,7 @@ type work struct {
 	plan *loadedPlan
 	task *plan.Task
 	root string
-	// unpacked is set when root is the unpacked archive of the plan.
+	// unpacked means that root contains the files of the release, which no edit changes.
 	unpacked bool
 }
 

@@ -123,8 +123,10 @@ type Worker struct {
 	markers *cache[*contract.CommitMarker]
 	// sources are the unpacked archives of projects.
 	sources *source.Cache
-	files   *filecheck.Cache // local input files whose checksums were verified
-	loading singleflight.Group
+	// codeTexts are the texts of files of code in folders that are not unpacked archives.
+	codeTexts source.Texts
+	files     *filecheck.Cache // local input files whose checksums were verified
+	loading   singleflight.Group
 
 	// ctx ends when Close stops waiting for tasks.
 	ctx  context.Context //nolint:containedctx // the lifetime of the server, which outlives each request

@@ -99,7 +99,10 @@ func partitionName(asset ids.AssetKey, key string) string {
 
 func (x *PartitionExplanation) headline() string {
 	var reasons []string
-	if x.CodeChanged {
+	switch {
+	case x.CodeChanged && x.Holds != nil && x.Holds.Code == state.ChangedCode:
+		reasons = append(reasons, "files of its code were written while its task ran")
+	case x.CodeChanged:
 		reasons = append(reasons, "its code has changed")
 	}
 	if x.Early {

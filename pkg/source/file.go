@@ -1,0 +1,126 @@
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// MaxContent is the size of the largest file whose content is part of an asset's code. A larger file
+// contributes its size only.
+const MaxContent = 16 << 20
+
+// FileText returns the text that stands for a file in an asset's code: the first 16 bytes of the SHA-256
+// of its content or, for a large file, its size. It is empty for a file that cannot be read, and for one
+// that is not a regular file.
+func FileText(files fs.FS, name string) string {
+	info, err := fs.Stat(files, name)
+	switch {
+	case err != nil || !info.Mode().IsRegular():
+		return ""
+	case info.Size() > MaxContent:
+		return SizeText(info)
+	}
+	f, err := files.Open(name)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(f, MaxContent+1))
+	if err = errors.Join(err, f.Close()); err != nil || n > MaxContent {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16]) //nolint:mnd // see above
+}
+
+// SizeText returns the text that stands for a file of which only the size is part of the code.
+func SizeText(info fs.FileInfo) string { return stamp{Size: info.Size()}.text() }
+
+func (s stamp) text() string { return fmt.Sprintf("%d bytes", s.Size) }
+
+// Texts are the texts of files that were read before. The zero value is ready for use.
+type Texts struct {
+	mu    sync.Mutex
+	known map[string]known
+}
+
+type known struct {
+	stamp stamp
+	text  string
+}
+
+// maxTexts limits the texts that are kept.
+const maxTexts = 20_000
+
+// of returns the text of a file in a folder. It reads the file again if its stamp has changed.
+func (t *Texts) of(root, name string, now stamp) string {
+	path := filepath.Join(root, name)
+	t.mu.Lock()
+	old, ok := t.known[path]
+	t.mu.Unlock()
+	if ok && old.stamp == now {
+		return old.text
+	}
+	text := FileText(os.DirFS(root), name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil || len(t.known) >= maxTexts {
+		t.known = map[string]known{}
+	}
+	t.known[path] = known{now, text}
+	return text
+}
+
+// Code notices changes of the files of an asset's code while a task executes it.
+type Code struct {
+	root   string
+	want   map[string]string
+	before map[string]stamp
+	other  bool // a file differed from want at the beginning
+}
+
+// Watch returns the files of a task's code, want, as they are now. want maps their names below root to
+// their texts in the plan.
+func (t *Texts) Watch(root string, want map[string]string) *Code {
+	c := &Code{root: root, want: want}
+	c.before = c.stamps()
+	for name, planned := range want {
+		now := c.before[name]
+		if planned != now.text() && planned != t.of(root, name, now) {
+			c.other = true
+		}
+	}
+	return c
+}
+
+// Changed reports whether a task may have read other files than the plan names: a file differed from
+// the plan when the task began, or has been written since.
+func (c *Code) Changed() bool {
+	if c.other {
+		return true
+	}
+	for name, now := range c.stamps() {
+		if now != c.before[name] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Code) stamps() map[string]stamp {
+	stamps := make(map[string]stamp, len(c.want))
+	for name := range c.want {
+		var s stamp // of a file that is gone
+		if info, err := os.Stat(filepath.Join(c.root, filepath.FromSlash(name))); err == nil {
+			s = stampOf(info)
+		}
+		stamps[name] = s
+	}
+	return stamps
+}

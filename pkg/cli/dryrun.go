@@ -155,9 +155,7 @@ func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (esti
 
 // describeRun returns the description of a planned run.
 func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *estimate.Estimate) (dryRun, error) {
-	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: dryRunEstimate{
-		Unknown: e.Unknown, Work: e.Work.Seconds(), Makespan: e.Makespan.Seconds(), MakespanP95: e.MakespanP95.Seconds(), Rows: e.Rows, Bytes: e.Bytes,
-	}}
+	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: estimateOf(e)}
 	for _, in := range p.Incomplete {
 		d.Warnings = append(d.Warnings, in.String())
 	}
@@ -261,18 +259,8 @@ func (a *app) showDryRun(d *dryRun, e *estimate.Estimate) error {
 		return err
 	}
 	a.note("dry run: %s of %s; nothing was started", plural(d.Tasks, "task"), plural(len(d.Assets), "asset"))
-	if d.Tasks > e.Unknown {
-		a.note("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s", view.Span(e.Makespan), view.Span(e.MakespanP95),
-			view.Span(e.Work), plural(int(e.Rows), "row"), bytesText(e.Bytes))
-	}
-	var unknown []string
-	for _, asset := range e.Assets {
-		if asset.Samples == 0 {
-			unknown = append(unknown, asset.Asset)
-		}
-	}
-	if len(unknown) > 0 {
-		a.note("no estimate for %s: no task has succeeded yet", view.Some(unknown))
+	for _, text := range estimateTexts(e) {
+		a.note("%s", text)
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ type planReport struct {
 	// --stale` would then materialize: missing and stale ones, and those that read one of them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
+	// Estimate predicts the run of these partitions; nil if nothing would run.
+	Estimate *planEstimate `json:"estimate,omitempty"`
 	// Facts are what a person should know before the deployment.
 	Facts []string `json:"facts,omitempty"`
 }
@@ -132,7 +134,11 @@ func (a *app) planReport(ctx context.Context, p *project.Project, against string
 		return nil, err
 	}
 	report = reportOf(c, snap)
-	return report, report.addStaleness(ctx, c, snap, a.Clock.Now())
+	toRun, err := report.addStaleness(ctx, c, snap, a.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	return report, a.addEstimate(ctx, report, c, snap, toRun)
 }
 
 // reportOf describes what a deployment of c would change.
@@ -234,6 +240,7 @@ func (a *app) planText(r *planReport) string {
 	case r.Release:
 		fmt.Fprintf(&b, "nothing to deploy: the files are those of release %s\n", release.Short(r.Release))
 		partitionsText(&b, "servo run --stale would materialize", r.Run)
+		r.Estimate.text(&b)
 		a.factsText(&b, r)
 		return b.String()
 	default:
@@ -251,6 +258,7 @@ func (a *app) planText(r *planReport) string {
 	}
 	partitionsText(&b, "become stale", r.Stale)
 	partitionsText(&b, "servo run --stale would then materialize", r.Run)
+	r.Estimate.text(&b)
 	if r.FilesDiffer && len(r.Changes) == 0 {
 		b.WriteString("other files of the project have changed\n")
 	}

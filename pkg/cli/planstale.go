@@ -27,17 +27,20 @@ type plannedPartitions struct {
 }
 
 // addStaleness adds the partitions that the deployment makes stale, and those that `servo run --stale`
-// would make after it. It evaluates the state with the old and with the new definitions.
-func (r *planReport) addStaleness(ctx context.Context, c *candidate, snap *snapshot.Snapshot, now time.Time) error {
+// would make after it, which it returns. It evaluates the state with the old and with the new
+// definitions.
+func (r *planReport) addStaleness(
+	ctx context.Context, c *candidate, snap *snapshot.Snapshot, now time.Time,
+) (toRun map[ids.AssetKey][]string, err error) {
 	after, err := engine.Staleness(ctx, snap, c.Code.Assets, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var before *staleness.Evaluation
 	old := map[ids.AssetKey]bool{}
 	if c.before != nil {
 		if before, err = engine.Staleness(ctx, snap, c.before.Assets, now); err != nil {
-			return err
+			return nil, err
 		}
 		for i := range c.before.Assets {
 			old[c.before.Assets[i].Key] = true
@@ -55,16 +58,15 @@ func (r *planReport) addStaleness(ctx context.Context, c *candidate, snap *snaps
 			continue // unlisted below
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		needed[key] = needy
 		if len(keys) > 0 {
 			r.Stale = append(r.Stale, summaryOf(key, keys))
 		}
 	}
-	toRun, _, err := after.ToRun(selected)
-	if err != nil {
-		return err
+	if toRun, _, err = after.ToRun(selected); err != nil {
+		return nil, err
 	}
 	for _, err := range after.Unlisted() {
 		r.Facts = append(r.Facts, "not counted: "+err.Error())
@@ -78,7 +80,7 @@ func (r *planReport) addStaleness(ctx context.Context, c *candidate, snap *snaps
 		}
 		r.Run = append(r.Run, of)
 	}
-	return nil
+	return toRun, nil
 }
 
 // becomeStale returns the partitions of an asset that only the new definitions make stale, and those

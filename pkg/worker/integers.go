@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/quality"
@@ -64,6 +67,31 @@ func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s 
 		return q.within("", ""), nil
 	}
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
+}
+
+// sourceColumn is how DuckDB names the column of a failed cast. The names are those that exact gives.
+var sourceColumn = regexp.MustCompile(`from source column c(\d+)\b`)
+
+// failedCast returns the column to which an error of a cast belongs, or all columns that were cast if
+// DuckDB does not say.
+func failedCast(message string, columns []resultColumn, cast []string) []string {
+	m := sourceColumn.FindStringSubmatch(message)
+	if m == nil {
+		return cast
+	}
+	at, err := strconv.Atoi(m[1])
+	if err != nil || at >= len(columns) || !slices.Contains(cast, columns[at].name) {
+		return cast
+	}
+	return []string{columns[at].name}
+}
+
+// columnsText names the columns to which an error may belong.
+func columnsText(names []string) string {
+	if len(names) == 1 {
+		return "Column " + names[0]
+	}
+	return "One of the columns " + strings.Join(names, ", ")
 }
 
 // refuseUnstorable returns an error for the first column whose values Parquet would change: it

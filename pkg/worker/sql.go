@@ -126,12 +126,13 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	}
 	err = result.explain(err, source)
 	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 { //nolint:errorlint // explain does not wrap
+		cast = failedCast(e.message, columns, cast)
 		switch {
 		case strings.Contains(e.message, exactInteger):
-			e.message += fmt.Sprintf("\n\nColumn %s: integers beyond 64 bits are stored as %s, which has 38 digits. Cast them to DOUBLE or VARCHAR.",
-				strings.Join(cast, ", "), exactInteger)
+			e.message += fmt.Sprintf("\n\n%s: integers beyond 64 bits are stored as %s, which has 38 digits. Cast them to DOUBLE or VARCHAR.",
+				columnsText(cast), exactInteger)
 		case strings.Contains(e.message, "INT128"):
-			e.message += fmt.Sprintf("\n\nColumn %s: a value does not fit the type that `columns` declares.", strings.Join(cast, ", "))
+			e.message += fmt.Sprintf("\n\n%s: a value does not fit the type that `columns` declares.", columnsText(cast))
 		}
 	}
 	return 0, sqlFailure(err)

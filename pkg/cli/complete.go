@@ -26,7 +26,7 @@ type candidates func(ctx context.Context, args []string) []string
 // it omits candidates that it cannot determine.
 func (a *app) completions(root *cobra.Command) {
 	arguments := map[string]candidates{
-		"run": a.completeAssets, "check": a.completeAssets, "assets": a.completeAssets, "checks": a.completeAssets, "test": a.completeAssets,
+		"run": a.completeAssets, "check": a.completeAssets, "assets": a.completeAssets, "checks": a.completeAssets, "test": a.completeAssets, "export": a.completeAssets,
 		"status": a.completeRun, "tasks": a.completeRun, "retry": a.completeRun, "cancel": a.completeRun,
 		"logs": a.completeRunAndTask, "explain": a.completeRunAndTask,
 	}

@@ -29,6 +29,9 @@ type asset struct {
 	created         bool
 }
 
+// noParquet is the problem of an asset without rows.
+const noParquet = "its outputs contain no *.parquet files"
+
 // loadAssets finds the files of each asset's current outputs. It runs before confine, which
 // allows these files.
 func (db *DB) loadAssets(ctx context.Context, source Source) error {
@@ -66,7 +69,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	}
 	for _, a := range db.assets {
 		if a.problem == "" && len(a.files) == 0 {
-			a.problem = "its outputs contain no *.parquet files"
+			a.problem = noParquet
 		}
 	}
 	return nil

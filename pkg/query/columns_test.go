@@ -70,7 +70,7 @@ func TestPartitionColumnsSkipFiles(t *testing.T) {
 	want := [][]any{{int32(wanted), "2025-06-01"}}
 	for _, where := range []string{"date = '2025-06-01'", "date IN ('2025-06-01')", "date BETWEEN '2025-06-01' AND DATE '2025-06-02' - 1", "date = (SELECT DATE '2025-06-01')"} {
 		require.Equal(t, want, all(t, db, "SELECT * FROM a.x WHERE "+where), where)
-		}
+	}
 	rowsOf, err := db.Query(t.Context(), "SELECT sum(x) FROM a.x WHERE date >= '2025-06-01'")
 	if err == nil {
 		_, err = rowsOf.Collect(1)

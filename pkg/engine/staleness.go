@@ -60,7 +60,7 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 // needs to run, the error is an [ErrNothing].
 func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) (warnings []string, err error) {
 	if r.Need == "" {
-		return nil, nil
+		return nil, chooseByStatus(ctx, snap, r, now)
 	}
 	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
 	if err != nil {

@@ -25,7 +25,7 @@ func (c *chooser) chooseChecked(a *Asset) error {
 		}
 		return nil
 	}
-	if a.Partitions == nil || len(c.request.Partitions) > 0 {
+	if a.Partitions == nil || len(c.request.Partitions) > 0 || c.request.Only != nil {
 		return c.chooseAny(a)
 	}
 	members, err := c.request.Calendar.Members(a.Partitions)

@@ -16,7 +16,16 @@ type Selection struct {
 	Clauses []Clause
 	// Everything selects every expected partition, whatever the dimensions. There are no clauses then.
 	Everything bool
+	// Status restricts the partitions to those with a status: [Missing], [Stale] or [Failed]. "": any.
+	Status string
 }
+
+// Values of [Selection.Status].
+const (
+	Missing = "missing"
+	Stale   = "stale"
+	Failed  = "failed"
+)
 
 // Clause selects values of one dimension: the union of its items.
 type Clause struct {
@@ -49,13 +58,22 @@ const (
 // ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of
 // items: "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as
 // 2025-03 (its declared periods), a range that may be open at one end, today, yesterday, latest,
-// latest-N, or "*". The dimension of time may be left out: "2025-01-15". The text "all" selects every expected partition.
+// latest-N, or "*". The dimension of time may be left out: "2025-01-15". The text "all" selects every
+// expected partition. One of the words missing, stale and failed, as a clause or alone, selects the
+// partitions with this status: "2025-03;missing".
 func ParseSelection(text string) (Selection, error) {
 	var s Selection
 	if strings.TrimSpace(text) == everything {
 		return Selection{Everything: true}, nil
 	}
 	for part := range strings.SplitSeq(text, ";") {
+		if word := strings.TrimSpace(part); word == Missing || word == Stale || word == Failed {
+			if s.Status != "" {
+				return Selection{}, fmt.Errorf("invalid partition selection %q: it names two states: write a -p for each", text)
+			}
+			s.Status = word
+			continue
+		}
 		c, err := parseClause(part)
 		if err != nil {
 			return Selection{}, fmt.Errorf("invalid partition selection %q: %w", text, err)
@@ -67,6 +85,7 @@ func ParseSelection(text string) (Selection, error) {
 		s.Clauses = append(s.Clauses, c)
 	}
 	slices.SortFunc(s.Clauses, func(a, b Clause) int { return strings.Compare(a.Dimension, b.Dimension) })
+	s.Everything = len(s.Clauses) == 0
 	return s, nil
 }
 
@@ -121,10 +140,13 @@ func isWord(text string) bool {
 
 // String formats the selection as [ParseSelection] reads it.
 func (s Selection) String() string {
-	if s.Everything {
+	switch {
+	case s.Everything && s.Status != "":
+		return s.Status
+	case s.Everything:
 		return everything
 	}
-	clauses := make([]string, len(s.Clauses))
+	clauses := make([]string, len(s.Clauses), len(s.Clauses)+1)
 	for i, c := range s.Clauses {
 		items := make([]string, len(c.Items))
 		for j, item := range c.Items {
@@ -134,6 +156,9 @@ func (s Selection) String() string {
 		if c.Dimension != "" {
 			clauses[i] = c.Dimension + "=" + clauses[i]
 		}
+	}
+	if s.Status != "" {
+		clauses = append(clauses, s.Status)
 	}
 	return strings.Join(clauses, ";")
 }
@@ -162,7 +187,39 @@ func (s Selection) Relative() bool {
 			}
 		}
 	}
-	return s.Everything
+	return s.Everything || s.Status != ""
+}
+
+// Filter returns a function that reports whether a selection selects the partition with a key, whatever
+// its status.
+func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error) {
+	sel.Status = ""
+	if sel.Everything {
+		return func(string) bool { return true }, nil
+	}
+	chosen, err := c.Resolve(s, sel)
+	if err != nil {
+		return nil, err
+	}
+	selected := make([]map[string]bool, len(chosen.Values))
+	for i, values := range chosen.Values {
+		selected[i] = make(map[string]bool, len(values))
+		for _, v := range values {
+			selected[i][v] = true
+		}
+	}
+	return func(key string) bool {
+		values, err := s.Parse(key)
+		if err != nil {
+			return false
+		}
+		for i, v := range values {
+			if chosen.Restricted[i] && !selected[i][v] {
+				return false
+			}
+		}
+		return true
+	}, nil
 }
 
 // Chosen holds the partitions of a space that a selection selects.
@@ -183,6 +240,9 @@ type Chosen struct {
 // Resolve returns the partitions of a space that a selection selects at the time of a calendar. It
 // fails if a period has not begun, or if the selection restricts a dimension that the space lacks.
 func (c Calendar) Resolve(s *Space, sel Selection) (*Chosen, error) {
+	if sel.Status != "" {
+		return nil, fmt.Errorf("the selection %s depends on the status of partitions, which is not known here: select partitions by their values", sel)
+	}
 	chosen := &Chosen{Space: s, Values: make([][]string, len(s.Dimensions)), Restricted: make([]bool, len(s.Dimensions))}
 	for _, clause := range sel.Clauses {
 		if clause.Dimension == "" {

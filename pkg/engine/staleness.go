@@ -71,7 +71,7 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	if err != nil {
 		return nil, err
 	}
-	blocked := 0
+	var blocked map[ids.AssetKey]int
 	switch r.Need {
 	case NeedStale:
 		r.Plan.Only, blocked, err = e.ToRun(selected)
@@ -85,24 +85,37 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	if err != nil {
 		return nil, err
 	}
-	if blocked > 0 {
-		text := fmt.Sprintf("left out %s: an expected input is missing: add --upstream, or accept this with --allow-incomplete", view.Count(blocked, "partition"))
-		warnings = append(warnings, text)
+	noKeys := ""
+	if set := emptySet(&r.Plan, selected, view.Calendar(snap.State, now)); set != "" {
+		noKeys = fmt.Sprintf(", and the key set %s has no keys: add them with `servo partitions add %s KEY…`", set, set)
+	}
+	switch {
+	case len(blocked) > 0 && noKeys != "":
+		warnings = append(warnings, "left out "+blockedText(blocked)+": an expected input is missing"+noKeys)
+	case len(blocked) > 0:
+		warnings = append(warnings, "left out "+blockedText(blocked)+": an expected input is missing: add --upstream, or accept this with --allow-incomplete")
 	}
 	for _, err := range e.Unlisted() {
 		warnings = append(warnings, "left out an asset: "+err.Error())
 	}
 	if len(r.Plan.Only) == 0 {
 		what := map[Need]string{NeedStale: "is stale or missing", NeedMissing: "is missing", NeedFailed: "has failed"}[r.Need]
-		err = fmt.Errorf("%w: no selected partition %s", ErrNothing, what)
-		if set := emptySet(&r.Plan, selected, view.Calendar(snap.State, now)); set != "" {
-			err = fmt.Errorf("%w, and the key set %s has no keys: add them with `servo partitions add %s KEY…`", err, set, set)
-		}
-		if blocked > 0 {
+		err = fmt.Errorf("%w: no selected partition %s%s", ErrNothing, what, noKeys)
+		if len(blocked) > 0 {
 			err = fmt.Errorf("no selected partition can run: %s", warnings[0])
 		}
 	}
 	return warnings, err
+}
+
+// blockedText names the partitions that lack an input.
+func blockedText(blocked map[ids.AssetKey]int) string {
+	total, names := 0, []string{}
+	for _, key := range slices.SortedFunc(maps.Keys(blocked), plan.CompareKeys) {
+		total += blocked[key]
+		names = append(names, key.String())
+	}
+	return view.Count(total, "partition") + " of " + view.Some(names)
 }
 
 // emptySet returns a key set without keys on which the partitions of a selected asset depend, or "".

@@ -327,13 +327,13 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 
 // ToRun returns the partitions of the selected assets to materialize: those that are missing or
 // stale, and those that read one of them. It leaves out partitions whose inputs neither exist nor are
-// to be materialized, and counts them as blocked.
-func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked int, err error) {
+// to be materialized, and counts them as blocked, by asset.
+func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
 
 // ToMake is ToRun for the partitions that are missing.
-func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked int, err error) {
+func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, _ bool) bool { return p.Status == Missing })
 }
 
@@ -343,12 +343,12 @@ func (e *Evaluation) Unlisted() []error { return e.unlisted }
 
 func (e *Evaluation) choose(
 	selected map[ids.AssetKey]bool, needs func(p Partition, rereads bool) bool,
-) (chosen map[ids.AssetKey][]string, blocked int, err error) {
+) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	order, err := e.graph.Topological()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	chosen = map[ids.AssetKey][]string{}
+	chosen, blocked = map[ids.AssetKey][]string{}, map[ids.AssetKey]int{}
 	for _, key := range order {
 		a, _ := e.graph.Asset(key)
 		if !selected[key] || a.Broken != "" {
@@ -360,16 +360,16 @@ func (e *Evaluation) choose(
 			continue
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		for _, p := range partitions {
 			rereads, complete, err := e.inputs(a, p.Key, chosen)
 			switch {
 			case err != nil:
-				return nil, 0, err
+				return nil, nil, err
 			case !needs(p, rereads):
 			case !complete:
-				blocked++
+				blocked[key]++
 			default:
 				chosen[key] = append(chosen[key], p.Key)
 			}

@@ -94,8 +94,8 @@ def events(rng, name, zone, first, days):
     write(name, ["seen_at", "visitor", "page"], rows)
 
 
-def partners(rng, products):
-    for partner in PARTNERS:
+def partners(rng, products, new):
+    for partner in PARTNERS + (["hooli"] if new else []):
         offered = sorted(rng.sample(products, 30), key=lambda p: p[0])
         write(f"partners/{partner}.csv", ["product_id", "price_cents"],
               [[p[0], p[4] * rng.randrange(85, 125) // 100] for p in offered])
@@ -108,7 +108,7 @@ def main():
     orders(rng, made, corrected="--corrected" in sys.argv[1:])
     events(rng, "events_eu.csv", "Europe/Paris", datetime.date(2025, 3, 29), 3)
     events(rng, "events_us.csv", "America/New_York", datetime.date(2025, 3, 8), 3)
-    partners(rng, made)
+    partners(rng, made, new="--new-partner" in sys.argv[1:])
     write("rates.csv", ["currency", "per_euro"], [["EUR", "1.0000"], ["USD", "1.0816"], ["GBP", "0.8359"]])
     write("campaigns.csv", ["campaign", "channel", "first_day", "last_day", "cost_cents"],
           [["spring", "web", "2025-03-24", "2025-03-30", 120000], ["easter", "app", "2025-04-01", "2025-04-06", 90000]])

@@ -1,7 +1,7 @@
 /* servo
 description: Prices of one partner, beside the shop's own.
 partitions:
-  partner: {static: [acme, globex, initech]}
+  partner: {dynamic: partners}
 checks:
   - not_null: [price_cents]
 */

@@ -1,7 +1,7 @@
 /* servo
 description: The price list of one partner.
 partitions:
-  partner: {static: [acme, globex, initech]}
+  partner: {dynamic: partners}
 */
 SELECT product_id, price_cents
 FROM read_csv('data/partners/*.csv', filename = true)

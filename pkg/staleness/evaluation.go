@@ -168,6 +168,15 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	return a.some[partition], nil
 }
 
+// expects reports whether the asset should have a partition. It lists none of the others, of which there
+// may be millions.
+func (a *evaluated) expects(partition string) bool {
+	if a.asset.Partitions == nil {
+		return partition == ""
+	}
+	return a.members.Expects(partition)
+}
+
 // changed reports whether a partition was made by code that is not current. Unknown code counts as
 // current.
 func (a *evaluated) changed(c *cell) bool {

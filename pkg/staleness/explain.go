@@ -62,13 +62,10 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 			return x, err
 		}
 	} else {
-		expected, err := e.expected(a)
-		if err != nil {
-			return x, err
-		}
-		if has(expected, partition) {
+		switch {
+		case a.expects(partition):
 			x.Status = Missing
-		} else if members, err := e.data.Calendar.Members(a.asset.Partitions); err == nil && !members.Has(partition) && a.asset.Partitions != nil {
+		case a.asset.Partitions != nil && !a.members.Has(partition):
 			x.Declared = a.asset.Partitions.Range()
 			return x, nil
 		}
@@ -101,11 +98,11 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 			x.Sets = append(x.Sets, set)
 		}
 	}
-	expected, err := e.expected(up)
-	if err != nil {
-		return err
-	}
 	if all {
+		expected, err := e.expected(up)
+		if err != nil {
+			return err
+		}
 		if up, err = e.load(dep); err != nil {
 			return err
 		}
@@ -128,7 +125,7 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 					newerOf.Key, newerOf.Status, version = key, status, q.version
 				}
 			}
-		} else if !has(expected, key) {
+		} else if !up.expects(key) {
 			continue
 		}
 		if status != Fresh {

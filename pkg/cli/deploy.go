@@ -113,6 +113,9 @@ func (c *candidate) accept(names []string) ([]engine.Accept, error) {
 		if at < 0 || c.changes[at].OldCode == "" || c.changes[at].NewCode == "" || c.changes[at].OldCode == c.changes[at].NewCode {
 			return nil, usagef("--accept %s: the code of this asset does not change: `servo plan` lists the changes", name)
 		}
+		if c.otherDimensions(name) {
+			return nil, usagef("--accept %s: its dimensions change, so its existing partitions are not read any more: deploy without --accept, and run it again", name)
+		}
 		accepted = append(accepted, engine.Accept{Asset: key, Code: c.changes[at].NewCode, Previous: c.changes[at].OldCode})
 	}
 	return accepted, nil

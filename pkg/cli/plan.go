@@ -209,25 +209,26 @@ func facts(c *candidate, s *state.State) (texts []string) {
 			return true
 		})
 	}
-	old, now := map[string]release.Asset{}, map[string]release.Asset{}
-	if c.summary != nil {
-		for _, asset := range c.summary.Assets {
-			old[asset.Key] = asset
-		}
-	}
-	for _, asset := range c.Assets {
-		now[asset.Key] = asset
-	}
 	for _, change := range c.changes {
 		if n := running[change.Asset]; n > 0 {
 			texts = append(texts, fmt.Sprintf("%s is removed, and %d of its tasks have not ended: they keep the code of their run",
 				change.Asset, n))
 		}
-		if change.OldCode != "" && change.NewCode != "" && old[change.Asset].Space != now[change.Asset].Space {
+		if c.otherDimensions(change.Asset) {
 			texts = append(texts, fmt.Sprintf("%s has other dimensions: its existing partitions are no longer read", change.Asset))
 		}
 	}
 	return texts
+}
+
+// otherDimensions reports whether the dimensions of an asset of both releases differ.
+func (c *candidate) otherDimensions(asset string) bool {
+	if c.summary == nil {
+		return false
+	}
+	named := func(a release.Asset) bool { return a.Key == asset }
+	old, now := slices.IndexFunc(c.summary.Assets, named), slices.IndexFunc(c.Assets, named)
+	return old >= 0 && now >= 0 && c.summary.Assets[old].Space != c.Assets[now].Space
 }
 
 // planText formats a report for people.

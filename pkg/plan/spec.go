@@ -108,6 +108,9 @@ type Work struct {
 	// example in a warehouse. Such tasks need no commit marker. Downstream tasks wait for them
 	// and read nothing.
 	Output string `json:"output,omitempty"`
+	// Text is the format of text files that Command writes and that become the table of the asset; nil:
+	// only Parquet files are.
+	Text *TextOutput `json:"text,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
 	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
@@ -127,6 +130,20 @@ type Work struct {
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
 }
+
+// TextOutput describes the text files that a command writes.
+type TextOutput struct {
+	Format string `json:"format"` // csv, json or ndjson
+	// Delimiter is one character, or "": a comma, and a tab for files that end in .tsv.
+	Delimiter string   `json:"delimiter,omitempty"`
+	NoHeader  bool     `json:"no_header,omitempty"`
+	Nulls     []string `json:"nulls,omitempty"`
+	// DateFormat is how declared columns of type DATE are written, as strptime reads it; "": ISO 8601.
+	DateFormat string `json:"date_format,omitempty"`
+}
+
+// TextFormats are the formats of text files.
+var TextFormats = []string{"csv", "json", "ndjson"}
 
 // OutputNone is the output of an asset whose tasks leave no files.
 const OutputNone = event.OutputNone

@@ -133,9 +133,36 @@ var commandFields = table[declared]{
 		Examples:    []any{[]any{"currency"}},
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.declaredVars(n, &a.Work) }),
 	other("output", shape{
-		Enum: []string{outputFiles, plan.OutputNone}, Default: outputFiles, Examples: []any{plan.OutputNone},
-		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it.",
-	}, func(f yamlFile, n *yaml.Node, a *declared) { f.output(n, &a.Work) }),
+		AnyOf: []*shape{
+			{Enum: []string{outputFiles, plan.OutputNone}},
+			new(textFields.shape(shape{Description: "Text files that become the table of the asset."}, "format")),
+		},
+		Default: outputFiles, Examples: []any{plan.OutputNone, map[string]any{"format": "csv"}},
+		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it. " +
+			"A mapping: the text files that the command writes become a table.",
+	}, yamlFile.output),
+}
+
+// textFields are the fields of output for text files.
+var textFields = table[plan.TextOutput]{
+	choice("format", shape{Description: "The format of the files: csv (.csv, .tsv), json (.json), ndjson (.ndjson, .jsonl), each also with .gz or .zst."},
+		plan.TextFormats, func(t *plan.TextOutput) *string { return &t.Format }),
+	other("delimiter", shape{
+		Type: "string", Pattern: `^[^"\r\n]$`, PatternHelp: "Write one character.", Examples: []any{";"},
+		Description: "The character between fields of CSV. Default: a comma, and a tab in .tsv files.",
+	}, func(f yamlFile, n *yaml.Node, t *plan.TextOutput) { f.delimiter(n, t) }),
+	other("header", shape{Type: "boolean", Default: true, Description: "The first line of CSV has the names of the columns. Without it they are column0, column1, …."},
+		func(f yamlFile, n *yaml.Node, t *plan.TextOutput) {
+			header := true
+			f.boolean(n, "header", &header)
+			t.NoHeader = !header
+		}),
+	listing("nulls", shape{Description: "Texts in CSV that mean NULL, besides the empty text.", Examples: []any{[]any{"n/a"}}},
+		func(t *plan.TextOutput) *[]string { return &t.Nulls }),
+	other("date_format", shape{
+		Type: "string", Examples: []any{"%d.%m.%Y"},
+		Description: "How columns that `columns` declares as DATE are written, as strptime of DuckDB reads it. Default: 2025-01-15.",
+	}, func(f yamlFile, n *yaml.Node, t *plan.TextOutput) { t.DateFormat, _ = f.text(n, "date_format") }),
 }
 
 var runFields = table[plan.Work]{
@@ -184,13 +211,53 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 // outputFiles is the default of the field output.
 const outputFiles = "files"
 
-// output reads whether an asset's tasks write files.
-func (f yamlFile) output(n *yaml.Node, w *plan.Work) {
+// output reads what an asset's tasks write.
+func (f yamlFile) output(n *yaml.Node, a *declared) {
+	a.Work.Output, a.Work.Text = "", nil
+	if n.Kind == yaml.MappingNode {
+		f.textOutput(n, &a.Work)
+		return
+	}
 	output := outputFiles
 	f.oneOf(n, "output", []string{outputFiles, plan.OutputNone}, &output)
-	if w.Output = ""; output == plan.OutputNone {
-		w.Output = output
+	if output == plan.OutputNone {
+		a.Work.Output = output
 	}
+}
+
+// textOutput reads the format of text files that become a table.
+func (f yamlFile) textOutput(n *yaml.Node, w *plan.Work) {
+	t := &plan.TextOutput{}
+	known := textFields.fields(f, t)
+	known["convert"] = func(n *yaml.Node) {
+		f.fail(n, "remove it: without a format, files stay as they are", "convert is not supported: text files with a format always become Parquet")
+	}
+	f.mapping(n, "output", known)
+	if !hasField(n, "format") {
+		f.fail(n, "add format: csv", "output has no format")
+		return
+	}
+	if t.Format != "csv" {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if key := resolve(n.Content[i]); slices.Contains([]string{"delimiter", "header", "nulls"}, key.Value) {
+				f.fail(key, "remove it", "%s is for CSV, but the format is %s", key.Value, t.Format)
+			}
+		}
+	}
+	w.Text = t
+}
+
+// delimiter reads the character between fields.
+func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
+	text, ok := f.text(n, "delimiter")
+	if !ok {
+		return
+	}
+	if r := []rune(text); len(r) != 1 || strings.ContainsAny(text, "\"\r\n\x00\ufffd") {
+		f.fail(n, "write, for example, \";\" or \"\\t\"", "delimiter must be one character, and no quote or line end")
+		return
+	}
+	t.Delimiter = text
 }
 
 // queryFields returns functions that reject the fields of commands in a query, and say why.

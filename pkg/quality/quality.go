@@ -232,6 +232,22 @@ func DeclaredIntegers(checks []Check) map[string]string {
 	return found
 }
 
+// DeclaredTypes returns the types of the columns that the contract of an asset declares, by column in
+// lower case.
+func DeclaredTypes(checks []Check) map[string]string {
+	var found map[string]string
+	for i := range checks {
+		if checks[i].Name != ContractCheck || checks[i].Kind != Schema {
+			continue
+		}
+		found = make(map[string]string, len(checks[i].Params.Types))
+		for _, t := range checks[i].Params.Types {
+			found[strings.ToLower(t.Name)] = t.Type
+		}
+	}
+	return found
+}
+
 // Validate returns the first error in the checks of an asset. It accepts what the reader of project
 // files produces, and rejects what would not compile.
 func Validate(checks []Check) error {

@@ -172,7 +172,7 @@ func (c *Change) surroundings(old, now surroundings) {
 	}
 	differ("partitions", []any{old.Space, old.Dimensions}, []any{now.Space, now.Dimensions})
 	differ("input_format", old.InputFormat, now.InputFormat)
-	differ("output", old.Output, now.Output)
+	differ("output", []any{old.Output, old.Text, old.Types}, []any{now.Output, now.Text, now.Types})
 	for _, name := range changedKeys(old.Env, now.Env) {
 		c.because("env " + name)
 	}

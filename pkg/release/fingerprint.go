@@ -118,6 +118,9 @@ type surroundings struct {
 	Env         map[string]string   `json:"env"`
 	Secrets     []string            `json:"secrets"` // the variables, without their references
 	Vars        map[string]plan.Var `json:"vars"`
+	// Text is how text files become a table, and Types are the declared types of their columns.
+	Text  *plan.TextOutput  `json:"text,omitempty"`
+	Types map[string]string `json:"types,omitempty"`
 	// Integers are the types of columns in which 128-bit integers may be stored.
 	Integers map[string]string `json:"integers,omitempty"`
 }
@@ -147,6 +150,9 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 		s.InputFormat = ""
 	}
 	s.Integers = quality.DeclaredIntegers(a.Work.Checks)
+	if s.Text = a.Work.Text; s.Text != nil {
+		s.Types = quality.DeclaredTypes(a.Work.Checks)
+	}
 	for _, key := range a.Deps {
 		if slices.Contains(a.CheckDeps, key) {
 			continue

@@ -64,7 +64,14 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it exited with 0 on SIGTERM: the output may be incomplete
 	}
-	return collect(output)
+	made, err := collect(output)
+	if err == nil {
+		made, err = a.convertText(ctx, t, made)
+	}
+	if err != nil {
+		a.output.printf("%v\n", err)
+	}
+	return made, err
 }
 
 // execute runs a program until it exits. Its output goes to the log, with secrets masked.

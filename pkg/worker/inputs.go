@@ -74,7 +74,18 @@ func (in *input) rows() ([]string, error) {
 	if len(others) == 0 {
 		return nil, permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty; its command must write files that end in .parquet to SERVO_OUTPUT", in.asset)
 	}
-	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: its command must write files that end in .parquet to SERVO_OUTPUT", in.asset, strings.Join(others, ", "))
+	advice := ""
+	formats := map[string]bool{}
+	for _, name := range others {
+		if format := textFormat(name); format != "" {
+			formats[format] = true
+		}
+	}
+	if found := slices.Sorted(maps.Keys(formats)); len(found) > 0 {
+		advice = ", or set output: {format: " + strings.Join(found, "} or {format: ") + "}"
+	}
+	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: its command must write files that end in .parquet to SERVO_OUTPUT%s",
+		in.asset, strings.Join(others, ", "), advice)
 }
 
 // resolve returns the task's inputs by asset key, with the commit marker of each partition.

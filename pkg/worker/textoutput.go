@@ -1,0 +1,363 @@
+package worker
+
+import (
+	"compress/gzip"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/duckdb/duckdb-go/v2"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/textrows"
+)
+
+// Text files of a command become one Parquet file before its checks. The worker reads them twice: to
+// find the columns and their types, and to fill a table of texts, from which DuckDB casts the columns.
+// The types depend on all rows, so that no late row is lost or changed.
+
+// textEndings are the endings of file names by format, without compression.
+var textEndings = map[string][]string{
+	textrows.CSV: {".csv", ".tsv"}, textrows.JSON: {".json"}, textrows.NDJSON: {".ndjson", ".jsonl"},
+}
+
+// textTable is the table of texts. Its name cannot be that of an asset.
+const textTable = "text_rows"
+
+// textFormat returns the format that a file name means, or "".
+func textFormat(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	for format, endings := range textEndings {
+		if slices.Contains(endings, filepath.Ext(name)) {
+			return format
+		}
+	}
+	return ""
+}
+
+// textColumn is a column of text files.
+type textColumn struct {
+	name  string
+	found textrows.Type
+	row   int // the last row that has it
+}
+
+// textReader reads the text files of an output.
+type textReader struct {
+	format  plan.TextOutput
+	files   []outputFile
+	columns []textColumn
+	at      map[string]int // by name in lower case
+	rows    int
+}
+
+// convertText replaces the text files of an output by one Parquet file.
+func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
+	if t.Text == nil {
+		return made, nil
+	}
+	r := &textReader{format: *t.Text, at: map[string]int{}}
+	var others []outputFile
+	for _, f := range made {
+		switch {
+		case isParquet(f.name):
+			return nil, permanent(CodeInvalidOutput, "the output has the Parquet file %.200q, and output.format is %s: write one of them", f.name, r.format.Format)
+		case textFormat(f.name) == r.format.Format:
+			r.files = append(r.files, f)
+		default:
+			others = append(others, f)
+		}
+	}
+	if len(r.files) == 0 {
+		return nil, permanent(CodeInvalidOutput, "the output has no %s files (%s): write at least one to SERVO_OUTPUT, or remove output.format",
+			r.format.Format, strings.Join(textEndings[r.format.Format], ", "))
+	}
+	if err := r.scan(ctx); err != nil {
+		return nil, err
+	}
+	folder, err := a.folder("converted")
+	if err != nil {
+		return nil, err
+	}
+	file := outputFile{name: outputName, path: filepath.Join(folder, outputName)}
+	file.open = func() (*os.File, error) { return os.Open(file.path) }
+	if err := a.writeText(ctx, t, r, file.path); err != nil {
+		return nil, a.w.explainMemory(err)
+	}
+	if err := file.describe(); err != nil {
+		return nil, err
+	}
+	return append(others, file), nil
+}
+
+// scan finds the columns and their types.
+func (r *textReader) scan(ctx context.Context) error {
+	for i := range r.files {
+		err := r.read(ctx, &r.files[i], func(names []string) {
+			for _, name := range names {
+				r.column(name)
+			}
+		}, func(row *textrows.Row) error {
+			r.rows++
+			for j, name := range row.Names {
+				c := &r.columns[r.column(name)]
+				if c.row == r.rows {
+					return fmt.Errorf("%s: two fields are called %q", row.At, name)
+				}
+				c.row = r.rows
+				c.found.Add(row.Values[j])
+			}
+			if len(r.columns) > contract.MaxColumns {
+				return fmt.Errorf("%s: the output has more than %d columns", row.At, contract.MaxColumns)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(r.columns) == 0 {
+		return permanent(CodeInvalidOutput, "convert %.200s: it has no rows, so its columns are unknown: write Parquet or CSV with a header", r.files[0].name)
+	}
+	return nil
+}
+
+// column returns the position of a column, and adds it if it is new.
+func (r *textReader) column(name string) int {
+	lower := strings.ToLower(name)
+	at, known := r.at[lower]
+	if !known {
+		at = len(r.columns)
+		r.at[strings.Clone(lower)] = at
+		r.columns = append(r.columns, textColumn{name: strings.Clone(name)})
+	}
+	return at
+}
+
+// read reads one file. Its errors name the file.
+func (r *textReader) read(ctx context.Context, f *outputFile, header func([]string), emit func(*textrows.Row) error) error {
+	file, err := f.open()
+	if err != nil {
+		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("read output: %w", err))
+	}
+	defer file.Close()
+	o := textrows.Options{Format: r.format.Format, NoHeader: r.format.NoHeader, Nulls: r.format.Nulls}
+	for _, delimiter := range r.format.Delimiter {
+		o.Delimiter = delimiter
+	}
+	plain := strings.TrimSuffix(strings.TrimSuffix(f.name, ".gz"), ".zst")
+	if o.Delimiter == 0 && strings.HasSuffix(plain, ".tsv") {
+		o.Delimiter = '\t'
+	}
+	var from io.Reader = file
+	switch {
+	case strings.HasSuffix(f.name, ".gz"):
+		unzip, err := gzip.NewReader(file)
+		if err != nil {
+			return permanent(CodeInvalidOutput, "convert %.200s: %w", f.name, err)
+		}
+		from = unzip
+	case strings.HasSuffix(f.name, ".zst"):
+		unzip, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return permanent(CodeInvalidOutput, "convert %.200s: %w", f.name, err)
+		}
+		defer unzip.Close()
+		from = unzip
+	}
+	err = textrows.Read(from, o, header, func(row *textrows.Row) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return emit(row)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	}
+	if _, known := errors.AsType[*failure](err); known {
+		return err
+	}
+	return permanent(CodeInvalidOutput, "convert %.200s: %w", f.name, err)
+}
+
+// writeText writes the rows of text files to a Parquet file.
+func (a *attempt) writeText(ctx context.Context, t *work, r *textReader, target string) (err error) {
+	d, err := a.w.openDuckDB(ctx, a.dir)
+	if err != nil {
+		return sqlFailure(err)
+	}
+	defer func() {
+		if closeErr := d.close(); closeErr != nil && err == nil {
+			err = sqlFailure(closeErr)
+		}
+	}()
+	definitions := make([]string, len(r.columns))
+	for i := range r.columns {
+		definitions[i] = ", c" + strconv.Itoa(i) + " VARCHAR"
+	}
+	if _, err := d.exec(ctx, "CREATE TABLE "+textTable+"(file INTEGER, place VARCHAR"+strings.Join(definitions, "")+")"); err != nil {
+		return sqlFailure(err)
+	}
+	if err := r.fill(ctx, d); err != nil {
+		return err
+	}
+	if err := d.lock(ctx, sandbox{directories: []string{a.dir}}); err != nil {
+		return err
+	}
+	declared := quality.DeclaredTypes(t.Checks)
+	list := make([]string, len(r.columns))
+	for i, c := range r.columns {
+		list[i] = r.cast(i, declared[strings.ToLower(c.name)], "CAST") + " AS " + quoteName(c.name)
+	}
+	query := "SELECT " + strings.Join(list, ", ") + " FROM " + textTable
+	columns, err := d.describe(ctx, statement{text: "DESCRIBE " + query})
+	if err != nil {
+		return sqlFailure(err)
+	}
+	if err := refuseUnstorable(columns); err != nil {
+		return err
+	}
+	if err := r.badValue(ctx, d, declared, columns); err != nil {
+		return err
+	}
+	for i, c := range columns {
+		if kind, changed := exactType(c.kind); changed {
+			list[i] = "CAST(" + r.cast(i, declared[strings.ToLower(r.columns[i].name)], "CAST") + " AS " + kind + ") AS " + quoteName(c.name)
+		}
+	}
+	query = "SELECT " + strings.Join(list, ", ") + " FROM " + textTable
+	if _, err := d.exec(ctx, "COPY ("+query+") TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)"); err != nil {
+		return sqlFailure(err)
+	}
+	return nil
+}
+
+// fill appends the rows of all files to the table.
+func (r *textReader) fill(ctx context.Context, d *database) error {
+	return d.conn.Raw(func(raw any) (err error) {
+		conn, ok := raw.(driver.Conn)
+		if !ok {
+			return fmt.Errorf("the connection is a %T", raw)
+		}
+		appender, err := duckdb.NewAppenderFromConn(conn, "", textTable)
+		if err != nil {
+			return sqlFailure(err)
+		}
+		defer func() {
+			if closeErr := appender.Close(); err == nil && closeErr != nil {
+				err = sqlFailure(closeErr)
+			}
+		}()
+		const before = 2 // file and place
+		values := make([]driver.Value, before+len(r.columns))
+		for i := range r.files {
+			values[0] = int32(i) //nolint:gosec // at most contract.MaxFiles
+			if err := r.read(ctx, &r.files[i], func([]string) {}, func(row *textrows.Row) error {
+				clear(values[1:])
+				values[1] = row.At
+				for j, name := range row.Names {
+					at := before + r.column(name)
+					if at >= len(values) {
+						return errors.New("the file has changed while it was read: the command left a process behind")
+					}
+					if row.Values[j].Kind != textrows.Null {
+						values[at] = row.Values[j].Text
+					}
+				}
+				if err := appender.AppendRow(values...); err != nil {
+					return sqlFailure(err)
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// cast returns the SQL that casts a column to its declared type, or else to the one that holds all of
+// its values.
+func (r *textReader) cast(i int, declared, cast string) string {
+	column, kind := "c"+strconv.Itoa(i), declared
+	if kind == "" {
+		kind = r.columns[i].found.Name()
+	}
+	switch upper := strings.ToUpper(kind); {
+	case declared != "" && upper == "DATE" && r.format.DateFormat != "":
+		try := map[string]string{"CAST": "", "TRY_CAST": "try_"}[cast]
+		return "CAST(" + try + "strptime(" + column + ", " + quote(r.format.DateFormat) + ") AS DATE)"
+	case declared != "" && r.format.Format != textrows.CSV && strings.ContainsAny(kind, "[("):
+		if strings.HasPrefix(upper, "STRUCT") || strings.HasPrefix(upper, "MAP") || strings.HasSuffix(upper, "]") {
+			return cast + "(CAST(" + column + " AS JSON) AS " + kind + ")"
+		}
+	}
+	return cast + "(" + column + " AS " + kind + ")"
+}
+
+// exactly returns a pattern of the texts that a declared type holds without change, or "". DuckDB would
+// round the others.
+func exactly(kind string, format plan.TextOutput) string {
+	switch {
+	case integerKind.MatchString(kind):
+		return `[-+]?[0-9]+(\.0*)?`
+	case kind == "DATE" && format.DateFormat == "":
+		return `[0-9]{4}-[0-9]{2}-[0-9]{2}`
+	}
+	if m := decimalKind.FindStringSubmatch(kind); m != nil {
+		return `[-+]?[0-9]*(\.[0-9]{0,` + m[1] + `}0*)?`
+	}
+	return ""
+}
+
+var (
+	integerKind = regexp.MustCompile(`^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$`)
+	decimalKind = regexp.MustCompile(`^DECIMAL\([0-9]+,([0-9]+)\)$`)
+)
+
+// badValue returns a failure that names the first value that the declared type of its column does not
+// hold. columns are those of the result.
+func (r *textReader) badValue(ctx context.Context, d *database, declared map[string]string, columns []resultColumn) error {
+	for i, c := range r.columns {
+		kind := declared[strings.ToLower(c.name)]
+		if kind == "" {
+			continue
+		}
+		column := "c" + strconv.Itoa(i)
+		bad := r.cast(i, kind, "TRY_CAST") + " IS NULL"
+		if pattern := exactly(columns[i].kind, r.format); pattern != "" {
+			bad = "(" + bad + " OR NOT regexp_full_match(" + column + ", " + quote(pattern) + "))"
+		}
+		var file int
+		var at, value string
+		err := d.conn.QueryRowContext(ctx, "SELECT file, place, left("+column+", 100) FROM "+textTable+" WHERE "+column+" IS NOT NULL AND "+
+			bad+" LIMIT 1").Scan(&file, &at, &value)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			continue
+		case err != nil:
+			return sqlFailure(err)
+		}
+		advice := "declare columns: {" + c.name + ": VARCHAR}"
+		if r.format.Format == textrows.CSV {
+			advice = "add it to output.nulls, or " + advice
+		}
+		return permanent(CodeInvalidOutput, "convert %.200s: %s: %q in column %s is not %s: %s", r.files[file].name, at, value, c.name, kind, advice)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// textAsset runs a script whose text files become a table, with declared columns: "name TYPE, …".
+func textAsset(t *testing.T, script, columns string, o plan.TextOutput) *fixture {
+	t.Helper()
+	work := shell(script)
+	work.Text = &o
+	if columns != "" {
+		check := quality.Check{Name: quality.ContractCheck, Kind: quality.Schema, Severity: quality.Critical}
+		for column := range strings.SplitSeq(columns, ", ") {
+			name, kind, _ := strings.Cut(column, " ")
+			check.Params.Types = append(check.Params.Types, quality.ColumnType{Name: name, Type: kind})
+		}
+		work.Checks = []quality.Check{check}
+	}
+	return newFixture(t, nil, map[string]plan.Work{"a/x": work}, task("a/x", "", nil))
+}
+
+func TestTextOutputKeepsValues(t *testing.T) {
+	for _, c := range []struct{ script, columns, format, column, want string }{
+		// A late row decides the type: nothing is sampled.
+		{`(echo n; seq 30000; echo x) >$SERVO_OUTPUT/a.csv`, "", "csv", "n", "VARCHAR"},
+		{`(echo n; seq 30000; echo 0.5) >$SERVO_OUTPUT/a.csv`, "", "csv", "n", "DOUBLE"},
+		{`echo '{"n":123456789012345678901}' >$SERVO_OUTPUT/a.ndjson`, "", "ndjson", "n", "DECIMAL(38,0)"},
+		{`echo '{"n":{"Key":[1]}}' >$SERVO_OUTPUT/a.ndjson`, "n STRUCT(Key INTEGER[])", "ndjson", "n", `STRUCT("Key" INTEGER[])`},
+		// The name of a file is no pattern and no SQL.
+		{`(echo n; echo 1) >"$SERVO_OUTPUT/*';x.csv"; echo 2 >"$SERVO_OUTPUT/other.txt"; rm "$SERVO_OUTPUT/other.txt"`, "", "csv", "n", "BIGINT"},
+	} {
+		w := textAsset(t, c.script, c.columns, plan.TextOutput{Format: c.format})
+		end := w.run("a/x")
+		require.Equal(t, []string{"data.parquet"}, filesOf(w, end))
+		require.Equal(t, c.want, w.rows(end, "typeof("+c.column+")")[0], c.script)
+	}
+}
+
+func TestTextOutputRejectsDoubt(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo x >$SERVO_OUTPUT/a.csv; cp $SERVO_OUTPUT/a.csv $SERVO_OUTPUT/b.parquet`: "is not a Parquet file",
+		`touch $SERVO_OUTPUT/a.csv`:                                    "convert a.csv: the file is empty: write at least a header",
+		`echo "not compressed at all" >$SERVO_OUTPUT/a.csv.gz`:         "convert a.csv.gz: gzip: invalid header",
+		`(echo n; echo 1) | gzip | head -c 15 >$SERVO_OUTPUT/a.csv.gz`: "convert a.csv.gz: ",
+		`echo x >$SERVO_OUTPUT/a.csv.zst`:                              "convert a.csv.zst: ",
+		`:`:                                                            "the output has no csv files (.csv, .tsv)",
+	} {
+		w := textAsset(t, script, "", plan.TextOutput{Format: "csv"})
+		failed := w.failed("a/x")
+		require.Equal(t, "INVALID_OUTPUT", failed.Code, script)
+		require.Contains(t, failed.Message, want)
+	}
+	w := textAsset(t, `echo '[]' >$SERVO_OUTPUT/a.json`, "", plan.TextOutput{Format: "json"})
+	require.Contains(t, w.failed("a/x").Message, "convert a.json: it has no rows, so its columns are unknown")
+}
+
+// DuckDB would round or cut these values.
+func TestTextOutputRoundsNothing(t *testing.T) {
+	for _, c := range [][3]string{
+		{"BIGINT", "1.5", "is not BIGINT"}, {"integer", "3000000000", "is not integer"}, {"DECIMAL(5,2)", "1.239", "is not DECIMAL(5,2)"},
+		{"DECIMAL(5,2)", "-1.2300", ""}, {"numeric(4,1)", "12345", "is not numeric(4,1)"}, {"DATE", "2025-01-15 10:00:00", "is not DATE"},
+		{"DATE", "2025-01-15", ""}, {"UTINYINT", "-1", "is not UTINYINT"}, {"BIGINT", "+7", ""}, {"BIGINT", "7.0", ""},
+	} {
+		w := textAsset(t, `(echo n; echo "`+c[1]+`") >$SERVO_OUTPUT/a.csv`, "n "+c[0], plan.TextOutput{Format: "csv"})
+		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // the check spells types as DuckDB does
+		w.storePlan()
+		if c[2] == "" {
+			w.run("a/x")
+			continue
+		}
+		require.Contains(t, w.failed("a/x").Message, `convert a.csv: line 2: "`+c[1]+`" in column n `+c[2], c[0])
+	}
+}
+
+func filesOf(w *fixture, end *contract.Finished) (names []string) {
+	w.t.Helper()
+	for _, key := range w.keysBelow(end.Output.URI) {
+		names = append(names, strings.TrimPrefix(key, end.Output.URI))
+	}
+	return names
+}

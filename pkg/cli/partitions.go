@@ -9,11 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
 // partitionRow is a partition in the list.
@@ -53,7 +55,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 	var f partitionFlags
 	cmd := &cobra.Command{
 		Use:     "partitions ASSET",
-		Short:   "Show which partitions of an asset are materialized and which are missing; change key sets",
+		Short:   "Show which partitions of an asset are fresh, stale and missing; change key sets",
 		Example: "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv\n  servo partitions clean/daily --limit 1000",
 		Args:    takes("ASSET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,7 +77,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 				return fmt.Errorf("asset %s has no partitions: `servo assets %s` shows its output", asset.Key, asset.Key)
 			}
 			return a.withSnapshot(cmd.Context(), p, func(snap *snapshot.Snapshot) error {
-				return a.showPartitions(cmd.Context(), snap, asset, &f)
+				return a.showPartitions(cmd.Context(), snap, p.Assets, asset, &f)
 			})
 		},
 	}
@@ -94,14 +96,17 @@ type partitionFlags struct {
 }
 
 // showPartitions prints the partitions of an asset.
-func (a *app) showPartitions(ctx context.Context, snap *snapshot.Snapshot, asset *plan.Asset, f *partitionFlags) (err error) {
+func (a *app) showPartitions(
+	ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, asset *plan.Asset, f *partitionFlags,
+) (err error) {
 	if f.limit < 0 {
 		return usagef("--limit %d: write a number of partitions, or 0 for all", f.limit)
 	}
 	calendar := view.Calendar(snap.State, a.Clock.Now())
 	asRows := f.list || f.after != "" || f.limit > 0 || a.format != render.Table
 	var partitions []view.Partition
-	if f.after != "" || f.limit > 0 {
+	paged := f.after != "" || f.limit > 0
+	if paged {
 		limit := f.limit
 		if limit == 0 {
 			limit = math.MaxInt
@@ -113,6 +118,9 @@ func (a *app) showPartitions(ctx context.Context, snap *snapshot.Snapshot, asset
 	if err != nil {
 		return fmt.Errorf("list partitions of %s: %w", asset.Key, err)
 	}
+	if err := a.addStatuses(ctx, snap, assets, asset.Key, partitions, paged); err != nil {
+		return err
+	}
 	if !asRows {
 		_, err = fmt.Fprint(a.Stdout, a.partitionsText(asset, partitions))
 		return err
@@ -122,6 +130,36 @@ func (a *app) showPartitions(ctx context.Context, snap *snapshot.Snapshot, asset
 		rows[i] = partitionRow{partitions[i]}
 	}
 	return list(a, partitionColumns, rows)
+}
+
+// addStatuses distinguishes the fresh partitions from the stale ones. A page reads the rows of its own
+// partitions and of their inputs; a whole list reads all rows in bulk.
+func (a *app) addStatuses(
+	ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, asset ids.AssetKey, partitions []view.Partition, page bool,
+) error {
+	e, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
+	if err != nil {
+		return err
+	}
+	if !page {
+		if err := e.Load(asset); err != nil {
+			return err
+		}
+	}
+	keys := make([]string, len(partitions))
+	for i := range partitions {
+		keys[i] = partitions[i].Key
+	}
+	statuses, err := e.Statuses(asset, keys)
+	if err != nil {
+		return err
+	}
+	for i := range partitions {
+		if partitions[i].Status != view.PartitionMissing {
+			partitions[i].Status = string(statuses[i])
+		}
+	}
+	return nil
 }
 
 // assetNamed returns the asset that a selection names: its key, or its name alone.
@@ -150,7 +188,7 @@ func (a *app) partitionsText(asset *plan.Asset, partitions []view.Partition) str
 	t := &sheet{style: a.style, width: 14}
 	t.field("asset", "%s", a.style.bold(asset.Key.String()))
 	t.known("partitions", asset.Partitions.Range())
-	for _, status := range []string{view.PartitionMaterialized, view.PartitionMissing} {
+	for _, status := range []string{string(staleness.Fresh), string(staleness.Stale), view.PartitionMissing} {
 		text := view.Grouped(int64(counts[status]))
 		if ranges := view.PartitionRanges(asset, partitions, status); ranges != "" {
 			text += "  " + ranges

@@ -282,17 +282,26 @@ func (e *Evaluation) expected(a *evaluated) ([]string, error) {
 	return keys, nil
 }
 
-// Partitions returns the expected and the materialized partitions of an asset, sorted by key.
-func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
+// Load reads the rows of an asset and of those that it reads in bulk, instead of row by row.
+func (e *Evaluation) Load(key ids.AssetKey) error {
 	a, err := e.load(key)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, dep := range a.asset.Deps { // in bulk, instead of row by row
+	for _, dep := range a.asset.Deps {
 		if _, err := e.load(dep); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	return nil
+}
+
+// Partitions returns the expected and the materialized partitions of an asset, sorted by key.
+func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
+	if err := e.Load(key); err != nil {
+		return nil, err
+	}
+	a := e.assets[key]
 	expected, err := e.expected(a)
 	if err != nil {
 		return nil, err
@@ -312,6 +321,28 @@ func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
 	}
 	for _, partition := range expected {
 		found = append(found, Partition{partition, Missing})
+	}
+	return found, nil
+}
+
+// Statuses returns the statuses of some partitions of an asset. It reads only their rows and those of the
+// partitions that they read.
+func (e *Evaluation) Statuses(key ids.AssetKey, partitions []string) ([]Status, error) {
+	a, err := e.asset(key)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]Status, len(partitions))
+	for i, partition := range partitions {
+		p, err := e.cell(a, partition)
+		if err != nil {
+			return nil, err
+		}
+		if found[i] = Missing; p != nil {
+			if found[i], err = e.status(a, partition, p); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return found, nil
 }

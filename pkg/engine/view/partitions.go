@@ -13,7 +13,7 @@ import (
 // Statuses of a partition.
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
-	PartitionMaterialized = "materialized" // it has an output
+	PartitionMaterialized = "materialized" // it has an output: fresh or stale, which a row alone does not say
 )
 
 // Partition is a partition that an asset declares and that is expected or materialized.
@@ -134,7 +134,7 @@ func Strip(asset *plan.Asset, all []Partition) string {
 		if count[period]++; count[period] == 1 {
 			periods = append(periods, period)
 		}
-		if p.Status == PartitionMaterialized {
+		if p.Status != PartitionMissing {
 			made[period]++
 		}
 	}

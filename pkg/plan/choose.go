@@ -19,6 +19,8 @@ type chooser struct {
 	// deferred are the assets whose periods the selections do not restrict: they follow from the
 	// partitions of the assets that read them, or that they read.
 	deferred []*node
+	// unselected are the partitioned assets of a request without a selection of partitions.
+	unselected []*Asset
 	// applied are the selections that restrict some asset.
 	applied []bool
 	// values are the selected values, and used those of them that some asset declares.
@@ -61,6 +63,9 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 		c.dropDeferred()
 	}
 	c.resolveDeferred()
+	if err := c.withoutSelection(); err != nil {
+		b.errs = append(b.errs, err)
+	}
 	if len(b.errs) > 0 {
 		return joinSome(b.errs)
 	}
@@ -138,8 +143,8 @@ func (c *chooser) chooseAny(a *Asset) error {
 	}
 	switch {
 	case len(c.request.Partitions) == 0:
-		return fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
-			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), example(a.Partitions))
+		c.unselected = append(c.unselected, a)
+		return nil
 	case mismatch != nil && !matched:
 		return mismatch
 	case c.asked[a.Key] && open:
@@ -150,6 +155,25 @@ func (c *chooser) chooseAny(a *Asset) error {
 		return nil
 	}
 	return c.add(&node{asset: a}, slices.Sorted(maps.Keys(keys)))
+}
+
+// withoutSelection returns an error if the request selects partitioned assets, and none of their
+// partitions.
+func (c *chooser) withoutSelection() error {
+	switch len(c.unselected) {
+	case 0:
+		return nil
+	case 1:
+		a := c.unselected[0]
+		return fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
+			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), example(a.Partitions))
+	}
+	names := make([]string, len(c.unselected))
+	for i, a := range c.unselected {
+		names[i] = a.Key.String()
+	}
+	return fmt.Errorf("%d selected assets are partitioned (%s): select partitions with -p, for example -p all, or run what is stale or missing with --stale",
+		len(names), someOf(names))
 }
 
 // fitting returns the clauses of a selection that restrict dimensions of an asset. An asset that the

@@ -233,8 +233,7 @@ func TestBuildErrors(t *testing.T) {
 		},
 		"a partitioned asset without a selection": {
 			plan.Request{All: true},
-			"asset clean/daily is partitioned by date (2012-01-01 to 2012-01-04): select partitions, for example -p date=2012-01-01..2012-01-04\n" +
-				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select partitions, for example -p date=2012-01-01..2012-01-04",
+			"2 selected assets are partitioned (clean/daily, clean/smooth): select partitions with -p, for example -p all, or run what is stale or missing with --stale",
 		},
 		"days that a named asset lacks": {
 			plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "date=2012-01-04..2012-01-05")},

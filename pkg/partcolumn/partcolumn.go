@@ -9,6 +9,8 @@ package partcolumn
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -248,15 +250,14 @@ func (r *reader) linked(g *group) string {
 	schema := g.parts[0].Schema
 	var files, types []string
 	for _, p := range g.parts {
-		folder := r.folder + "/" + strconv.Itoa(p.at)
+		folder := r.folder
+		if len(g.keyed) < len(r.columns) {
+			folder += "/" + strconv.Itoa(p.at) // several partitions may have the same values
+		}
 		for _, c := range g.keyed {
 			folder += "/" + folderName(c, p.partition)
 		}
-		for i, target := range p.Files {
-			link := Link{folder + "/" + strconv.Itoa(i) + ".parquet", target}
-			r.view.Links = append(r.view.Links, link)
-			files = append(files, link.Path)
-		}
+		files = append(files, r.link(folder, p.Files)...)
 		if p.Schema != schema {
 			schema = ""
 		}
@@ -266,6 +267,27 @@ func (r *reader) linked(g *group) string {
 	}
 	return "SELECT * FROM read_parquet(" + quoteList(files) + ", union_by_name = " + strconv.FormatBool(schema == "") +
 		", hive_partitioning = true, hive_types = {" + strings.Join(types, ", ") + "})"
+}
+
+// link returns the paths of files below a folder. The folder is a link if all files are in one folder:
+// creating one link for each partition is much faster than a folder with links.
+func (r *reader) link(folder string, files []string) []string {
+	paths := make([]string, len(files))
+	dir := path.Dir(files[0])
+	if slices.ContainsFunc(files, func(f string) bool { return path.Dir(f) != dir || strings.ContainsAny(path.Base(f), "*?[=") }) {
+		dir = "" // DuckDB would read such a name as a pattern or as a column
+	}
+	for i, file := range files {
+		paths[i] = folder + "/" + path.Base(file)
+		if dir == "" {
+			paths[i] = folder + "/" + strconv.Itoa(i) + ".parquet"
+			r.view.Links = append(r.view.Links, Link{paths[i], file})
+		}
+	}
+	if dir != "" {
+		r.view.Links = append(r.view.Links, Link{folder, dir})
+	}
+	return paths
 }
 
 // overlaps finds the columns that some groups have in their files and others get from their keys.

@@ -1,6 +1,7 @@
 package partcolumn_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ var day = []space.Column{{Name: "date", Type: "DATE"}}
 func part(text, schema string, columns ...string) partcolumn.Part {
 	name, value, _ := strings.Cut(text, "=")
 	key := ids.Partition{name: value}.Key()
-	return partcolumn.Part{Key: key, Files: []string{"/o/" + text + ".parquet"}, Columns: columns, Schema: schema}
+	return partcolumn.Part{Key: key, Files: []string{"/o/" + value + ".parquet"}, Columns: columns, Schema: schema}
 }
 
 func read(t *testing.T, folder string, columns []space.Column, parts ...partcolumn.Part) *partcolumn.View {
@@ -29,7 +30,7 @@ func read(t *testing.T, folder string, columns []space.Column, parts ...partcolu
 
 func TestReadOnePartitionUsesConstants(t *testing.T) {
 	v := read(t, "/l", day, part(`date=2025-01-15`, "s", "x"), partcolumn.Part{Key: `{"date":"2025-01-16"}`})
-	want := `SELECT *, CAST('2025-01-15' AS DATE) AS "date" FROM read_parquet(['/o/date=2025-01-15.parquet'], union_by_name = true, hive_partitioning = false)`
+	want := `SELECT *, CAST('2025-01-15' AS DATE) AS "date" FROM read_parquet(['/o/2025-01-15.parquet'], union_by_name = true, hive_partitioning = false)`
 	if v.SQL != want || len(v.Links)+len(v.Overlaps) != 0 {
 		t.Errorf("got %+v, want %s", v, want)
 	}
@@ -37,9 +38,9 @@ func TestReadOnePartitionUsesConstants(t *testing.T) {
 
 func TestReadLinksPartitionsWithOneSchema(t *testing.T) {
 	v := read(t, "/l", day, part(`date=2025-01-15`, "s", "x"), part(`date=2025-01-16`, "s", "x"))
-	want := "SELECT * FROM read_parquet(['/l/0/date=%32025%2D01%2D15/0.parquet', '/l/1/date=%32025%2D01%2D16/0.parquet'], " +
+	want := "SELECT * FROM read_parquet(['/l/date=%32025%2D01%2D15/2025-01-15.parquet', '/l/date=%32025%2D01%2D16/2025-01-16.parquet'], " +
 		"union_by_name = false, hive_partitioning = true, hive_types = {'date': DATE})"
-	if v.SQL != want || len(v.Links) != 2 || v.Links[1].Target != "/o/date=2025-01-16.parquet" {
+	if v.SQL != want || len(v.Links) != 2 || v.Links[1] != (partcolumn.Link{Path: "/l/date=%32025%2D01%2D16", Target: "/o"}) {
 		t.Errorf("got %+v, want %s", v, want)
 	}
 }
@@ -51,7 +52,7 @@ func TestReadNeverLinksFilesWithTheColumn(t *testing.T) {
 		t.Fatalf("got %d links and %d overlaps, want 2 and 1: %+v", len(v.Links), len(v.Overlaps), v)
 	}
 	own, keyed, _ := strings.Cut(v.SQL, "\nUNION ALL BY NAME\n")
-	if own != "SELECT * FROM "+partcolumn.ReadParquet([]string{"/o/date=2025-01-15.parquet"}) || strings.Contains(keyed, "2025-01-15") {
+	if own != "SELECT * FROM "+partcolumn.ReadParquet([]string{"/o/2025-01-15.parquet"}) || strings.Contains(keyed, "2025-01-15") {
 		t.Errorf("the file with a column of its own is read by its key: %s", v.SQL)
 	}
 	if v.Overlaps[0].Query != `SELECT "date" FROM (`+own+`)` {
@@ -75,11 +76,13 @@ func TestReadComparesSchemas(t *testing.T) {
 func TestReadEscapesValues(t *testing.T) {
 	columns := []space.Column{{Name: "r", Type: "VARCHAR"}}
 	long := strings.Repeat("ü", 128)
-	v := read(t, "/l", columns, part("r=NULL", "s", "x"), part("r=a'b/../=c", "s", "x"), part("r="+long, "s", "x"))
-	if got := v.Links[0].Path; got != "/l/0/r=%4EULL/0.parquet" {
+	special := part("r=a'b/../=c", "s", "x")
+	special.Files = []string{"/o/x.parquet"}
+	v := read(t, "/l", columns, part("r=NULL", "s", "x"), special, part("r="+long, "s", "x"))
+	if got := v.Links[0].Path; got != "/l/r=%4EULL" {
 		t.Errorf("NULL: %s", got)
 	}
-	if got := v.Links[1].Path; got != "/l/1/r=%61%27b%2F%2E%2E%2F%3Dc/0.parquet" {
+	if got := v.Links[1].Path; got != "/l/r=%61%27b%2F%2E%2E%2F%3Dc" {
 		t.Errorf("special characters: %s", got)
 	}
 	if len(v.Links) != 2 || !strings.Contains(v.SQL, "CAST('"+long+"' AS VARCHAR) AS \"r\"") {
@@ -91,6 +94,20 @@ func TestReadEscapesValues(t *testing.T) {
 	}
 }
 
+func TestReadLinksFilesOfSeveralFolders(t *testing.T) {
+	parts := []partcolumn.Part{part("date=2025-01-15", "s", "x"), part("date=2025-01-16", "s", "x")}
+	parts[0].Files = []string{"/o/a/x.parquet", "/o/b/x.parquet"}
+	parts[1].Files = []string{"/o/c/[x]*.parquet"}
+	v := read(t, "/l", day, parts...)
+	want := []partcolumn.Link{
+		{Path: "/l/date=%32025%2D01%2D15/0.parquet", Target: "/o/a/x.parquet"}, {Path: "/l/date=%32025%2D01%2D15/1.parquet", Target: "/o/b/x.parquet"},
+		{Path: "/l/date=%32025%2D01%2D16/0.parquet", Target: "/o/c/[x]*.parquet"},
+	}
+	if !slices.Equal(v.Links, want) {
+		t.Errorf("got %+v, want %+v", v.Links, want)
+	}
+}
+
 func TestReadSeparatesDimensions(t *testing.T) {
 	columns := []space.Column{{Name: "date", Type: "DATE"}, {Name: "r", Type: "VARCHAR"}}
 	at := func(date, r string, names ...string) partcolumn.Part {
@@ -99,7 +116,7 @@ func TestReadSeparatesDimensions(t *testing.T) {
 	v := read(t, "/l", columns, at("2025-01", "a", "r"), at("2025-02", "b", "r"), at("2025-02", "c"), at("2025-03", "c"))
 	for _, want := range []string{
 		"hive_types = {'date': DATE})", "hive_types = {'date': DATE, 'r': VARCHAR})",
-		"'/l/1/date=%32025%2D02%2D01/0.parquet'", "'/l/2/date=%32025%2D02%2D01/r=%63/0.parquet'",
+		"'/l/1/date=%32025%2D02%2D01/o'", "'/l/date=%32025%2D02%2D01/r=%63/o'",
 	} {
 		if !strings.Contains(v.SQL, want) {
 			t.Errorf("%s lacks %s", v.SQL, want)

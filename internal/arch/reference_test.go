@@ -206,7 +206,7 @@ func TestReferenceListsVariablesOfTasks(t *testing.T) {
 	for _, name := range literals(t, "pkg/worker", variable) {
 		set = append(set, strings.TrimRight(name, "=_"))
 	}
-	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+)"))
+	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+(?:_[A-Z]+)*)"))
 	require.Equal(t, listed, slices.Compact(set))
 
 	require.Equal(t, members(t, "pkg/worker", "taskContext"), firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "### SERVO_ERROR", member))

@@ -250,6 +250,7 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
+	env = append(env, a.w.advice()...)
 	return append(env, "SERVO_OUTPUT="+output, "SERVO_ERROR="+filepath.Join(a.dir, errorFile), "SERVO_CONTEXT="+string(text),
 		"SERVO_BIN="+a.w.cfg.ServoBin), nil
 }

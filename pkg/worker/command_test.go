@@ -43,6 +43,8 @@ func TestCommandGetsContextAndWritesOutput(t *testing.T) {
 	env := w.read(end.Output.URI + "deep/er/env")
 	require.Contains(t, env, "OWN=value\n")
 	require.Contains(t, env, "SERVO_BIN=/opt/servo\n")
+	require.Contains(t, env, "SERVO_THREADS=2\n")
+	require.Contains(t, env, "SERVO_MEMORY_BYTES=256000000\n")
 	require.Contains(t, env, "SERVO_PARTITION_DATE=2012-01-01\n")
 	require.NotContains(t, env, "HOME=", "only Config.Environ is inherited")
 	context := w.read(end.Output.URI + "deep/context.json")

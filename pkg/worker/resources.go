@@ -3,8 +3,10 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -52,6 +54,28 @@ func (w *Worker) memoryLimit() (limit, from string) {
 	share := w.machine.memoryShare(w.cfg.MaxConcurrent)
 	return strconv.FormatInt(share, 10) + "B",
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
+}
+
+var sizePattern = regexp.MustCompile(`^([0-9]{1,18}) ?([KMGT]i?)?B$`)
+
+var sizeUnits = map[string]int64{
+	"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+}
+
+// advice returns the memory and the threads that a command should use, as environment variables. Servo
+// does not enforce them.
+func (w *Worker) advice() []string {
+	env := []string{"SERVO_THREADS=" + strconv.Itoa(w.threadsNow())}
+	limit, _ := w.memoryLimit()
+	m := sizePattern.FindStringSubmatch(limit)
+	if m == nil {
+		return env // a form that only DuckDB knows
+	}
+	count, err := strconv.ParseInt(m[1], 10, 64)
+	if unit := sizeUnits[m[2]]; err == nil && count <= math.MaxInt64/unit {
+		env = append(env, "SERVO_MEMORY_BYTES="+strconv.FormatInt(count*unit, 10))
+	}
+	return env
 }
 
 // threadsNow returns the number of threads of a query that starts now.

@@ -20,6 +20,22 @@ func TestQueriesShareTheMachine(t *testing.T) {
 	require.EqualValues(t, leastMemory, machine{memory: 1 << 30, cores: 1}.memoryShare(1000))
 }
 
+func TestAdviceIsTheShareOfAQuery(t *testing.T) {
+	t.Parallel()
+	w := &Worker{machine: machine{memory: 8 << 30, cores: 4}, cfg: Config{MaxConcurrent: 8}, slots: make(chan struct{}, 8)}
+	w.slots <- struct{}{}
+	w.slots <- struct{}{}
+	require.Equal(t, []string{"SERVO_THREADS=2", "SERVO_MEMORY_BYTES=536870912"}, w.advice())
+	for limit, bytes := range map[string]string{"512MB": "512000000", "2 GiB": "2147483648", "7B": "7", "80%": "", "999999999999999999TB": ""} {
+		w.cfg.DuckDB = DuckDB{MemoryLimit: limit, Threads: 3}
+		want := []string{"SERVO_THREADS=3"}
+		if bytes != "" {
+			want = append(want, "SERVO_MEMORY_BYTES="+bytes)
+		}
+		require.Equal(t, want, w.advice(), limit)
+	}
+}
+
 func TestMemoryIsThatOfTheContainer(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{

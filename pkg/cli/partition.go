@@ -11,6 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -76,7 +78,54 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	if err != nil {
 		return true, text, err
 	}
+	if x.CodeChanged && x.Holds != nil {
+		if x.CodeDetails, err = a.codeDetails(ctx, v, p, asset.Key, x.Holds.RunID); err != nil {
+			a.warn("cannot compare the code with that of run %s: %v", x.Holds.RunID, err)
+		}
+	}
 	return true, text, a.document(x, func() string { return a.partitionText(x, asset.Key, partition) })
+}
+
+// codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
+// if the run or its release is not known any more.
+func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, asset ids.AssetKey, runID string) ([]string, error) {
+	s, err := v.Snapshot.WithRun(ctx, runID)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	run := s.Runs.Get(runID)
+	if run == nil || run.Release == "" {
+		return nil, nil
+	}
+	var texts []string
+	if run.Vars != "" {
+		texts = append(texts, "its run had other variables: "+run.Vars)
+	}
+	var changes []release.Change
+	if explicit(p) {
+		_, before, err := engine.ReadRelease(ctx, v.Store, p.Domain, run.Release)
+		if err != nil {
+			return nil, err
+		}
+		_, after, err := engine.ReadRelease(ctx, v.Store, p.Domain, v.Snapshot.State.Release())
+		if err != nil {
+			return nil, err
+		}
+		if changes, err = a.diff(ctx, before, after); err != nil {
+			return nil, err
+		}
+	} else {
+		c, err := a.compile(ctx, v.Store, p, run.Release, false)
+		if err != nil {
+			return nil, err
+		}
+		changes = c.changes
+	}
+	at := slices.IndexFunc(changes, func(c release.Change) bool { return c.Asset == asset.String() })
+	if at >= 0 {
+		texts = append(texts, plannedChange{Change: changes[at]}.details()[1:]...)
+	}
+	return texts, nil
 }
 
 // partitionText formats the explanation of a partition for people.
@@ -93,6 +142,9 @@ func (a *app) partitionText(x *view.PartitionExplanation, asset ids.AssetKey, pa
 	t.section("code")
 	if x.CodeChanged {
 		t.line("now %s", x.Code)
+		for _, text := range x.CodeDetails {
+			t.line("%s", text)
+		}
 	}
 	t.section("upstream")
 	for _, up := range x.Newer {

@@ -89,7 +89,7 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 // codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
 // if the run or its release is not known any more.
 func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, asset ids.AssetKey, runID string) ([]string, error) {
-	s, err := v.Snapshot.WithRun(ctx, runID)
+	s, err := v.WithRun(ctx, runID)
 	if err != nil || s == nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, 
 		if err != nil {
 			return nil, err
 		}
-		_, after, err := engine.ReadRelease(ctx, v.Store, p.Domain, v.Snapshot.State.Release())
+		_, after, err := engine.ReadRelease(ctx, v.Store, p.Domain, v.State.Release())
 		if err != nil {
 			return nil, err
 		}

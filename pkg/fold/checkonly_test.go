@@ -32,10 +32,10 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	for _, outcome := range []event.Outcome{event.Succeeded, event.Failed} {
 		w := foldtest.New(t)
 		first := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
-		w.MustFold(published(w, first, "a"))
+		w.MustFold(published(w, first))
 		before := *visible(w)
 		run := checkRun(t, w)
-		p := published(w, run, "a")
+		p := published(w, run)
 		want := state.RunSucceeded
 		if outcome == event.Failed {
 			p, want = blockedBy(w, run, "a"), state.RunFailed
@@ -58,7 +58,7 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	w := foldtest.New(t)
 	run := checkRun(t, w)
-	w.MustFold(published(w, run, "a"))
+	w.MustFold(published(w, run))
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 	require.Equal(t, fold.CodeChecksMissing, w.Task(run, "a").ErrorCode)
 }

@@ -32,9 +32,9 @@ func blockedBy(w *foldtest.World, run, key string) *event.TaskFinished {
 	return p
 }
 
-// published returns a worker's report of a success whose check has passed.
-func published(w *foldtest.World, run, key string) *event.TaskFinished {
-	p := w.Finished(run, key, 1, event.Succeeded)
+// published returns a worker's report of a success of task a whose check has passed.
+func published(w *foldtest.World, run string) *event.TaskFinished {
+	p := w.Finished(run, "a", 1, event.Succeeded)
 	p.CheckResults = []event.CheckResult{{Name: "c", Phase: "POST", Passed: true}}
 	return p
 }
@@ -106,7 +106,7 @@ func TestApprovalShowsCandidate(t *testing.T) {
 func TestRejectionKeepsVisibleOutput(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
-	w.MustFold(published(w, first, "a"))
+	w.MustFold(published(w, first))
 	w.Pass(time.Second)
 	second := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
 	w.MustFold(blockedBy(w, second, "a"))
@@ -199,7 +199,7 @@ func TestI23VisibleOutputIsLatestAllowed(t *testing.T) {
 		passed := make([]bool, n)
 		for _, i := range rapid.Permutation(upTo(n)).Draw(r, "order") {
 			if passed[i] = rapid.Bool().Draw(r, "passes"); passed[i] {
-				w.MustFold(published(w, runs[i], "a"))
+				w.MustFold(published(w, runs[i]))
 			} else {
 				w.MustFold(blockedBy(w, runs[i], "a"))
 			}

@@ -250,14 +250,14 @@ func (r *reader) linked(g *group) string {
 	schema := g.parts[0].Schema
 	var files, types []string
 	for _, p := range g.parts {
-		folder := r.folder
+		folder := []string{r.folder}
 		if len(g.keyed) < len(r.columns) {
-			folder += "/" + strconv.Itoa(p.at) // several partitions may have the same values
+			folder = append(folder, strconv.Itoa(p.at)) // several partitions may have the same values
 		}
 		for _, c := range g.keyed {
-			folder += "/" + folderName(c, p.partition)
+			folder = append(folder, folderName(c, p.partition))
 		}
-		files = append(files, r.link(folder, p.Files)...)
+		files = append(files, r.link(strings.Join(folder, "/"), p.Files)...)
 		if p.Schema != schema {
 			schema = ""
 		}

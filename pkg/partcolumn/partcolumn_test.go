@@ -100,7 +100,8 @@ func TestReadLinksFilesOfSeveralFolders(t *testing.T) {
 	parts[1].Files = []string{"/o/c/[x]*.parquet"}
 	v := read(t, "/l", day, parts...)
 	want := []partcolumn.Link{
-		{Path: "/l/date=%32025%2D01%2D15/0.parquet", Target: "/o/a/x.parquet"}, {Path: "/l/date=%32025%2D01%2D15/1.parquet", Target: "/o/b/x.parquet"},
+		{Path: "/l/date=%32025%2D01%2D15/0.parquet", Target: "/o/a/x.parquet"},
+		{Path: "/l/date=%32025%2D01%2D15/1.parquet", Target: "/o/b/x.parquet"},
 		{Path: "/l/date=%32025%2D01%2D16/0.parquet", Target: "/o/c/[x]*.parquet"},
 	}
 	if !slices.Equal(v.Links, want) {

@@ -35,8 +35,10 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 		}
 		r.repeat[key] = true
 	}
-	r.plan = &Plan{SchemaVersion: SchemaVersion, Root: parent.Root, Source: parent.Source, Data: parent.Data, SecretVariables: parent.SecretVariables, Assets: map[string]Work{},
-		PartitionColumns: parent.PartitionColumns}
+	r.plan = &Plan{
+		SchemaVersion: SchemaVersion, Root: parent.Root, Source: parent.Source, Data: parent.Data, SecretVariables: parent.SecretVariables, Assets: map[string]Work{},
+		PartitionColumns: parent.PartitionColumns,
+	}
 	for i := range parent.Tasks {
 		r.add(&parent.Tasks[i])
 	}

@@ -207,7 +207,7 @@ type Asset struct {
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned
 	// NoPartitionColumns means that readers do not get the dimensions as columns.
-	NoPartitionColumns bool `json:",omitempty"`
+	NoPartitionColumns bool `json:"no_partition_columns,omitempty"`
 
 	WorkerQueue string
 	Pool        string

@@ -39,7 +39,7 @@ func TestExportWritesViews(t *testing.T) {
 		add(t, r, partition("a/x", ids.Partition{"date": fmt.Sprintf("2025-01-0%d", i)}.Key(), uriOf(i), int64(i+1)))
 	}
 	file := filepath.Join(t.TempDir(), "it's.duckdb")
-	now := time.Now()
+	now := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
 	export := func(revision int64) ([]string, error) {
 		return query.Export(t.Context(), r.source, revision, now, file, everything)
 	}
@@ -79,7 +79,7 @@ func TestExportKeepsForeignFiles(t *testing.T) {
 	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
 	add(t, r, partition("a/x", "", uriOf(1), 1))
 	export := func(file string) error {
-		_, err := query.Export(context.Background(), r.source, 1, time.Now(), file, everything)
+		_, err := query.Export(context.Background(), r.source, 1, time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), file, everything)
 		return err
 	}
 	dir := t.TempDir()

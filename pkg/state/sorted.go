@@ -20,7 +20,7 @@ func newSorted[T any](less func(a, b T) bool) sorted[T] {
 	return sortedTree[T]{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
-func (t sortedTree[T]) copy() sorted[T] { return sortedTree[T]{t.BTreeG.Copy()} }
+func (t sortedTree[T]) copy() sorted[T] { return sortedTree[T]{t.Copy()} }
 
 // byText is a copy-on-write map in the order of its keys.
 type byText[V any] interface {
@@ -36,4 +36,4 @@ type textTree[V any] struct{ *btree.Map[string, V] }
 
 func newByText[V any]() byText[V] { return textTree[V]{&btree.Map[string, V]{}} }
 
-func (t textTree[V]) copy() byText[V] { return textTree[V]{t.Map.Copy()} }
+func (t textTree[V]) copy() byText[V] { return textTree[V]{t.Copy()} }

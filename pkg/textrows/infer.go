@@ -71,6 +71,7 @@ func (v Value) fits(failed *[candidates]bool) (fits [candidates]bool) {
 		if !failed[date] || !failed[timestamp] || !failed[timestamptz] {
 			v.time(&fits)
 		}
+	case Null, Nested: // no candidate: see Add and Name
 	}
 	return fits
 }

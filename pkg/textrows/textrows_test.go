@@ -62,7 +62,8 @@ func TestReadJSON(t *testing.T) {
 	for _, c := range [][2]string{
 		{`[{"a":1,"b":"x"},{"b":null,"c":{"d":[1]}}]`, `record 1: a=1 b=x; record 2: b=∅ c={"d":[1]};`},
 		{`{"a":"\u00fc\n"} {"a":1.50}`, "record 1: a=ü\n; record 2: a=1.50;"},
-		{`[]`, ``}, {``, ``},
+		{`[]`, ``},
+		{``, ``},
 		{`[1]`, `! record 1: it is not a JSON object`},
 		{`[{"a":1}`, `record 1: a=1; ! record 2:`},
 		{`[{"a":1}] x`, `record 1: a=1; ! something follows the array`},
@@ -120,7 +121,7 @@ func TestTypeHoldsAllValues(t *testing.T) {
 	} {
 		var found textrows.Type
 		found.Add(textrows.Value{})
-		for _, v := range strings.Fields(c.values) {
+		for v := range strings.FieldsSeq(c.values) {
 			found.Add(textrows.Value{Kind: c.kind, Text: v})
 		}
 		if got := found.Name(); got != c.want {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -39,7 +40,7 @@ func TestExportWritesViews(t *testing.T) {
 		add(t, r, partition("a/x", ids.Partition{"date": fmt.Sprintf("2025-01-0%d", i)}.Key(), uriOf(i), int64(i+1)))
 	}
 	file := filepath.Join(t.TempDir(), "it's.duckdb")
-	now := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	now := clock.System{}.Now()
 	export := func(revision int64) ([]string, error) {
 		return query.Export(t.Context(), r.source, revision, now, file, everything)
 	}

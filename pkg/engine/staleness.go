@@ -45,6 +45,9 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 		Rows: func(asset ids.AssetKey) iter.Seq2[*state.Partition, error] {
 			return snap.Versions(ctx, asset.String())
 		},
+		Version: func(asset ids.AssetKey, partition string) (*state.Partition, error) {
+			return snap.Version(ctx, asset.String(), partition)
+		},
 		Row: func(asset ids.AssetKey, partition string) (*state.Partition, error) {
 			return snap.Partition(ctx, asset.String(), partition)
 		},

@@ -23,6 +23,9 @@ func cellOf(row *state.Partition) manifest.Cell {
 	return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}
 }
 
+// pageReader returns rows of a file of partition_status.
+type pageReader func(context.Context, manifest.File) ([]*state.Partition, error)
+
 // SortedRuns groups the files of a paged table by the runs that they belong to.
 func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	for i := range files {
@@ -89,8 +92,10 @@ func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partit
 	if _, simulated := h.codec.files.(*memory); simulated {
 		return h.page(ctx, f)
 	}
-	if rows, has := h.codec.pages.get(f.Key + narrow); has {
-		return rows, nil
+	for _, key := range []string{f.Key + narrow, f.Key} {
+		if rows, has := h.codec.pages.get(key); has {
+			return rows, nil
+		}
 	}
 	data, err := h.store.LoadFile(ctx, f)
 	if err != nil {
@@ -248,6 +253,15 @@ func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition
 
 // Partition returns the row of a partition, live or in history, or nil.
 func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*state.Partition, error) {
+	return s.partition(ctx, asset, partition, s.History.page)
+}
+
+// Version is [Snapshot.Partition] with the columns of [Snapshot.Versions].
+func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state.Partition, error) {
+	return s.partition(ctx, asset, partition, s.History.versions)
+}
+
+func (s *Snapshot) partition(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // newer than any in history
 	}
@@ -262,7 +276,7 @@ func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*sta
 		if at == len(files) || files[at].Min.Compare(key) > 0 {
 			continue
 		}
-		page, err := s.History.page(ctx, files[at])
+		page, err := read(ctx, files[at])
 		if err != nil {
 			return nil, err
 		}
@@ -281,7 +295,7 @@ func (s *Snapshot) PartitionCount() int64 {
 }
 
 func (s *Snapshot) partitions(
-	ctx context.Context, from manifest.Cell, asset string, page func(context.Context, manifest.File) ([]*state.Partition, error),
+	ctx context.Context, from manifest.Cell, asset string, page pageReader,
 ) iter.Seq2[*state.Partition, error] {
 	return func(yield func(*state.Partition, error) bool) {
 		runs, err := s.History.partitionRuns(ctx)

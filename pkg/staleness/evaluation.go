@@ -31,6 +31,8 @@ type Data struct {
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
 	// Row returns the row of a partition, or nil.
 	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
+	// Version is Row with what an evaluation compares; nil: Row. A table may read fewer columns for it.
+	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
 	// Accepted returns the codes of an asset that count as a code; nil: there are none.
 	Accepted func(asset ids.AssetKey, code string) ([]string, error)
 	// KeyChanges returns the fold sequence at which each key of a key set was last removed or added
@@ -87,6 +89,9 @@ type evaluated struct {
 
 // New returns an evaluation of the assets of a graph.
 func New(g *plan.Graph, d Data) *Evaluation {
+	if d.Version == nil {
+		d.Version = d.Row
+	}
 	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}, texts: texts{}, sets: map[string]keyChanges{}}
 }
 
@@ -156,7 +161,7 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	if known, ok := a.some[partition]; ok {
 		return known, nil
 	}
-	row, err := e.data.Row(a.asset.Key, partition)
+	row, err := e.data.Version(a.asset.Key, partition)
 	if err != nil {
 		return nil, fmt.Errorf("evaluate asset %s: %w", a.asset.Key, err)
 	}

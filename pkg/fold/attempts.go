@@ -312,14 +312,14 @@ func (f *folder) materialized(t *state.Task) {
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
 		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,
-		Code: t.Code, VersionSeq: f.seq, InputsSeq: inputsSeq(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut,
+		Code: t.Code, VersionSeq: f.seq, InputsSeq: readUpTo(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut,
 	})
 }
 
-// inputsSeq returns the fold sequence up to which a task has read the outputs of other runs. It is 0 if
+// readUpTo returns the fold sequence up to which a task has read the outputs of other runs. It is 0 if
 // the task ran although an upstream had not succeeded: the older output of that upstream, which is
 // still visible, was not read, and the row of the task does not say which upstream it was.
-func inputsSeq(run *state.Run, t *state.Task) int64 {
+func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0
 	}

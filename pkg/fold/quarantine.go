@@ -30,7 +30,7 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, MaterializationID: ids.MaterializationID(f.domain(), t.RunID, t.TaskKey),
 		State: state.CandidatePending, RunID: t.RunID, TaskKey: t.TaskKey,
 		OutputURI: p.Output.URI, RowCount: p.Output.RowCount, ByteSize: p.Output.ByteSize, SchemaHash: p.Output.SchemaHash,
-		Code: t.Code, InputsSeq: inputsSeq(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut, MadeSeq: f.seq,
+		Code: t.Code, InputsSeq: readUpTo(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut, MadeSeq: f.seq,
 		FailedChecks: jsonOf(failedChecks(t, p.CheckResults)), BlockedAt: f.at(),
 		ExpiresAt: f.at().Add(time.Duration(t.QuarantineSec) * time.Second), ApproveOnExpiry: t.QuarantineApprove,
 	}

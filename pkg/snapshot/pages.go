@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
@@ -89,7 +91,7 @@ var versionColumns = func() *table.Schema {
 
 // versions returns the rows of a file with the columns of [versionColumns].
 func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
-	if _, simulated := h.codec.files.(*memory); simulated {
+	if h.simulated() {
 		return h.page(ctx, f)
 	}
 	for _, key := range []string{f.Key + narrow, f.Key} {
@@ -152,6 +154,8 @@ type merge struct {
 	// from is the least key to yield. asset restricts the rows to an asset; "": all.
 	from  manifest.Cell
 	asset string
+	// parallel reads the files that contain from at the same time.
+	parallel bool
 }
 
 // cursor is the position in a run. The next rows are in page, then in files.
@@ -177,6 +181,12 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 	for _, files := range m.runs {
 		first, _ := slices.BinarySearchFunc(files, m.from, func(f manifest.File, from manifest.Cell) int { return f.Max.Compare(from) })
 		cursors = append(cursors, &cursor{files: files[first:]})
+	}
+	if m.parallel {
+		if err := m.openAll(cursors); err != nil {
+			yield(nil, err)
+			return
+		}
 	}
 	for {
 		least, more := m.least(cursors)
@@ -214,6 +224,23 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 			return
 		}
 	}
+}
+
+// openAll reads the first file of each run in which it contains m.from: all of them are needed next.
+func (m merge) openAll(cursors []*cursor) error {
+	var group errgroup.Group
+	group.SetLimit(parallelPages)
+	for _, c := range cursors {
+		if len(c.files) == 0 || c.files[0].Min.Compare(m.from) > 0 {
+			continue
+		}
+		group.Go(func() error {
+			page, err := m.read(c.files[0])
+			c.page, c.files = m.skip(page), c.files[1:]
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 func (merge) least(cursors []*cursor) (least manifest.Cell, found bool) {
@@ -312,7 +339,8 @@ func (s *Snapshot) partitions(
 			return true
 		})
 		read := func(f manifest.File) ([]*state.Partition, error) { return page(ctx, f) }
-		merge{runs: runs, newer: live, read: read, from: from, asset: asset}.rows(yield)
+		parallel := len(runs) > 1 && !s.History.simulated() // there, the order of reads must not depend on chance
+		merge{runs: runs, newer: live, read: read, from: from, asset: asset, parallel: parallel}.rows(yield)
 	}
 }
 
@@ -325,9 +353,15 @@ func (h History) partitionRuns(ctx context.Context) ([][]manifest.File, error) {
 	return SortedRuns(files), err
 }
 
+// simulated reports whether the files are those of the simulator.
+func (h History) simulated() bool {
+	_, simulated := h.codec.files.(*memory)
+	return simulated
+}
+
 // page returns the rows of a file, which it caches.
 func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
-	if _, simulated := h.codec.files.(*memory); simulated {
+	if h.simulated() {
 		return h.codec.readPage(ctx, h.store, f) // damage must show at each read
 	}
 	if rows, has := h.codec.pages.get(f.Key); has {
@@ -341,6 +375,8 @@ func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition,
 }
 
 const (
+	// parallelPages is the number of files that are read at once.
+	parallelPages = 8
 	// maxPages bounds the memory of cached pages.
 	maxPages = 64 << 20
 	// partitionBytes is approximately the memory of a row of partition_status.

@@ -1,7 +1,6 @@
 package query_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -80,7 +79,7 @@ func TestExportKeepsForeignFiles(t *testing.T) {
 	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
 	add(t, r, partition("a/x", "", uriOf(1), 1))
 	export := func(file string) error {
-		_, err := query.Export(context.Background(), r.source, 1, time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), file, everything)
+		_, err := query.Export(t.Context(), r.source, 1, time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), file, everything)
 		return err
 	}
 	dir := t.TempDir()

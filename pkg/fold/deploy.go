@@ -9,7 +9,7 @@ import (
 // older than the current deployment: an event that arrives a second time never undoes a later
 // deployment.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
-	if f.st.Deployments.Get(p.DeployID) != nil {
+	if f.recorded(p.DeployID) {
 		return verdict{} // folded before
 	}
 	current, release := "", ""
@@ -30,9 +30,16 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
 	return verdict{}
 }
 
+// recorded reports whether a deployment was folded before and is not closed. A closed row counts as
+// absent, because a replay moves it to history later than the compactor did.
+func (f *folder) recorded(id string) bool {
+	row := f.st.Deployments.Get(id)
+	return row != nil && !row.Closed(f.st.FoldTime)
+}
+
 // projectDeployed makes a release the current one. It changes no run and no partition.
 func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
-	if f.st.Deployments.Get(p.DeployID) != nil {
+	if f.recorded(p.DeployID) {
 		return noChange
 	}
 	if current := f.st.Deployment(); current != nil {

@@ -40,15 +40,19 @@ func TestSupersededDeploymentsMoveToHistory(t *testing.T) {
 	w.MustFold(deployed(w, "2"))
 	w.Pass(state.ClosedAfter)
 	w.Run(foldtest.Task("a")) // time passes
+	again := w.Group(&event.ProjectDeployed{
+		DeployID: old.DeployID, Release: old.Release, Expects: hash("2"), Force: true, Kind: event.DeployRelease,
+	})
+	kept := *w
+	kept.State = w.State.Copy()
+	require.Equal(t, state.Conflict, kept.Apply(again).Row.Outcome, "the second delivery of an event whose row will be in history")
+
 	closed := w.State.Evict(state.Cutoff{Seq: w.State.FoldSeq, Time: w.State.FoldTime})
 	rows := state.List[state.Deployment](closed)
 	require.Len(t, rows, 1)
 	require.Equal(t, old.DeployID, rows[0].DeployID)
 	require.Equal(t, hash("2"), w.State.Release(), "the current deployment stays")
 
-	again := w.Group(&event.ProjectDeployed{
-		DeployID: old.DeployID, Release: old.Release, Expects: hash("2"), Force: true, Kind: event.DeployRelease,
-	})
 	require.Equal(t, state.Conflict, w.Apply(again).Row.Outcome, "the second delivery of an event whose row is in history")
 	require.Equal(t, hash("2"), w.State.Release())
 }

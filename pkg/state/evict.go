@@ -16,6 +16,11 @@ func (r *Run) Closed(now event.Time) bool {
 	return r.State.Terminal() && now.Sub(r.CompletedAt) >= ClosedAfter
 }
 
+// Closed reports whether a superseded deployment is closed at a fold time.
+func (r *Deployment) Closed(now event.Time) bool {
+	return r.SupersededAt != 0 && now.Sub(r.SupersededAt) >= ClosedAfter
+}
+
 // Cutoff is a history cutoff: it defines which rows are in history and not in the live state. These
 // are the rows that were closed at a fold sequence and time, and the rows of ledger entries below
 // a ULID except waiting dead letters. The zero Cut leaves every row in the live state.
@@ -55,9 +60,7 @@ func (r *RunKeyConflict) evictable(_ *State, c *cut) (closed, stop bool) {
 	return c.Time.Sub(r.DetectedAt) >= ClosedAfter, false
 }
 
-func (r *Deployment) evictable(_ *State, c *cut) (closed, stop bool) {
-	return r.SupersededAt != 0 && c.Time.Sub(r.SupersededAt) >= ClosedAfter, false
-}
+func (r *Deployment) evictable(_ *State, c *cut) (closed, stop bool) { return r.Closed(c.Time), false }
 
 func (row *Entry) evictable(_ *State, c *cut) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries

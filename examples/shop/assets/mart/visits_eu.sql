@@ -1,5 +1,5 @@
 /* servo
-description: Visitors and page views of one day, which has 23 or 24 hours.
+description: Visitors and page views of one day (23 hours when daylight saving time begins).
 partitions:
   date: {daily: {start: 2025-03-29, end: 2025-03-31, timezone: Europe/Paris}}
 deps:

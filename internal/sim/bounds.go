@@ -222,7 +222,7 @@ func (o *oracle) stateFiles(f *followed) {
 	}
 	below := ""
 	for _, then := range f.floors {
-		if o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes && then.at.After(f.rebuiltAt) {
+		if o.collectedSince(f, then) && then.at.After(f.rebuiltAt) {
 			below = max(below, then.floor)
 		}
 	}
@@ -247,17 +247,26 @@ func (o *oracle) stateFiles(f *followed) {
 	}
 }
 
-// needed returns a function that reports whether an existing or a pinned revision names a file.
+// collectedSince reports whether a collection must have finished since a time.
+func (o *oracle) collectedSince(f *followed, then floorAt) bool {
+	return o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes
+}
+
+// needed returns a function that reports whether an existing or a pinned revision names a file, or did
+// until recently: a pin may be deleted after the last collection.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
-	pinned := map[string]bool{}
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {
-			maps.Copy(pinned, o.pinned(f, object.Key))
+			for key := range o.pinned(f, object.Key) {
+				f.pinned[key] = floorAt{at: o.w.now(), revision: f.manifest.Revision}
+			}
 		}
 	}
+	maps.DeleteFunc(f.pinned, func(_ string, last floorAt) bool { return o.collectedSince(f, last) })
 	return func(key string) bool {
+		_, pinned := f.pinned[key]
 		named, ok := f.named[key]
-		return pinned[key] || ok && named.last > b.DeletedThrough
+		return pinned || ok && named.last > b.DeletedThrough
 	}
 }
 

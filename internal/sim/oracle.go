@@ -71,6 +71,7 @@ type followed struct {
 	keyCommands []keyCommand
 	lines       []lineCount
 	floors      []floorAt
+	pinned      map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt   time.Time
 	unlisted    time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
@@ -107,7 +108,7 @@ func newOracle(w *world) *oracle {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
-			shown:    map[string]string{},
+			shown: map[string]string{}, pinned: map[string]floorAt{},
 			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},

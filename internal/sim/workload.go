@@ -156,6 +156,18 @@ func (l *workload) drawAhead(span time.Duration) {
 	}
 }
 
+// pauses returns how long the client with the longest pauses waits before its requests.
+func (l *workload) pauses() (longest time.Duration) {
+	for _, script := range l.scripts {
+		total := time.Duration(0)
+		for _, a := range script {
+			total += a.after
+		}
+		longest = max(longest, total)
+	}
+	return longest
+}
+
 // drawProject draws a DAG: a chain, a fan, diamonds, layers, random edges or none.
 func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project {
 	p := &project{domain: d}

@@ -57,8 +57,12 @@ type world struct {
 	outageUntil time.Time // nothing runs until then
 	cloudPauses bool      // the cloud delivers nothing during the outage, instead of retrying and dropping
 
+	// appendedAt is when a ledger entry was last written. Timers may be due after the world has come to
+	// rest, and it does not end before their entries are folded.
+	appendedAt time.Time
+
 	over  bool // all processes are being stopped
-	swept bool // all domains were swept after the world had come to rest
+	swept bool // all domains were swept after the world had come to rest and the last entry was written
 	trace hash.Hash
 	tail  []string
 }
@@ -109,12 +113,14 @@ func (w *world) populate() {
 	add("gc", w.cfg.Collectors, runCollector)
 }
 
-// restTimeout bounds how long a world may take to come to rest after faults have stopped, not
-// counting the time in which tasks execute: a chain of long tasks takes hours. restFor is how long
-// it must be at rest.
+// restTimeout bounds how long a world may take to come to rest after faults have stopped and clients
+// have made their pauses, not counting the time in which tasks execute: a chain of long tasks takes
+// hours. restFor is how long it must be at rest.
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
+	// foldedWithin is how long before the end of a world no entry is written.
+	foldedWithin = 2 * time.Minute
 )
 
 // drive runs the world until it has come to rest.
@@ -139,7 +145,7 @@ func (w *world) drive() {
 			restSince = time.Time{}
 		case restSince.IsZero():
 			restSince = w.now()
-		case w.now().Sub(restSince) < restFor:
+		case w.now().Sub(restSince) < restFor || w.now().Sub(w.appendedAt) < foldedWithin:
 		case !w.swept:
 			// All due work has ended. Only a full sweep finds unannounced entries in idle domains.
 			restSince = w.now().Add(restTimeout)
@@ -158,7 +164,7 @@ func (w *world) drive() {
 
 // deadline returns when the world must have come to rest.
 func (w *world) deadline() time.Time {
-	return w.start.Add(w.horizon() + restTimeout + w.load.busy.until(w.now()))
+	return w.start.Add(max(w.cfg.horizon(), w.load.pauses()) + w.cfg.Faults.outage() + restTimeout + w.load.busy.until(w.now()))
 }
 
 // sweepFully requests a sweep of all domains until it succeeds.
@@ -316,6 +322,7 @@ func (w *world) wrote(verb, key string) {
 	switch {
 	case strings.HasPrefix(key, "ledger/"):
 		w.oracle.appended(key)
+		w.appendedAt, w.swept = w.now(), false
 		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
 	case strings.HasPrefix(key, "archive/"):
 		w.oracle.archived(key)

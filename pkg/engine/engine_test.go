@@ -193,6 +193,19 @@ func TestRunReturnsAfterFold(t *testing.T) {
 	})
 }
 
+func TestRunIsLaterThanThoseItsPlanSaw(t *testing.T) {
+	w := newFixture(t, false)
+	first := w.run(request(asset("a")))
+	behind := w.cfg
+	behind.Handle = domain.Open(domain.Handle{
+		Domain: foldtest.Domain, Store: w.cfg.Store, Clock: clock.System{},
+		IDs: ids.NewSource(func() time.Time { return clock.System{}.Now().Add(-time.Minute) }, nil),
+	})
+	second, err := engine.New(behind).As(engine.User("jane")).Run(t.Context(), request(asset("a")))
+	require.NoError(t, err)
+	require.Greater(t, second.RunID, first.RunID, "its outputs replace those of the first run")
+}
+
 func TestLargePlanIsReadByReference(t *testing.T) {
 	w := newFixture(t, false)
 	var assets []plan.Asset

@@ -72,7 +72,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
 	}
 	p.PartitionSelection = built.Selected
-	t, err := e.trigger(ctx, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
+	t, err := e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
 		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
 	}
@@ -134,7 +134,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	t, err := e.trigger(ctx, built, p, observed{parent.InputsSeq, parent.InputsAt})
+	t, err := e.trigger(ctx, snap, built, p, observed{parent.InputsSeq, parent.InputsAt})
 	t.Warnings = warnings
 	return t, err
 }
@@ -217,7 +217,9 @@ type observed struct {
 	at  event.Time
 }
 
-func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered, on observed) (RunHandle, error) {
+func (e *Engine) trigger(
+	ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, p *event.RunTriggered, on observed,
+) (RunHandle, error) {
 	data, sha, err := built.Encode()
 	if err != nil {
 		return RunHandle{}, err
@@ -228,6 +230,11 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	ref := plan.Ref(e.cfg.Domain, sha)
 	if err := e.storePlan(ctx, ref, data); err != nil {
 		return RunHandle{}, err
+	}
+	if newest := snap.State.Runs.Last(); newest != nil {
+		// Another clock may be ahead. A run with an id below that of a run whose outputs are visible would
+		// not replace them: its downstream tasks would read outputs that nobody sees, and look fresh.
+		e.cfg.IDs.Observe(newest.RunID)
 	}
 	p.RunID, p.PlanID = e.cfg.IDs.New(), e.cfg.IDs.New()
 	created := &event.PlanCreated{
@@ -240,12 +247,12 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 		}
 	}
 	ctx, span := e.cfg.Traces.Start(ctx, "trigger", trace.About{Tenant: e.cfg.Domain.Tenant, Workspace: e.cfg.Domain.Workspace, RunID: p.RunID})
-	snap, entry, err := e.append(ctx, p.RunID, p, created)
+	after, entry, err := e.append(ctx, p.RunID, p, created)
 	span.End(err)
 	if err != nil {
 		return RunHandle{RunID: p.RunID}, err // the trigger may be durable, and be folded later
 	}
-	return e.outcome(ctx, snap, p, entry)
+	return e.outcome(ctx, after, p, entry)
 }
 
 // storePlan stores a plan. Its name is a hash of its content, so an existing object is a success.

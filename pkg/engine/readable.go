@@ -13,10 +13,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the command assets whose output of a run has no Parquet file although other
-// assets read its rows: queries, and commands with CSV inputs. It reads the commit
+// UnreadableOutputs lists the command assets whose output of a run has no files, or no Parquet file
+// although other assets read its rows: queries, and commands with CSV inputs. It reads the commit
 // markers of outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
@@ -31,7 +32,7 @@ func UnreadableOutputs(
 	}
 	for i := range assets {
 		key := assets[i].Key.String()
-		if len(assets[i].Work.Command) == 0 || !assets[i].Work.HasFiles() || len(readers[key]) == 0 {
+		if len(assets[i].Work.Command) == 0 || !assets[i].Work.HasFiles() {
 			continue
 		}
 		rows, err := unknownSchemas(ctx, snap, run, key)
@@ -52,9 +53,13 @@ func UnreadableOutputs(
 // maxMarkers is the most commit markers of one asset that are read.
 const maxMarkers = 100
 
-// withoutParquet describes the outputs among rows that have no Parquet file, or returns "".
+// withoutParquet describes the outputs among rows that have no Parquet file or, without readers, no
+// files; or it returns "".
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
-	bad, first, left := 0, "", ""
+	bad, first, left, advice := 0, "", "", ""
+	if len(readers) == 0 { // only outputs without files matter, which have no bytes
+		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
+	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {
 		files, err := markerFiles(ctx, store, row)
 		if err != nil {
@@ -63,8 +68,14 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 		if slices.ContainsFunc(files, func(name string) bool { return strings.HasSuffix(name, ".parquet") }) {
 			continue // the columns of its files differ
 		}
+		if len(readers) == 0 && len(files) > 0 {
+			continue
+		}
 		if bad++; bad == 1 {
-			first, left = row.TaskKey, "it left no files"
+			first, left = row.TaskKey, "0 files"
+			if len(textrows.FormatsOf(files)) > 0 {
+				advice = ", or declare the output and the columns of its text files"
+			}
 			if len(files) > 0 {
 				left = "it left only " + view.Some(files)
 			}
@@ -77,8 +88,11 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 	if bad > 1 {
 		also = fmt.Sprintf(" (and %s like it)", view.Count(bad-1, "partition"))
 	}
-	return fmt.Sprintf("%s%s has no Parquet file, so %s cannot read its rows: %s; write files that end in .parquet to SERVO_OUTPUT",
-		first, also, view.Some(readers), left), nil
+	if len(readers) == 0 {
+		return first + also + ": 0 files: write files to SERVO_OUTPUT, or declare output: none", nil
+	}
+	return fmt.Sprintf("%s%s has no Parquet file, so %s cannot read its rows: %s; write files that end in .parquet to SERVO_OUTPUT%s",
+		first, also, view.Some(readers), left, advice), nil
 }
 
 // unknownSchemas returns the partitions of an asset that a run materialized and whose columns are

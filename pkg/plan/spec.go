@@ -109,7 +109,7 @@ type Work struct {
 	// and read nothing.
 	Output string `json:"output,omitempty"`
 	// Text is the format of text files that Command writes and that become the table of the asset; nil:
-	// only Parquet files are.
+	// their names decide.
 	Text *TextOutput `json:"text,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
@@ -133,7 +133,7 @@ type Work struct {
 
 // TextOutput describes the text files that a command writes.
 type TextOutput struct {
-	Format string `json:"format"` // csv, json or ndjson
+	Format string `json:"format"` // csv, json, ndjson or [TextNone]
 	// Delimiter is one character, or "": a comma, and a tab for files that end in .tsv.
 	Delimiter string   `json:"delimiter,omitempty"`
 	NoHeader  bool     `json:"no_header,omitempty"`
@@ -141,6 +141,9 @@ type TextOutput struct {
 	// DateFormat is how declared columns of type DATE are written, as strptime reads it; "": ISO 8601.
 	DateFormat string `json:"date_format,omitempty"`
 }
+
+// TextNone is the format of an output whose text files are no table.
+const TextNone = "none"
 
 // TextFormats are the formats of text files.
 var TextFormats = []string{"csv", "json", "ndjson"}

@@ -158,7 +158,7 @@ func (v *validator) work(key string, w Work) {
 	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
 		v.fail("asset %s has the output %q; only a command may have an output, and it must be none", key, w.Output)
 	}
-	if t := w.Text; t != nil && (w.SQL != "" || w.Output != "" || !slices.Contains(TextFormats, t.Format) || len([]rune(t.Delimiter)) > 1) {
+	if t := w.Text; t != nil && (w.SQL != "" || w.Output != "" || !slices.Contains(TextFormats, t.Format) && t.Format != TextNone || len([]rune(t.Delimiter)) > 1) {
 		v.fail("asset %s has text files of the format %.200q: only a command may have them, in one of %s", key, t.Format, strings.Join(TextFormats, ", "))
 	}
 	if err := quality.Validate(w.Checks); err != nil {

@@ -137,9 +137,10 @@ var commandFields = table[declared]{
 			{Enum: []string{outputFiles, plan.OutputNone}},
 			new(textFields.shape(shape{Description: "Text files that become the table of the asset."}, "format")),
 		},
-		Default: outputFiles, Examples: []any{plan.OutputNone, map[string]any{"format": "csv"}},
+		Examples: []any{plan.OutputNone, map[string]any{"format": "csv"}},
 		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it. " +
-			"A mapping: the text files that the command writes become a table.",
+			"files: CSV and JSON files are no table. A mapping describes the text files that become the table. " +
+			"Default: files of one text format become the table, unless there are Parquet files.",
 	}, yamlFile.output),
 }
 
@@ -208,7 +209,7 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 	}
 }
 
-// outputFiles is the default of the field output.
+// outputFiles is the output of commands whose text files are no table.
 const outputFiles = "files"
 
 // output reads what an asset's tasks write.
@@ -218,10 +219,13 @@ func (f yamlFile) output(n *yaml.Node, a *declared) {
 		f.textOutput(n, &a.Work)
 		return
 	}
-	output := outputFiles
+	output := ""
 	f.oneOf(n, "output", []string{outputFiles, plan.OutputNone}, &output)
-	if output == plan.OutputNone {
+	switch output {
+	case plan.OutputNone:
 		a.Work.Output = output
+	case outputFiles:
+		a.Work.Text = &plan.TextOutput{Format: plan.TextNone}
 	}
 }
 
@@ -230,7 +234,7 @@ func (f yamlFile) textOutput(n *yaml.Node, w *plan.Work) {
 	t := &plan.TextOutput{}
 	known := textFields.fields(f, t)
 	known["convert"] = func(n *yaml.Node) {
-		f.fail(n, "remove it: without a format, files stay as they are", "convert is not supported: text files with a format always become Parquet")
+		f.fail(n, "write output: files, which keeps text files as they are, without a table", "convert is not supported: text files with a format always become Parquet")
 	}
 	f.mapping(n, "output", known)
 	if !hasField(n, "format") {

@@ -232,18 +232,26 @@ func DeclaredIntegers(checks []Check) map[string]string {
 	return found
 }
 
-// DeclaredTypes returns the types of the columns that the contract of an asset declares, by column in
-// lower case.
-func DeclaredTypes(checks []Check) map[string]string {
-	var found map[string]string
+// DeclaredColumns returns the columns that the contract of an asset declares.
+func DeclaredColumns(checks []Check) []ColumnType {
 	for i := range checks {
-		if checks[i].Name != ContractCheck || checks[i].Kind != Schema {
-			continue
+		if checks[i].Name == ContractCheck && checks[i].Kind == Schema {
+			return checks[i].Params.Types
 		}
-		found = make(map[string]string, len(checks[i].Params.Types))
-		for _, t := range checks[i].Params.Types {
-			found[strings.ToLower(t.Name)] = t.Type
-		}
+	}
+	return nil
+}
+
+// DeclaredTypes returns the types of the columns that the contract of an asset declares, by column in
+// lower case. It is nil if the asset has no contract.
+func DeclaredTypes(checks []Check) map[string]string {
+	columns := DeclaredColumns(checks)
+	if columns == nil {
+		return nil
+	}
+	found := make(map[string]string, len(columns))
+	for _, t := range columns {
+		found[strings.ToLower(t.Name)] = t.Type
 	}
 	return found
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/partcolumn"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
 // asset is an asset with at least one materialization.
@@ -26,6 +27,7 @@ type asset struct {
 	columns         []space.Column   // from the keys of its partitions
 	parts           []partcolumn.Part
 	problem         string // why it has no view, or ""
+	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
 }
 
@@ -68,8 +70,12 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		return err
 	}
 	for _, a := range db.assets {
-		if a.problem == "" && len(a.files) == 0 {
+		switch {
+		case a.problem != "":
+		case len(a.files) == 0:
 			a.problem = noParquet
+		case a.mixed != "":
+			a.problem = a.mixed
 		}
 	}
 	return nil
@@ -142,12 +148,19 @@ func (a *asset) add(root, uri, partition string) {
 		return
 	}
 	part := a.partOf(partition, marker)
-	for _, f := range marker.Files {
+	parquet, names := false, make([]string, len(marker.Files))
+	for i, f := range marker.Files {
+		names[i] = f.Name
 		if strings.HasSuffix(f.Name, ".parquet") {
+			parquet = true
 			path := filepath.Join(root, filepath.FromSlash(uri+f.Name))
 			a.files = append(a.files, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C})
 			part.Files = append(part.Files, path)
 		}
+	}
+	if formats := textrows.FormatsOf(names); !parquet && len(formats) > 1 {
+		a.mixed = fmt.Sprintf("the output of %s has %s files, and only one format can be the table: declare output: {format: %s} and run it again",
+			marker.TaskKey, strings.Join(formats, " and "), formats[0])
 	}
 	if len(a.columns) > 0 {
 		a.parts = append(a.parts, part)

@@ -150,7 +150,7 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 		s.InputFormat = ""
 	}
 	s.Integers = quality.DeclaredIntegers(a.Work.Checks)
-	if s.Text = a.Work.Text; s.Text != nil {
+	if s.Text = a.Work.Text; s.Text != nil && s.Text.Format != plan.TextNone {
 		s.Types = quality.DeclaredTypes(a.Work.Checks)
 	}
 	for _, key := range a.Deps {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,37 @@ const (
 
 // Formats returns the formats that [Read] knows.
 func Formats() []string { return []string{CSV, JSON, NDJSON} }
+
+// endings are the endings of file names by format, without compression.
+var endings = map[string][]string{CSV: {".csv", ".tsv"}, JSON: {".json"}, NDJSON: {".ndjson", ".jsonl"}}
+
+// Endings returns the endings of the names of files of a format, without compression.
+func Endings(format string) []string { return endings[format] }
+
+// FormatOf returns the format that a file name means, or "".
+func FormatOf(name string) string {
+	plain, gz := strings.CutSuffix(name, ".gz")
+	if !gz {
+		plain = strings.TrimSuffix(name, ".zst")
+	}
+	for format, list := range endings {
+		if slices.Contains(list, path.Ext(plain)) {
+			return format
+		}
+	}
+	return ""
+}
+
+// FormatsOf returns the formats that file names mean, sorted.
+func FormatsOf(names []string) (found []string) {
+	for _, name := range names {
+		if format := FormatOf(name); format != "" && !slices.Contains(found, format) {
+			found = append(found, format)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
 
 // maxRecord limits the size of a line of CSV or of a JSON object, in bytes.
 const maxRecord = 16 << 20

@@ -30,6 +30,7 @@ func TestCommandGetsContextAndWritesOutput(t *testing.T) {
 		printf %s "$SERVO_CONTEXT" > "$SERVO_OUTPUT/deep/context.json"
 		env > "$SERVO_OUTPUT/deep/er/env"`)
 	work.Env = map[string]string{"OWN": "value", "SERVO_BIN": "not this"}
+	work.Text = &plan.TextOutput{Format: plan.TextNone} // context.json is no table
 	w := newFixture(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
 	end := w.run(key)
 	require.Zero(t, end.Output.RowCount)

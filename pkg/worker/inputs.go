@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
 // parallelReads limits the objects that an attempt reads at once.
@@ -57,35 +58,65 @@ func (in *input) parquet() []string {
 	return found
 }
 
-// rows returns the local paths of the input's Parquet files, and fails if it has none.
+// rows returns the local paths of the input's Parquet files, and fails if it has none. It also fails if
+// one of its partitions has rows in text files only: without them, the result would be wrong.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
+	var others []string
+	for i := range in.parts {
+		p := &in.parts[i]
+		if slices.ContainsFunc(p.marker.Files, func(f contract.CommitMarkerFile) bool { return isParquet(f.Name) }) {
+			continue
+		}
+		names := make([]string, len(p.marker.Files))
+		for j, f := range p.marker.Files {
+			names[j] = f.Name
+		}
+		if len(found) > 0 && p.hasTextRows() {
+			return nil, in.withoutParquet(labelOf(in.asset, p.partitionKey), names)
+		}
+		others = append(others, names...)
+	}
 	if len(found) > 0 {
 		return found, nil
 	}
-	var others []string
-	for _, p := range in.parts {
-		for _, f := range p.marker.Files {
-			if others = append(others, f.Name); len(others) == 5 {
-				break
-			}
+	return nil, in.withoutParquet(in.asset.String(), others)
+}
+
+// labelOf returns how errors name a partition of an input.
+func labelOf(asset ids.AssetKey, partitionKey string) string {
+	if partition, err := ids.ParsePartition(partitionKey); err == nil {
+		return ids.TaskKey(asset, partition)
+	}
+	return asset.String()
+}
+
+// hasTextRows reports whether the part has a text file with rows.
+func (p *part) hasTextRows() bool {
+	for i, f := range p.marker.Files {
+		if textrows.FormatOf(f.Name) != "" && hasTextRows(p.paths[i], f.Name) {
+			return true
 		}
 	}
-	if len(others) == 0 {
-		return nil, permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty; its command must write files that end in .parquet to SERVO_OUTPUT", in.asset)
+	return false
+}
+
+// withoutParquet returns the error for an input that has only other files.
+func (in *input) withoutParquet(label string, names []string) error {
+	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
+	if len(names) == 0 {
+		return permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty; %s", label, write)
 	}
 	advice := ""
-	formats := map[string]bool{}
-	for _, name := range others {
-		if format := textFormat(name); format != "" {
-			formats[format] = true
-		}
+	switch formats := textrows.FormatsOf(names); len(formats) {
+	case 0:
+	case 1:
+		advice = ", or set output: {format: " + formats[0] + "} and run it again"
+	default:
+		advice = ", or set output: {format: " + strings.Join(formats, "} or {format: ") + "}, because only one format can be the table, and run it again"
 	}
-	if found := slices.Sorted(maps.Keys(formats)); len(found) > 0 {
-		advice = ", or set output: {format: " + strings.Join(found, "} or {format: ") + "}"
-	}
-	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: its command must write files that end in .parquet to SERVO_OUTPUT%s",
-		in.asset, strings.Join(others, ", "), advice)
+	const most = 5
+	return permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: %s%s", label, strings.Join(names[:min(len(names), most)], ", "), write, advice)
 }
 
 // resolve returns the task's inputs by asset key, with the commit marker of each partition.
@@ -162,12 +193,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	}
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
-		name := asset.String()
-		if partition, bad := ids.ParsePartition(partitionKey); bad == nil {
-			name = ids.TaskKey(asset, partition)
-		}
 		return part{}, fail(CodeMissingInput, CategoryInfrastructure,
-			fmt.Errorf("input %s was never committed, or a newer version replaced it and `keep` has expired: start a new run: %w", name, err))
+			fmt.Errorf("input %s was never committed, or a newer version replaced it and `keep` has expired: start a new run: %w",
+				labelOf(asset, partitionKey), err))
 	case err != nil:
 		return part{}, err
 	case marker.MaterializationID != id || item.URI != "" && item.URI != marker.URI ||

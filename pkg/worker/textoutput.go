@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -28,24 +27,8 @@ import (
 // find the columns and their types, and to fill a table of texts, from which DuckDB casts the columns.
 // The types depend on all rows, so that no late row is lost or changed.
 
-// textEndings are the endings of file names by format, without compression.
-var textEndings = map[string][]string{
-	textrows.CSV: {".csv", ".tsv"}, textrows.JSON: {".json"}, textrows.NDJSON: {".ndjson", ".jsonl"},
-}
-
 // textTable is the table of texts. Its name cannot be that of an asset.
 const textTable = "text_rows"
-
-// textFormat returns the format that a file name means, or "".
-func textFormat(name string) string {
-	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
-	for format, endings := range textEndings {
-		if slices.Contains(endings, filepath.Ext(name)) {
-			return format
-		}
-	}
-	return ""
-}
 
 // textColumn is a column of text files.
 type textColumn struct {
@@ -63,9 +46,13 @@ type textReader struct {
 	rows    int
 }
 
-// convertText replaces the text files of an output by one Parquet file.
+// convertText makes one Parquet file of the text files of an output. It replaces files of the declared
+// format. Without a declared format, it keeps the files: other commands may read them.
 func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
-	if t.Text == nil {
+	switch {
+	case t.Text == nil:
+		return a.detectText(ctx, t, made)
+	case t.Text.Format == plan.TextNone:
 		return made, nil
 	}
 	r := &textReader{format: *t.Text, at: map[string]int{}}
@@ -74,7 +61,7 @@ func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) (
 		switch {
 		case isParquet(f.name):
 			return nil, permanent(CodeInvalidOutput, "the output has the Parquet file %.200q, and output.format is %s: write one of them", f.name, r.format.Format)
-		case textFormat(f.name) == r.format.Format:
+		case textrows.FormatOf(f.name) == r.format.Format:
 			r.files = append(r.files, f)
 		default:
 			others = append(others, f)
@@ -82,24 +69,83 @@ func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) (
 	}
 	if len(r.files) == 0 {
 		return nil, permanent(CodeInvalidOutput, "the output has no %s files (%s): write at least one to SERVO_OUTPUT, or remove output.format",
-			r.format.Format, strings.Join(textEndings[r.format.Format], ", "))
+			r.format.Format, strings.Join(textrows.Endings(r.format.Format), ", "))
 	}
+	file, err := a.tableOf(ctx, t, r)
+	if err != nil || file == nil {
+		return made, err
+	}
+	return append(others, *file), nil
+}
+
+// detectText adds a Parquet file to an output with text files of one format and no Parquet files.
+func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
+	r := &textReader{at: map[string]int{}}
+	for _, f := range made {
+		format := textrows.FormatOf(f.name)
+		switch {
+		case isParquet(f.name):
+			return made, nil
+		case format == "":
+			continue
+		case r.format.Format != "" && r.format.Format != format:
+			a.output.printf("the output has %s and %s files, so none of them are a table: declare output: {format: %s} or {format: %s}\n",
+				r.format.Format, format, r.format.Format, format)
+			return made, nil
+		}
+		r.format.Format = format
+		r.files = append(r.files, f)
+	}
+	if len(r.files) == 0 {
+		return made, nil
+	}
+	file, err := a.tableOf(ctx, t, r)
+	if f, ok := errors.AsType[*failure](err); ok && f.code == CodeInvalidOutput {
+		return nil, permanent(CodeInvalidOutput, "%w; if the files are no table, declare output: files", err)
+	}
+	if err != nil || file == nil {
+		return made, err
+	}
+	if len(made) == contract.MaxFiles {
+		return nil, permanent(CodeInvalidOutput, "the output has %d files and no room for the table of its %s files: write fewer, or declare output: files",
+			len(made), r.format.Format)
+	}
+	return append(made, *file), nil
+}
+
+// tableOf writes the rows of text files to a Parquet file. It returns nil if there are neither rows nor
+// columns.
+func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputFile, error) {
 	if err := r.scan(ctx); err != nil {
 		return nil, err
+	}
+	if len(r.columns) == 0 {
+		for _, c := range quality.DeclaredColumns(t.Checks) {
+			r.column(c.Name)
+		}
+	}
+	if len(r.columns) == 0 {
+		a.output.printf("%s has no rows, so its columns are unknown and the output has no table: declare columns\n", r.files[0].name)
+		return nil, nil
 	}
 	folder, err := a.folder("converted")
 	if err != nil {
 		return nil, err
 	}
-	file := outputFile{name: outputName, path: filepath.Join(folder, outputName)}
+	file := &outputFile{name: outputName, path: filepath.Join(folder, outputName)}
 	file.open = func() (*os.File, error) { return os.Open(file.path) }
 	if err := a.writeText(ctx, t, r, file.path); err != nil {
 		return nil, a.w.explainMemory(err)
 	}
-	if err := file.describe(); err != nil {
-		return nil, err
-	}
-	return append(others, file), nil
+	return file, file.describe()
+}
+
+// hasTextRows reports whether a text file has a row. A file that cannot be read counts as one that has.
+func hasTextRows(path, name string) bool {
+	errFound := errors.New("found a row")
+	f := &outputFile{name: name, open: func() (*os.File, error) { return os.Open(path) }}
+	r := &textReader{format: plan.TextOutput{Format: textrows.FormatOf(name)}}
+	return r.read(context.Background(), f, func([]string) {}, func(*textrows.Row) error { return errFound }) != nil
 }
 
 // scan finds the columns and their types.
@@ -127,9 +173,6 @@ func (r *textReader) scan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-	}
-	if len(r.columns) == 0 {
-		return permanent(CodeInvalidOutput, "convert %.200s: it has no rows, so its columns are unknown: write Parquet or CSV with a header", r.files[0].name)
 	}
 	return nil
 }

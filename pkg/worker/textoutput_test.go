@@ -59,7 +59,27 @@ func TestTextOutputRejectsDoubt(t *testing.T) {
 		require.Contains(t, failed.Message, want)
 	}
 	w := textAsset(t, `echo '[]' >$SERVO_OUTPUT/a.json`, "", plan.TextOutput{Format: "json"})
-	require.Contains(t, w.failed("a/x").Message, "convert a.json: it has no rows, so its columns are unknown")
+	require.Equal(t, []string{"a.json"}, filesOf(w, w.run("a/x")), "no rows, so the columns are unknown")
+}
+
+// Without a declared format, the names of the files decide, and the files are kept.
+func TestTextOutputIsDetected(t *testing.T) {
+	both := func(names ...string) []string { return append(names, "data.parquet") }
+	for script, want := range map[string][]string{
+		`(echo n; echo 1) >$SERVO_OUTPUT/a.csv`:                                            both("a.csv"),
+		`(echo n; echo 1) | gzip >$SERVO_OUTPUT/a.tsv.gz; echo x >$SERVO_OUTPUT/notes.txt`: append(both("a.tsv.gz"), "notes.txt"),
+		`echo '{"n":1}' >$SERVO_OUTPUT/a.jsonl`:                                            both("a.jsonl"),
+		`echo '[]' >$SERVO_OUTPUT/a.json`:                                                  {"a.json"},
+		`echo '{"n":1}' >$SERVO_OUTPUT/a.json; (echo n; echo 1) >$SERVO_OUTPUT/b.csv`:      {"a.json", "b.csv"},
+		`echo x >$SERVO_OUTPUT/notes.txt`:                                                  {"notes.txt"},
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{"a/x": shell(script)}, task("a/x", "", nil))
+		require.ElementsMatch(t, want, filesOf(w, w.run("a/x")), script)
+	}
+	w := textAsset(t, `(echo n; echo 1,2) >$SERVO_OUTPUT/a.csv`, "", plan.TextOutput{Format: plan.TextNone})
+	require.Equal(t, []string{"a.csv"}, filesOf(w, w.run("a/x")))
+	w = newFixture(t, nil, map[string]plan.Work{"a/x": shell(`(echo n; echo 1,2) >$SERVO_OUTPUT/a.csv`)}, task("a/x", "", nil))
+	require.Contains(t, w.failed("a/x").Message, "convert a.csv: line 2: ")
 }
 
 // DuckDB would round or cut these values.

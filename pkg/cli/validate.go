@@ -8,6 +8,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 func (a *app) validateCommand() *cobra.Command {
@@ -48,10 +49,24 @@ func (a *app) validateCommand() *cobra.Command {
 				a.note("servo: %s in project %s", plural(len(problems), "problem"), dir)
 				return errReported
 			}
+			a.warnings(largeResources(p.Assets, worker.MachineMemory()))
 			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)
 			return nil
 		},
 	}
+}
+
+// largeResources warns of assets that declare more memory than this machine has. The workers of named
+// queues may be larger.
+func largeResources(assets []plan.Asset, memory int64) (found []string) {
+	for i := range assets {
+		a := &assets[i]
+		if r := a.Work.Resources; r != nil && r.MemoryBytes > memory && (a.WorkerQueue == "" || a.WorkerQueue == "default") {
+			found = append(found, fmt.Sprintf("%s: resources.memory is %s, and this machine has %s: its tasks fail here with %s",
+				a.Key, bytesText(r.MemoryBytes), bytesText(memory), worker.CodeResourcesExceeded))
+		}
+	}
+	return found
 }
 
 var problemColumns = []column[project.Problem]{

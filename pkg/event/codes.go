@@ -50,7 +50,7 @@ var codes = map[string]string{
 	"INVALID_INPUT": CategoryInput, "INVALID_MARKER": CategoryInput,
 	"CHECK_FAILED": CategoryQuality, "CHECK_ERROR": CategoryQuality,
 	"SECRET_MISSING": CategoryConfiguration, "PLAN_MISSING": CategoryConfiguration, "PLAN_UNREADABLE": CategoryConfiguration,
-	"PROJECT_MISSING": CategoryConfiguration, "INVALID_OUTPUT": CategoryConfiguration,
+	"PROJECT_MISSING": CategoryConfiguration, "INVALID_OUTPUT": CategoryConfiguration, "RESOURCES_EXCEEDED": CategoryConfiguration,
 	"CANCELLED": CategoryCancelled, "SUPERSEDED": CategoryCancelled,
 }
 

@@ -122,6 +122,8 @@ type Work struct {
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
+	// Resources are those of one task; nil: the default share of the worker.
+	Resources *Resources `json:"resources,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	// Files are the files of the project that are part of the code, with the texts that stand for them
@@ -129,6 +131,12 @@ type Work struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
+}
+
+// Resources are what one task may use. A value of 0 is the default share of the worker.
+type Resources struct {
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	Threads     int   `json:"threads,omitempty"`
 }
 
 // TextOutput describes the text files that a command writes.

@@ -161,6 +161,9 @@ func (v *validator) work(key string, w Work) {
 	if t := w.Text; t != nil && (w.SQL != "" || w.Output != "" || !slices.Contains(TextFormats, t.Format) && t.Format != TextNone || len([]rune(t.Delimiter)) > 1) {
 		v.fail("asset %s has text files of the format %.200q: only a command may have them, in one of %s", key, t.Format, strings.Join(TextFormats, ", "))
 	}
+	if r := w.Resources; r != nil && (r.MemoryBytes < 0 || r.Threads < 0) {
+		v.fail("asset %s has the resources %d bytes and %d threads: they must not be negative", key, r.MemoryBytes, r.Threads)
+	}
 	if err := quality.Validate(w.Checks); err != nil {
 		v.fail("asset %s: %w", key, err)
 	}

@@ -339,10 +339,32 @@ var assetFields = table[declared]{
 	other("quarantine", quarantineFields.shape(shape{
 		Description: "Keeps an output that a critical check has blocked, so that people can look at it and decide. Without it, such an output is deleted.",
 	}), yamlFile.quarantine),
+	other("resources", resourceFields.shape(shape{
+		Description: "What one task of the asset may use, instead of the worker's default share. A change makes nothing stale.",
+		Examples:    []any{map[string]any{"memory": "8GB", "threads": 8}},
+	}), yamlFile.resources),
 	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),
 		func(f yamlFile, n *yaml.Node, a *declared) { f.setName(n, "queue", &a.WorkerQueue) }),
 	choice("trigger_rule", shape{Description: "When a task starts, given how its upstream tasks ended.", Default: event.RuleAllSuccess},
 		[]string{event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone}, func(a *declared) *string { return &a.TriggerRule }),
+}
+
+// resourceFields are the fields of `resources`.
+var resourceFields = table[plan.Resources]{
+	other("memory", typed("size", shape{
+		Description: "Memory of a query, and SERVO_MEMORY_BYTES of a command: 16MB to 1PB. A task waits until the memory of all running tasks fits.",
+	}), func(f yamlFile, n *yaml.Node, r *plan.Resources) { f.memory(n, "memory", &r.MemoryBytes) }),
+	whole("threads", shape{Description: "Threads of a query, and SERVO_THREADS of a command.", Examples: []any{8}},
+		1, maxConcurrency, func(r *plan.Resources) *int { return &r.Threads }),
+}
+
+// resources reads what one task of an asset may use.
+func (f yamlFile) resources(n *yaml.Node, a *declared) {
+	r := &plan.Resources{}
+	f.mapping(n, "resources", resourceFields.fields(f, r))
+	if *r != (plan.Resources{}) {
+		a.Work.Resources = r
+	}
 }
 
 // keySuggestion suggests a valid key that is close to s.

@@ -98,7 +98,7 @@ var workerFields = table[Workers]{
 		1, maxConcurrency, func(w *Workers) *int { return &w.Concurrency }),
 	other("memory_limit", typed("size", shape{
 		Description: "DuckDB's memory for each task. Default: half of the memory of the machine or container, divided by concurrency.",
-	}), func(f yamlFile, n *yaml.Node, w *Workers) { f.memory(n, &w.MemoryLimit) }),
+	}), func(f yamlFile, n *yaml.Node, w *Workers) { f.memory(n, "memory_limit", &w.MemoryLimit) }),
 	whole("threads", shape{Description: "DuckDB's threads for each task. Default: the number of cores, divided by the number of running tasks.", Examples: []any{2}},
 		1, maxConcurrency, func(w *Workers) *int { return &w.Threads }),
 }

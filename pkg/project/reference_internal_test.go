@@ -62,6 +62,7 @@ func settingsPage(t *testing.T) string {
 		"{keep}", fieldsTable(definitions["keep"].AnyOf[1], nil),
 		"{check}", fieldsTable(definitions["check"], nil),
 		"{quarantine}", fieldsTable(propertyOf(query, "quarantine"), nil),
+		"{resources}", fieldsTable(propertyOf(query, "resources"), nil),
 		"{column}", fieldsTable(propertyOf(command, "columns").Additional.(shape).AnyOf[1], nil),
 		"{kinds}", kindsTables(definitions["check"]),
 		"{tests}", fieldsTable(propertyOf(definitions["tests"], "tests").Items, nil),

@@ -151,6 +151,12 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 {quarantine}
 
+### resources
+
+What one task of the asset may use, instead of the [default share](assets.md#resources) of its worker:
+
+{resources}
+
 ### keep
 
 ` + "`all`" + `, or a mapping. A superseded version is kept while both conditions hold:

@@ -184,14 +184,14 @@ func ParseMemory(text string) (int64, error) {
 
 var errMemory = errors.New("must be between 16MB and 1PB")
 
-// memory reads the memory_limit.
-func (f yamlFile) memory(n *yaml.Node, to *int64) {
+// memory reads a size of memory.
+func (f yamlFile) memory(n *yaml.Node, name string, to *int64) {
 	bytes, err := ParseMemory(n.Value)
 	switch {
 	case errors.Is(err, errMemory) && n.Kind == yaml.ScalarNode:
-		f.fail(n, "", "memory_limit is %s; %s", n.Value, err.Error())
+		f.fail(n, "", "%s is %s; %s", name, n.Value, err.Error())
 	case n.Kind != yaml.ScalarNode || err != nil:
-		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, got %s", kindOf(n))
+		f.fail(n, "write, for example, 512MB or 2GB", "%s must be a size, got %s", name, kindOf(n))
 	default:
 		*to = bytes
 	}

@@ -98,6 +98,8 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"input format":      {func(l []plan.Asset) { l[2].Work.InputFormat = plan.FormatCSV }, "c", ""},
 		"default format":    {func(l []plan.Asset) { l[2].Work.InputFormat = plan.FormatParquet }, "", ""},
 		"output":            {func(l []plan.Asset) { l[2].Work.Output = plan.OutputNone }, "c", ""},
+		"files":             {func(l []plan.Asset) { l[2].Work.Text = &plan.TextOutput{Format: plan.TextNone} }, "c", ""},
+		"resources":         {func(l []plan.Asset) { l[2].Work.Resources = &plan.Resources{Threads: 2} }, "", "c"},
 		"version":           {func(l []plan.Asset) { l[2].Text.Version = "1" }, "c", ""},
 		"retries":           {func(l []plan.Asset) { l[2].Retries.MaxAttempts = 9 }, "", "c"},
 		"pool, description": {func(l []plan.Asset) { l[1].Pool, l[1].Description = "p", "d" }, "", "b"},

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
@@ -66,24 +67,33 @@ type attempt struct {
 	codeChanged bool
 	// laidOut is set when the folders of the inputs exist.
 	laidOut bool
-	// freeSlot releases the slot for the next task.
+	// freeSlot releases the slot, and then the memory, for the next task.
 	freeSlot func()
+	// resources are those that the asset declares, or nil. reserved is the memory that the task has.
+	resources *plan.Resources
+	reserved  *reservation
 	// cleanups run after the deliveries are answered.
 	cleanups []func()
 }
 
 func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
 	asset, _ := ids.ParseAssetKey(env.AssetKey) // contract.Open has validated it
-	return &attempt{
+	a := &attempt{
 		w: w, job: j, env: env, domain: env.Domain(), asset: asset, nonce: w.cfg.Nonce(),
 		calls: &callbacks{
 			client: w.cfg.HTTPClient, clock: w.cfg.Clock, urls: env.Callbacks, traceparent: env.Traceparent, tracestate: env.Tracestate,
 		},
 		log: w.cfg.Logger.With("tenant", env.Tenant, "workspace", env.Workspace, "run_id", env.RunID,
 			"task_key", env.TaskKey, "attempt", env.Attempt),
-		metrics:  map[string]int64{},
-		freeSlot: sync.OnceFunc(func() { <-w.slots }),
+		metrics: map[string]int64{},
 	}
+	a.freeSlot = sync.OnceFunc(func() {
+		<-w.slots
+		if a.reserved != nil {
+			w.memory.release(a.reserved, w.cfg.Clock.Now())
+		}
+	})
+	return a
 }
 
 // showLog lets readers follow the log. It is called when the task's secrets are known and can be
@@ -266,6 +276,9 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	}
 	t, err := a.task(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.exceeded(); err != nil {
 		return nil, err
 	}
 	if t.task.Kind == event.KindCheck {

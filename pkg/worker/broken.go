@@ -44,7 +44,7 @@ func mayBeBroken(err error) bool {
 // readWhole decodes every value of a Parquet file. It uses a new instance, because the query's
 // instance may have become invalid.
 func (a *attempt) readWhole(ctx context.Context, path string) error {
-	d, err := a.w.openDuckDB(ctx, a.dir)
+	d, err := a.openDuckDB(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // the file was not read
 	}

@@ -200,7 +200,7 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 	if r.db != nil {
 		return nil
 	}
-	if r.db, err = r.w.openDuckDB(ctx, r.dir); err != nil {
+	if r.db, err = r.openDuckDB(ctx); err != nil {
 		return sqlFailure(err)
 	}
 	readable, err := r.resolveQueries(ctx)
@@ -310,7 +310,7 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 // scan executes a query with one row and one column.
 func (r *checkRun) scan(ctx context.Context, query string, to any) error {
 	if err := r.db.conn.QueryRowContext(ctx, query).Scan(to); err != nil {
-		return r.w.explainMemory(sqlFailure(err))
+		return r.explainMemory(sqlFailure(err))
 	}
 	return nil
 }

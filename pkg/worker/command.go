@@ -173,7 +173,7 @@ func (a *attempt) convert(ctx context.Context, in *input, target string) (err er
 	if err != nil {
 		return err
 	}
-	d, err := a.w.openDuckDB(ctx, a.dir)
+	d, err := a.openDuckDB(ctx)
 	if err != nil {
 		return sqlFailure(err)
 	}
@@ -250,7 +250,7 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
-	env = append(env, a.w.advice()...)
+	env = append(env, a.advice()...)
 	return append(env, "SERVO_OUTPUT="+output, "SERVO_ERROR="+filepath.Join(a.dir, errorFile), "SERVO_CONTEXT="+string(text),
 		"SERVO_BIN="+a.w.cfg.ServoBin), nil
 }

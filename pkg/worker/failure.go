@@ -19,6 +19,7 @@ const (
 	CodeSQL               = "SQL_ERROR"
 	CodeOutOfMemory       = "OUT_OF_MEMORY"
 	CodeDiskFull          = "DISK_FULL"
+	CodeResourcesExceeded = "RESOURCES_EXCEEDED"
 	CodeCommandNotFound   = "COMMAND_NOT_FOUND"
 	CodeExitStatus        = "EXIT_STATUS"
 	CodeSignal            = "SIGNAL"

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +38,10 @@ func thisMachine() machine {
 	return machine{memory: memory, cores: runtime.GOMAXPROCS(0)}
 }
 
+// MachineMemory returns the memory of this machine or container in bytes. Tasks that declare more fail
+// with [CodeResourcesExceeded].
+func MachineMemory() int64 { return thisMachine().memory }
+
 // memoryShare returns DuckDB's memory limit in bytes for each of concurrency queries.
 func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
@@ -46,8 +51,19 @@ func (m machine) memoryShare(concurrency int) int64 {
 // tasks than slots, a query uses the idle cores.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
-// memoryLimit returns the memory limit of each query in DuckDB's syntax, and its origin.
-func (w *Worker) memoryLimit() (limit, from string) {
+// memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, its origin, and how
+// to get more.
+func (a *attempt) memoryLimit() (limit, from, advice string) {
+	if r := a.resources; r != nil && r.MemoryBytes > 0 {
+		return strconv.FormatInt(r.MemoryBytes, 10) + "B", "resources.memory of " + a.env.AssetKey, "raise it"
+	}
+	advice = "set resources.memory of " + a.env.AssetKey + ", or raise workers.memory_limit or lower workers.concurrency in servo.yaml"
+	limit, from = a.w.share()
+	return limit, from, advice
+}
+
+// share returns the memory limit of a query without declared memory in DuckDB's syntax, and its origin.
+func (w *Worker) share() (limit, from string) {
 	if w.cfg.DuckDB.MemoryLimit != "" {
 		return w.cfg.DuckDB.MemoryLimit, "workers.memory_limit"
 	}
@@ -56,26 +72,74 @@ func (w *Worker) memoryLimit() (limit, from string) {
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
+// reserve waits until the memory of the attempt fits beside that of the running tasks.
+func (a *attempt) reserve(ctx context.Context) error {
+	// An error is reported by the attempt, which loads the plan again.
+	if p, err := a.w.loadPlan(ctx, a); err == nil {
+		a.resources = p.Assets[a.env.AssetKey].Resources
+	}
+	if a.exceeded() != nil {
+		return nil
+	}
+	limit, _, _ := a.memoryLimit()
+	bytes, known := bytesOf(limit)
+	if !known {
+		bytes = a.w.machine.memoryShare(a.w.cfg.MaxConcurrent)
+	}
+	r := &reservation{bytes: bytes, declared: a.resources != nil && a.resources.MemoryBytes > 0}
+	if err := a.w.memory.reserve(ctx, r, a.w.cfg.Clock.Now); err != nil {
+		return err
+	}
+	a.reserved = r
+	return nil
+}
+
+// exceeded returns an error if the asset declares more memory than this machine has.
+func (a *attempt) exceeded() error {
+	if r := a.resources; r != nil && r.MemoryBytes > a.w.machine.memory {
+		return permanent(CodeResourcesExceeded, "%s needs %s, the worker has %s: lower resources.memory, or use a queue with larger workers",
+			a.env.AssetKey, megabytes(r.MemoryBytes), megabytes(a.w.machine.memory))
+	}
+	return nil
+}
+
 var sizePattern = regexp.MustCompile(`^([0-9]{1,18}) ?([KMGT]i?)?B$`)
 
 var sizeUnits = map[string]int64{
 	"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }
 
-// advice returns the memory and the threads that a command should use, as environment variables. Servo
-// does not enforce them.
-func (w *Worker) advice() []string {
-	env := []string{"SERVO_THREADS=" + strconv.Itoa(w.threadsNow())}
-	limit, _ := w.memoryLimit()
+// bytesOf returns the bytes of a memory limit, or false if only DuckDB knows its form.
+func bytesOf(limit string) (int64, bool) {
 	m := sizePattern.FindStringSubmatch(limit)
 	if m == nil {
-		return env // a form that only DuckDB knows
+		return 0, false
 	}
 	count, err := strconv.ParseInt(m[1], 10, 64)
-	if unit := sizeUnits[m[2]]; err == nil && count <= math.MaxInt64/unit {
-		env = append(env, "SERVO_MEMORY_BYTES="+strconv.FormatInt(count*unit, 10))
+	unit := sizeUnits[m[2]]
+	if err != nil || count > math.MaxInt64/unit {
+		return 0, false
+	}
+	return count * unit, true
+}
+
+// advice returns the memory and the threads that a command should use, as environment variables. Servo
+// does not enforce them.
+func (a *attempt) advice() []string {
+	env := []string{"SERVO_THREADS=" + strconv.Itoa(a.threads())}
+	limit, _, _ := a.memoryLimit()
+	if bytes, known := bytesOf(limit); known {
+		env = append(env, "SERVO_MEMORY_BYTES="+strconv.FormatInt(bytes, 10))
 	}
 	return env
+}
+
+// threads returns the number of threads of a query of the attempt that starts now.
+func (a *attempt) threads() int {
+	if r := a.resources; r != nil && r.Threads > 0 {
+		return r.Threads
+	}
+	return a.w.threadsNow()
 }
 
 // threadsNow returns the number of threads of a query that starts now.
@@ -87,17 +151,16 @@ func (w *Worker) threadsNow() int {
 }
 
 // explainMemory adds the memory limit and its origin to an out-of-memory error.
-func (w *Worker) explainMemory(err error) error {
+func (a *attempt) explainMemory(err error) error {
 	var f *failure
 	if !errors.As(err, &f) || f.code != CodeOutOfMemory {
 		return err
 	}
-	limit, from := w.memoryLimit()
+	limit, from, advice := a.memoryLimit()
 	if bytes, err := strconv.ParseInt(strings.TrimSuffix(limit, "B"), 10, 64); err == nil {
 		limit = megabytes(bytes)
 	}
-	return &failure{f.code, f.category, f.retryable, fmt.Errorf(
-		"out of memory at %s (%s): raise workers.memory_limit, or lower workers.concurrency, in servo.yaml: %w", limit, from, f.err)}
+	return &failure{f.code, f.category, f.retryable, fmt.Errorf("out of memory at %s (%s): %s: %w", limit, from, advice, f.err)}
 }
 
 func megabytes(bytes int64) string { return strconv.FormatInt(bytes/1_000_000, 10) + "MB" }

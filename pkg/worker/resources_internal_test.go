@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 func TestQueriesShareTheMachine(t *testing.T) {
@@ -25,14 +27,14 @@ func TestAdviceIsTheShareOfAQuery(t *testing.T) {
 	w := &Worker{machine: machine{memory: 8 << 30, cores: 4}, cfg: Config{MaxConcurrent: 8}, slots: make(chan struct{}, 8)}
 	w.slots <- struct{}{}
 	w.slots <- struct{}{}
-	require.Equal(t, []string{"SERVO_THREADS=2", "SERVO_MEMORY_BYTES=536870912"}, w.advice())
+	require.Equal(t, []string{"SERVO_THREADS=2", "SERVO_MEMORY_BYTES=536870912"}, (&attempt{w: w, env: &contract.Envelope{}}).advice())
 	for limit, bytes := range map[string]string{"512MB": "512000000", "2 GiB": "2147483648", "7B": "7", "80%": "", "999999999999999999TB": ""} {
 		w.cfg.DuckDB = DuckDB{MemoryLimit: limit, Threads: 3}
 		want := []string{"SERVO_THREADS=3"}
 		if bytes != "" {
 			want = append(want, "SERVO_MEMORY_BYTES="+bytes)
 		}
-		require.Equal(t, want, w.advice(), limit)
+		require.Equal(t, want, (&attempt{w: w, env: &contract.Envelope{}}).advice(), limit)
 	}
 }
 

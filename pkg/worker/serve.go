@@ -155,7 +155,7 @@ func (l jobContext) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// take waits for a slot and runs the attempt.
+// take waits for a slot and for memory, and runs the attempt.
 func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	select {
 	case w.slots <- struct{}{}:
@@ -164,6 +164,11 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 		return
 	}
 	a := newAttempt(w, j, env)
+	if err := a.reserve(ctx); err != nil {
+		a.freeSlot()
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // as without a slot
+		return
+	}
 	w.finish(j, env, a.run(ctx))
 	a.cleanUp(ctx) // deliveries are answered already
 }

@@ -30,10 +30,10 @@ type database struct {
 	conn *sql.Conn
 }
 
-// openDuckDB opens an empty in-memory database that spills to a folder below dir.
-func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) {
-	limit, _ := w.memoryLimit()
-	return openDatabase(ctx, dir, limit, w.threadsNow())
+// openDuckDB opens an empty in-memory database that spills to the attempt's folder.
+func (a *attempt) openDuckDB(ctx context.Context) (*database, error) {
+	limit, _, _ := a.memoryLimit()
+	return openDatabase(ctx, a.dir, limit, a.threads())
 }
 
 func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*database, error) {
@@ -75,7 +75,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
 	}
-	d, err := a.w.openDuckDB(ctx, a.dir)
+	d, err := a.openDuckDB(ctx)
 	if err != nil {
 		return nil, sqlFailure(err)
 	}
@@ -95,7 +95,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	target := filepath.Join(a.dir, outputName)
 	rows, err := d.copyTo(ctx, t, query, target)
 	if err != nil {
-		err = a.w.explainMemory(a.brokenInput(ctx, inputs, err))
+		err = a.explainMemory(a.brokenInput(ctx, inputs, err))
 		a.output.printf("%v\n", err)
 		return nil, err
 	}

@@ -293,6 +293,30 @@ func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
 	require.Contains(t, got.Message, "raise workers.memory_limit")
 }
 
+func TestTaskGetsItsDeclaredResources(t *testing.T) {
+	limits := query("SELECT current_setting('threads') AS threads, current_setting('memory_limit') AS memory")
+	limits.Resources = &plan.Resources{MemoryBytes: 128 << 20, Threads: 3}
+	big := query("SELECT list(range ORDER BY hash(range)) AS l FROM range(4_000_000)")
+	big.Resources = &plan.Resources{MemoryBytes: 64 << 20}
+	huge := query("SELECT 1 AS x")
+	huge.Resources = &plan.Resources{MemoryBytes: 1 << 50}
+	command := shell(`echo "$SERVO_MEMORY_BYTES $SERVO_THREADS"`)
+	command.Resources, command.Output = limits.Resources, plan.OutputNone
+	w := newFixture(t, nil, map[string]plan.Work{"a/limits": limits, "a/big": big, "a/huge": huge, "a/command": command},
+		task("a/limits", "", nil), task("a/big", "", nil), task("a/huge", "", nil), task("a/command", "", nil))
+	require.Equal(t, []string{"3|128.0 MiB"}, w.rows(w.run("a/limits"), "threads, memory"))
+	got := w.failed("a/big")
+	require.Equal(t, worker.CodeOutOfMemory, got.Code)
+	require.Contains(t, got.Message, "out of memory at 67MB (resources.memory of a/big): raise it: ")
+	got = w.failed("a/huge")
+	require.Equal(t, worker.CodeResourcesExceeded, got.Code)
+	require.False(t, got.Retryable)
+	require.Contains(t, got.Message, "a/huge needs 1125899906MB, the worker has ")
+	require.Contains(t, got.Message, "lower resources.memory, or use a queue with larger workers")
+	w.run("a/command")
+	require.Contains(t, w.log("a/command"), "134217728 3\n")
+}
+
 func TestUnreadableInputFileIsNamed(t *testing.T) {
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
 		w := newFixture(t, store, map[string]plan.Work{

@@ -135,7 +135,7 @@ func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputF
 	file := &outputFile{name: outputName, path: filepath.Join(folder, outputName)}
 	file.open = func() (*os.File, error) { return os.Open(file.path) }
 	if err := a.writeText(ctx, t, r, file.path); err != nil {
-		return nil, a.w.explainMemory(err)
+		return nil, a.explainMemory(err)
 	}
 	return file, file.describe()
 }
@@ -240,7 +240,7 @@ func (r *textReader) read(ctx context.Context, f *outputFile, header func([]stri
 
 // writeText writes the rows of text files to a Parquet file.
 func (a *attempt) writeText(ctx context.Context, t *work, r *textReader, target string) (err error) {
-	d, err := a.w.openDuckDB(ctx, a.dir)
+	d, err := a.openDuckDB(ctx)
 	if err != nil {
 		return sqlFailure(err)
 	}

@@ -40,7 +40,7 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	parts := make([]partcolumn.Part, len(in.parts))
 	for i := range in.parts {
 		if parts[i], err = d.partOf(ctx, &in.parts[i], columns); err != nil {
-			return "", nil, a.w.explainMemory(a.brokenInput(ctx, []input{*in}, sqlFailure(err)))
+			return "", nil, a.explainMemory(a.brokenInput(ctx, []input{*in}, sqlFailure(err)))
 		}
 	}
 	a.views++ // PRE checks, the query and POST checks have folders of their own

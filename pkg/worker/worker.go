@@ -118,6 +118,7 @@ type Worker struct {
 	commands commands
 	slots    chan struct{}
 	machine  machine
+	memory   memory
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.CommitMarker]
@@ -152,8 +153,10 @@ func Open(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("open worker: %w", err)
 	}
 	ctx, kill := context.WithCancel(context.Background())
+	machine := thisMachine()
 	return &Worker{
-		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent), machine: thisMachine(),
+		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
+		machine: machine, memory: memory{capacity: machine.memory},
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), files: filecheck.New(),
 		sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
 		ctx:     ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},

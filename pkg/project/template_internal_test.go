@@ -153,7 +153,7 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 ### resources
 
-What one task of the asset may use, instead of the [default share](assets.md#resources) of its worker:
+A task of the asset may use these resources instead of the [default share](assets.md#resources) of its worker:
 
 {resources}
 

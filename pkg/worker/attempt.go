@@ -278,6 +278,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.resources = t.Resources // also if the plan was not readable when the task reserved memory
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}

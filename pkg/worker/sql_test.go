@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/faultblob"
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -315,6 +317,22 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	require.Contains(t, got.Message, "lower resources.memory, or use a queue with larger workers")
 	w.run("a/command")
 	require.Contains(t, w.log("a/command"), "134217728 3\n")
+}
+
+// A plan that cannot be read when the task reserves memory does not give the task other limits.
+func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
+	limits := query("SELECT current_setting('threads') AS threads")
+	limits.Resources = &plan.Resources{Threads: 3}
+	const outage = 4 // the tries of one read
+	var reads atomic.Int32
+	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
+		if (op == faultblob.Open || op == faultblob.Get) && strings.Contains(key, "plans/") && reads.Add(1) <= outage {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	}), map[string]plan.Work{"a/limits": limits}, task("a/limits", "", nil))
+	require.Equal(t, []string{"3"}, w.rows(w.run("a/limits"), "threads"))
+	require.Greater(t, reads.Load(), int32(outage))
 }
 
 func TestUnreadableInputFileIsNamed(t *testing.T) {

@@ -79,7 +79,7 @@ func (a *attempt) reserve(ctx context.Context) error {
 		a.resources = p.Assets[a.env.AssetKey].Resources
 	}
 	if a.exceeded() != nil {
-		return nil
+		return nil //nolint:nilerr // the attempt fails with this error before it needs memory
 	}
 	limit, _, _ := a.memoryLimit()
 	bytes, known := bytesOf(limit)

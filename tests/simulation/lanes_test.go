@@ -82,7 +82,11 @@ func split(n int) int {
 func mine(i int) bool { return i%*lanes == *lane }
 
 // stop prevents all lanes from starting another world.
-func stop() { _ = os.WriteFile(filepath.Join(*shared, "stop"), nil, 0o600) }
+func stop() {
+	if *shared != "" {
+		_ = os.WriteFile(filepath.Join(*shared, "stop"), nil, 0o600) // without the file, other lanes only run longer
+	}
+}
 
 func stopped() bool {
 	_, err := os.Stat(filepath.Join(*shared, "stop"))

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -156,9 +158,27 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 
 // mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines
 // of a process, the scheduler decides which of them takes a lock first. On one processor it decides
-// the same each time, unless it preempts a goroutine that has run for 10 ms: that happened once in
-// 60 large worlds, and once in some 1,000 worlds like these.
-const mayPart = 1
+// the same each time, unless it preempts a goroutine that has run for 10 ms: that happens in one of
+// 60 large worlds, in one of some 1,000 small ones, and more often on a busy machine. So a world
+// whose first two traces differ gets four more runs, and five of the six traces must be equal.
+const (
+	mayPart   = 1
+	moreRuns  = 4
+	mostEqual = 5
+)
+
+// equalTraces returns how often the most frequent trace occurs in the given runs and in moreRuns more.
+func equalTraces(t *testing.T, w sim.World, runs ...*sim.Result) int {
+	t.Helper()
+	for range moreRuns {
+		runs = append(runs, run(t, w))
+	}
+	times := map[string]int{}
+	for _, r := range runs {
+		times[r.Hash]++
+	}
+	return slices.Max(slices.Collect(maps.Values(times)))
+}
 
 func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 	parted := 0
@@ -171,7 +191,7 @@ func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 			w.Tasks, w.Requests, w.Minutes = min(w.Tasks, 10), min(w.Requests, 5), min(w.Minutes, 6)
 		}
 		one, two := run(t, w), run(t, w)
-		if one.Hash == two.Hash {
+		if one.Hash == two.Hash || equalTraces(t, w, one, two) >= mostEqual {
 			continue
 		}
 		parted++

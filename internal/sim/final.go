@@ -61,7 +61,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	}
 	switch t.State {
 	case state.TaskSucceeded:
-		if !mayStart(f.state, t) {
+		if !mayStart(f.state, t) && !f.forgets(t) {
 			return "its upstreams did not allow it to start"
 		}
 	case state.TaskSkipped:

@@ -54,6 +54,8 @@ type followed struct {
 	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
 	// full listing folds them.
 	dropped map[string]bool
+	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
+	forgotten map[state.Key2]bool
 	// abandoned contains entries that appeared when listings may have been past their names. true:
 	// their writer was prompt, so only clocks were off.
 	abandoned map[string]bool
@@ -109,7 +111,7 @@ func newOracle(w *world) *oracle {
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			shown: map[string]string{}, pinned: map[string]floorAt{},
-			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{},
+			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{}, forgotten: map[state.Key2]bool{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 var errUnreadable = errors.New("403 the key that the object is encrypted with is disabled")
@@ -40,11 +42,39 @@ func (w *world) seal(key string) {
 		w.fault("entry skipped")
 		w.note("an operator skips %s", entry)
 		w.skipped[entry] = true
+		w.oracle.domains[d].noteSkipped(w.blobs, key)
 		skip := ledger.Skip{Entry: entry, By: "operator", At: event.At(w.now()), Reason: "its key is destroyed"}
 		if err := ledger.WriteSkip(context.Background(), w.blobs, d, skip); err != nil {
 			panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 		}
 	})
+}
+
+// noteSkipped records the successes in an entry that an operator skips. A compactor may still fold
+// them from the bytes that the writer announced, but a later rebuild of the bare ledger does not.
+func (f *followed) noteSkipped(blobs blob.Store, key string) {
+	data, _, err := blobs.Get(context.Background(), key)
+	if err != nil {
+		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+	}
+	for _, group := range event.Groups(event.DecodeEntry(data)) {
+		for _, e := range group.Events {
+			if p, ok := e.Payload.(*event.TaskFinished); ok && p.Outcome == event.Succeeded {
+				f.forgotten[state.Key2{A: p.RunID, B: p.TaskKey}] = true
+			}
+		}
+	}
+}
+
+// forgets reports whether a rebuild has forgotten the success of a task's upstream: an operator had
+// skipped its entry. The task itself may have succeeded before.
+func (f *followed) forgets(t *state.Task) bool {
+	for d := range f.state.Deps.All {
+		if d.RunID == t.RunID && d.Downstream == t.TaskKey && f.unordered && f.forgotten[state.Key2{A: d.RunID, B: d.Upstream}] {
+			return true
+		}
+	}
+	return false
 }
 
 func latest(a, b time.Time) time.Time {

@@ -137,6 +137,10 @@ map: ## write the layers and packages into docs/architecture.md
 zones: ## count every hour of every time zone from 1970 to 2037 (takes minutes)
 	go test ./pkg/space -run TestHoursOfEveryZoneAreCountedOnce -every-zone -timeout 60m
 
+.PHONY: zonedata
+zonedata: ## replace the time zone data of pkg/calendar by that of the Go distribution in use
+	go run ./internal/zonepack "$$(go env GOROOT)/lib/time" pkg/calendar/zones.tar.gz
+
 .PHONY: reference
 reference: ## write the reference pages and the JSON Schema that the code determines
 	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite

@@ -31,6 +31,8 @@ var layers = []layer{
 		{"pkg/control", list(words, "=pkg/state")},
 		// Checks of assets as data and as SQL; callers execute the SQL.
 		{"pkg/quality", words},
+		// The instants of schedules, and the zone data of all packages.
+		{"pkg/calendar", nil},
 		// Partitions: dimensions, keys, selections and mappings.
 		{"pkg/space", []string{"pkg/ids"}},
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
@@ -184,6 +186,8 @@ var layers = []layer{
 		{"internal/arch", nil},
 		// Writes the bills of materials and the notices of the programs.
 		{"internal/sbom", nil},
+		// Writes the zone data of pkg/calendar.
+		{"internal/zonepack", nil},
 	}},
 }
 
@@ -208,7 +212,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
-	"pkg/release", "pkg/staleness", "pkg/engine/view",
+	"pkg/release", "pkg/staleness", "pkg/engine/view", "pkg/calendar",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)

@@ -1,0 +1,197 @@
+// Package calendar computes the instants at which schedules tick. It has its own time zone data, so
+// every machine computes the same instants. The package is pure. This package is not a stable API.
+//
+// A tick is its instant: local times that lead to one instant are one tick, and a local time that
+// occurs twice can be two ticks. Local times that clocks skip or repeat follow a policy: see [DST].
+// Instants lie in the years 1970 to 2199.
+package calendar
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Values of [DST]. The zero value of a field is its default.
+const (
+	GapShift     = "shift" // default: a tick at the first instant after the gap
+	GapSkip      = "skip"  // no tick
+	OverlapFirst = "first" // default
+	OverlapLast  = "last"
+	OverlapBoth  = "both"
+)
+
+// DST says what happens to local times that a zone skips (a gap) or has twice (an overlap). A
+// schedule whose hour field is * ticks in each hour that elapses, whatever the policy.
+type DST struct {
+	Gap     string `json:"gap,omitempty"`
+	Overlap string `json:"overlap,omitempty"`
+}
+
+// Spec says when a schedule ticks. It is data: [Spec.Compile] checks it.
+type Spec struct {
+	// Cron is a cron expression of five fields. Either Cron or EveryMinutes is set.
+	Cron string `json:"cron,omitempty"`
+	// EveryMinutes is the elapsed time between two ticks. The first tick is at Start, which is
+	// 1970-01-01T00:00Z by default.
+	EveryMinutes int64 `json:"every_minutes,omitempty"`
+	// Timezone is an IANA name, UTC by default.
+	Timezone string `json:"timezone,omitempty"`
+	DST      DST    `json:"dst,omitzero"`
+	// Start and End bound the instants of ticks: Start is the first possible one, End is exclusive.
+	// Each is a date, or a time such as 2026-01-01T06:00, in the time zone of the schedule. A time can
+	// end in a UTC offset or in Z.
+	Start string `json:"start,omitempty"`
+	End   string `json:"end,omitempty"`
+	// JitterSec is the maximum delay of a tick: see [Schedule.Jitter].
+	JitterSec int64 `json:"jitter_sec,omitempty"`
+}
+
+// MaxEveryMinutes and MaxJitterSec are the limits of a Spec.
+const (
+	MaxEveryMinutes = 366 * 24 * 60
+	MaxJitterSec    = 24 * 60 * 60
+)
+
+// Schedule is a compiled [Spec]. It is immutable.
+type Schedule struct {
+	spec       Spec
+	cron       *cron // nil: every
+	every      int64 // seconds
+	zone       *zone
+	gap        string
+	overlap    string
+	start, end int64 // Unix seconds; end is exclusive
+}
+
+// firstInstant and lastInstant bound all instants: [firstInstant, lastInstant).
+var (
+	firstInstant = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	lastInstant  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+)
+
+// FieldError is an error in a field of a [Spec], named as in project files: cron, every, timezone,
+// dst.gap, dst.overlap, start, end or jitter. Err is a [*CronError] if the cron expression is invalid.
+type FieldError struct {
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+func invalid(field, format string, args ...any) error {
+	return &FieldError{Field: field, Err: fmt.Errorf(format, args...)}
+}
+
+// Compile checks a Spec. Its errors are of type [*FieldError].
+func (s Spec) Compile() (*Schedule, error) {
+	c := &Schedule{
+		spec: s, gap: cmp.Or(s.DST.Gap, GapShift), overlap: cmp.Or(s.DST.Overlap, OverlapFirst),
+		start: firstInstant, end: lastInstant,
+	}
+	zone, err := loadZone(cmp.Or(s.Timezone, "UTC"))
+	if err != nil {
+		return nil, &FieldError{Field: "timezone", Err: err}
+	}
+	c.zone = zone
+	for _, read := range []func() error{c.readPolicy, c.readExpression, c.readBounds, c.ticks} {
+		if err := read(); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Spec returns what the schedule was compiled from.
+func (s *Schedule) Spec() Spec { return s.spec }
+
+// Location returns the time zone of the schedule.
+func (s *Schedule) Location() *time.Location { return s.zone.location }
+
+func (s *Schedule) readPolicy() error {
+	if s.gap != GapShift && s.gap != GapSkip {
+		return invalid("dst.gap", "unknown policy %q: write shift or skip", s.gap)
+	}
+	if s.overlap != OverlapFirst && s.overlap != OverlapLast && s.overlap != OverlapBoth {
+		return invalid("dst.overlap", "unknown policy %q: write first, last or both", s.overlap)
+	}
+	if s.spec.JitterSec < 0 || s.spec.JitterSec > MaxJitterSec {
+		return invalid("jitter", "must be between 0s and 24h")
+	}
+	return nil
+}
+
+func (s *Schedule) readExpression() error {
+	every := s.spec.EveryMinutes
+	switch {
+	case s.spec.Cron != "" && every != 0:
+		return invalid("every", "has no effect beside cron: remove one of them")
+	case s.spec.Cron != "":
+		parsed, err := parseCron(s.spec.Cron)
+		if err != nil {
+			return &FieldError{Field: "cron", Err: err}
+		}
+		s.cron = parsed
+		return nil
+	case every == 0:
+		return invalid("cron", "is missing: write cron or every")
+	case every < 0 || every > MaxEveryMinutes:
+		return invalid("every", "must be between 1m and %dh", MaxEveryMinutes/60)
+	case s.spec.DST != DST{}:
+		return invalid("dst", "has no effect on every, which counts elapsed time: remove it, or use cron")
+	}
+	s.every = every * 60
+	return nil
+}
+
+func (s *Schedule) readBounds() error {
+	if s.spec.Start != "" {
+		at, err := s.zone.bound(s.spec.Start)
+		if err != nil {
+			return &FieldError{Field: "start", Err: err}
+		}
+		s.start = at
+	}
+	if s.spec.End != "" {
+		at, err := s.zone.bound(s.spec.End)
+		if err != nil {
+			return &FieldError{Field: "end", Err: err}
+		}
+		s.end = at
+	}
+	if s.end <= s.start {
+		return invalid("end", "%s is not after the start %s: swap them, or remove end", s.spec.End, cmp.Or(s.spec.Start, "1970-01-01T00:00Z"))
+	}
+	return nil
+}
+
+// ticks returns an error if the schedule never ticks. Only the policy and the bounds can prevent
+// that: [parseCron] rejects expressions without a date. The search covers 28 years, after which the
+// weekdays of dates repeat, from the year of the zone data, so it does not depend on the clock.
+func (s *Schedule) ticks() error {
+	const years = 28
+	if _, ok := s.next(s.start - 1); !ok {
+		return invalid(cmp.Or(s.bounded(), "cron"), "the schedule never ticks between its start and its end")
+	}
+	year := int(ZoneVersion[0]-'0')*1000 + int(ZoneVersion[1]-'0')*100 + int(ZoneVersion[2]-'0')*10 + int(ZoneVersion[3]-'0')
+	from := max(s.start, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
+	to := time.Unix(from, 0).UTC().AddDate(years, 0, 0).Unix()
+	if s.end <= to {
+		return nil // it has ticks, all of them before its end
+	}
+	if next, ok := s.next(from - 1); !ok || next >= to {
+		return invalid("dst.gap", "the schedule never ticks: clocks in %s always skip its local time: write gap: shift", s.zone.name)
+	}
+	return nil
+}
+
+func (s *Schedule) bounded() string {
+	if s.spec.End != "" {
+		return "end"
+	}
+	return ""
+}

@@ -1,0 +1,237 @@
+package calendar
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	_ "embed" // the zone data
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ZoneVersion is the version of the IANA time zone data in this package. `make zonedata` updates
+// the data.
+const ZoneVersion = "2025c"
+
+// packed holds the data of all zones: see internal/zonepack.
+//
+//go:embed zones.tar.gz
+var packed []byte
+
+// zoneData is the unpacked archive, and the zones that were used so far.
+type zoneData struct {
+	version string
+	files   map[string][]byte
+	loaded  sync.Map // name → *zone
+}
+
+// unpacked returns the zone data. It is a constant that is computed on first use.
+var unpacked = sync.OnceValue(func() *zoneData {
+	d, err := unpack(packed)
+	if err != nil {
+		panic("the embedded zone data is damaged: " + err.Error())
+	}
+	return d
+})
+
+func unpack(data []byte) (*zoneData, error) {
+	plain, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	archive := tar.NewReader(plain)
+	d := &zoneData{files: map[string][]byte{}}
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return d, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if header.Typeflag == tar.TypeLink {
+			d.files[header.Name] = d.files[header.Linkname]
+			continue
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			return nil, err
+		}
+		if header.Name == "VERSION" {
+			d.version = strings.TrimSpace(string(content))
+			continue
+		}
+		d.files[header.Name] = content
+	}
+}
+
+// Zone returns a time zone by its IANA name, from the zone data of this package. The zone data of
+// the machine has no effect.
+func Zone(name string) (*time.Location, error) {
+	z, err := loadZone(name)
+	if err != nil {
+		return nil, err
+	}
+	return z.location, nil
+}
+
+// Zones returns the names of all time zones, sorted.
+func Zones() []string {
+	names := make([]string, 0, len(unpacked().files))
+	for name := range unpacked().files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// zone is a time zone as a list of spans with one offset each.
+type zone struct {
+	name     string
+	location *time.Location
+	spans    []span // ascending; the first one begins before all instants
+}
+
+// span begins at start and ends where the next one begins.
+type span struct {
+	start  int64 // Unix seconds
+	offset int64 // seconds east of UTC
+}
+
+func loadZone(name string) (*zone, error) {
+	d := unpacked()
+	if found, ok := d.loaded.Load(name); ok {
+		return found.(*zone), nil //nolint:errcheck // the map holds nothing else
+	}
+	data, ok := d.files[name]
+	if !ok {
+		return nil, unknownZone(name, d.files)
+	}
+	location := time.UTC
+	if name != "UTC" {
+		var err error
+		if location, err = time.LoadLocationFromTZData(name, data); err != nil {
+			return nil, fmt.Errorf("read the zone data of %s: %w", name, err)
+		}
+	}
+	found, _ := d.loaded.LoadOrStore(name, &zone{name: name, location: location, spans: spansOf(location)})
+	return found.(*zone), nil //nolint:errcheck // the map holds nothing else
+}
+
+// reach exceeds every UTC offset.
+const reach = 16 * 60 * 60
+
+// spansOf lists the spans of a zone that instants and their local times touch.
+func spansOf(location *time.Location) []span {
+	at := time.Unix(firstInstant-2*reach, 0).In(location)
+	_, offset := at.Zone()
+	spans := []span{{math.MinInt64, int64(offset)}}
+	for at.Unix() < lastInstant+2*reach {
+		_, end := at.ZoneBounds()
+		if end.IsZero() {
+			break
+		}
+		if !end.After(at) {
+			// On the last day of a leap year, ZoneBounds returns the beginning of that day.
+			end = at.Add(time.Hour)
+		}
+		at = end
+		if _, offset := at.Zone(); int64(offset) != spans[len(spans)-1].offset {
+			spans = append(spans, span{at.Unix(), int64(offset)})
+		}
+	}
+	return spans
+}
+
+// at returns the index of the span that contains an instant.
+func (z *zone) at(instant int64) int {
+	return sort.Search(len(z.spans), func(i int) bool { return z.spans[i].start > instant }) - 1
+}
+
+// until returns the end of a span.
+func (z *zone) until(i int) int64 {
+	if i+1 < len(z.spans) {
+		return z.spans[i+1].start
+	}
+	return math.MaxInt64
+}
+
+// local is what a zone has for a local time: the instants at which its clocks show that time, and, if
+// there are none, the index of the span that begins after the gap.
+type local struct {
+	instants [maxInstants]int64
+	n        int
+	gap      int // 0: no gap
+}
+
+// maxInstants is how often a local time can occur. No zone has had one three times.
+const maxInstants = 4
+
+// resolve finds a local time, in seconds since 1970-01-01T00:00 of the zone's clocks.
+func (z *zone) resolve(wall int64) local {
+	var l local
+	for i := z.at(wall - reach); i < len(z.spans) && z.spans[i].start <= wall+reach; i++ {
+		s := z.spans[i]
+		if i > 0 && l.gap == 0 && s.start+z.spans[i-1].offset <= wall && wall < s.start+s.offset {
+			l.gap = i
+		}
+		if at := wall - s.offset; s.start <= at && at < z.until(i) && l.n < maxInstants {
+			l.instants[l.n] = at
+			l.n++
+		}
+	}
+	if l.n > 0 {
+		l.gap = 0
+	}
+	return l
+}
+
+// bound reads a start or an end. A local time in a gap is the end of the gap, and one that occurs
+// twice is its first occurrence.
+func (z *zone) bound(text string) (int64, error) {
+	if at, err := time.Parse("2006-01-02T15:04Z07:00", text); err == nil {
+		return inRange(text, at.Unix())
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04"} {
+		wall, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		l := z.resolve(wall.Unix())
+		if l.n > 0 {
+			return inRange(text, l.instants[0])
+		}
+		return inRange(text, z.spans[l.gap].start)
+	}
+	return 0, fmt.Errorf("%q is not a date or a time: write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z", text)
+}
+
+func inRange(text string, at int64) (int64, error) {
+	if at < firstInstant || at >= lastInstant {
+		return 0, fmt.Errorf("%s is not in the years 1970 to 2199", text)
+	}
+	return at, nil
+}
+
+func unknownZone(name string, zones map[string][]byte) error {
+	const help = "unknown time zone %q: write "
+	best, least := "", math.MaxInt
+	for zone := range zones {
+		_, city, _ := strings.Cut(zone, "/")
+		d := min(distance(strings.ToLower(name), strings.ToLower(zone)), distance(strings.ToLower(name), strings.ToLower(city)))
+		if d < least || d == least && zone < best {
+			best, least = zone, d
+		}
+	}
+	if name == "" || least > max(1, len(name)/3) {
+		return fmt.Errorf(help+"an IANA name such as UTC, Europe/Paris or America/New_York", name)
+	}
+	return fmt.Errorf(help+"%s", name, best)
+}

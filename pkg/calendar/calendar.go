@@ -24,33 +24,32 @@ const (
 // DST says what happens to local times that a zone skips (a gap) or has twice (an overlap). A
 // schedule whose hour field is * ticks in each hour that elapses, whatever the policy.
 type DST struct {
-	Gap     string `json:"gap,omitempty"`
-	Overlap string `json:"overlap,omitempty"`
+	Gap     string
+	Overlap string
 }
 
-// Spec says when a schedule ticks. It is data: [Spec.Compile] checks it.
+// Spec says when a schedule ticks. [Spec.Compile] checks it.
 type Spec struct {
-	// Cron is a cron expression of five fields. Either Cron or EveryMinutes is set.
-	Cron string `json:"cron,omitempty"`
-	// EveryMinutes is the elapsed time between two ticks. The first tick is at Start, which is
-	// 1970-01-01T00:00Z by default.
-	EveryMinutes int64 `json:"every_minutes,omitempty"`
+	// Cron is a cron expression of five fields. Either Cron or EverySec is set.
+	Cron string
+	// EverySec is the elapsed time between two ticks, in whole minutes. The first tick is at Start,
+	// which is 1970-01-01T00:00Z by default.
+	EverySec int64
 	// Timezone is an IANA name, UTC by default.
-	Timezone string `json:"timezone,omitempty"`
-	DST      DST    `json:"dst,omitzero"`
+	Timezone string
+	DST      DST
 	// Start and End bound the instants of ticks: Start is the first possible one, End is exclusive.
-	// Each is a date, or a time such as 2026-01-01T06:00, in the time zone of the schedule. A time can
-	// end in a UTC offset or in Z.
-	Start string `json:"start,omitempty"`
-	End   string `json:"end,omitempty"`
+	// The zero time is no bound.
+	Start, End time.Time
 	// JitterSec is the maximum delay of a tick: see [Schedule.Jitter].
-	JitterSec int64 `json:"jitter_sec,omitempty"`
+	JitterSec int64
 }
 
-// MaxEveryMinutes and MaxJitterSec are the limits of a Spec.
+// Limits of a Spec.
 const (
-	MaxEveryMinutes = 366 * 24 * 60
-	MaxJitterSec    = 24 * 60 * 60
+	MinEverySec  = minute
+	MaxEverySec  = 366 * day
+	MaxJitterSec = day
 )
 
 // Schedule is a compiled [Spec]. It is immutable.
@@ -126,7 +125,7 @@ func (s *Schedule) readPolicy() error {
 }
 
 func (s *Schedule) readExpression() error {
-	every := s.spec.EveryMinutes
+	every := s.spec.EverySec
 	switch {
 	case s.spec.Cron != "" && every != 0:
 		return invalid("every", "has no effect beside cron: remove one of them")
@@ -139,32 +138,30 @@ func (s *Schedule) readExpression() error {
 		return nil
 	case every == 0:
 		return invalid("cron", "is missing: write cron or every")
-	case every < 0 || every > MaxEveryMinutes:
-		return invalid("every", "must be between 1m and %dh", MaxEveryMinutes/60)
+	case every < MinEverySec || every > MaxEverySec || every%minute != 0:
+		return invalid("every", "must be 1m to %dh, in whole minutes", MaxEverySec/hour)
 	case s.spec.DST != DST{}:
 		return invalid("dst", "has no effect on every, which counts elapsed time: remove it, or use cron")
 	}
-	s.every = every * 60
+	s.every = every
 	return nil
 }
 
 func (s *Schedule) readBounds() error {
-	if s.spec.Start != "" {
-		at, err := s.zone.bound(s.spec.Start)
-		if err != nil {
-			return &FieldError{Field: "start", Err: err}
+	for _, bound := range []struct {
+		name string
+		at   time.Time
+		to   *int64
+	}{{"start", s.spec.Start, &s.start}, {"end", s.spec.End, &s.end}} {
+		if bound.at.IsZero() {
+			continue
 		}
-		s.start = at
-	}
-	if s.spec.End != "" {
-		at, err := s.zone.bound(s.spec.End)
-		if err != nil {
-			return &FieldError{Field: "end", Err: err}
+		if *bound.to = bound.at.Unix(); *bound.to < firstInstant || *bound.to > lastInstant {
+			return &FieldError{Field: bound.name, Err: outside(bound.at.UTC().Format(time.RFC3339))}
 		}
-		s.end = at
 	}
 	if s.end <= s.start {
-		return invalid("end", "%s is not after the start %s: swap them, or remove end", s.spec.End, cmp.Or(s.spec.Start, "1970-01-01T00:00Z"))
+		return invalid("end", "%s is not after the start: swap them, or remove end", s.spec.End.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -175,7 +172,7 @@ func (s *Schedule) readBounds() error {
 func (s *Schedule) ticks() error {
 	const years = 28
 	if _, ok := s.next(s.start - 1); !ok {
-		return invalid(cmp.Or(s.bounded(), "cron"), "the schedule never ticks between its start and its end")
+		return invalid("end", "the schedule never ticks between its start and its end")
 	}
 	year := int(ZoneVersion[0]-'0')*1000 + int(ZoneVersion[1]-'0')*100 + int(ZoneVersion[2]-'0')*10 + int(ZoneVersion[3]-'0')
 	from := max(s.start, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
@@ -187,11 +184,4 @@ func (s *Schedule) ticks() error {
 		return invalid("dst.gap", "the schedule never ticks: clocks in %s always skip its local time: write gap: shift", s.zone.name)
 	}
 	return nil
-}
-
-func (s *Schedule) bounded() string {
-	if s.spec.End != "" {
-		return "end"
-	}
-	return ""
 }

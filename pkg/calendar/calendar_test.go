@@ -53,7 +53,7 @@ func TestTicksFollowPolicies(t *testing.T) {
 		{calendar.Spec{Cron: "30 * * * *", Timezone: "Europe/Paris"}, "2025-03-30T00:00Z", "2025-03-30T00:30Z 2025-03-30T01:30Z"},
 		{calendar.Spec{Cron: "30 * * * *", Timezone: "Europe/Paris"}, "2025-10-26T00:00Z", "2025-10-26T00:30Z 2025-10-26T01:30Z 2025-10-26T02:30Z"},
 		{calendar.Spec{Cron: "0 12 * * *", Timezone: "Pacific/Apia"}, "2011-12-29T12:00Z", "2011-12-29T22:00Z 2011-12-30T10:00Z 2011-12-30T22:00Z"},
-		{calendar.Spec{EveryMinutes: 7, Start: "2025-01-01", End: "2025-01-01T00:20"}, "2024-01-01T00:00Z", "2025-01-01T00:00Z 2025-01-01T00:07Z 2025-01-01T00:14Z end"},
+		{calendar.Spec{EverySec: 420, Start: at(t, "2025-01-01T00:00Z"), End: at(t, "2025-01-01T00:20Z")}, "2024-01-01T00:00Z", "2025-01-01T00:00Z 2025-01-01T00:07Z 2025-01-01T00:14Z end"},
 	} {
 		want := strings.Fields(test.want)
 		require.Equal(t, want, following(compile(t, test.spec), at(t, test.from), len(want)), test.spec)

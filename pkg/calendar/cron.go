@@ -3,6 +3,7 @@ package calendar
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxCron is the maximum length of a cron expression in bytes.
@@ -91,12 +92,17 @@ type parser struct {
 
 // fail records an error at a part, which the nearest valid expression replaces by other.
 func (p *parser) fail(field string, at part, other, format string, args ...any) {
+	p.failIn(field, at, at, other, format, args...)
+}
+
+// failIn records an error at a part of another part, which the nearest valid expression replaces.
+func (p *parser) failIn(field string, at, whole part, other, format string, args ...any) {
 	if p.err != nil {
 		return
 	}
 	p.err = &CronError{
-		Expression: p.text, Field: field, Column: len([]rune(p.text[:at.at])) + 1, Problem: fmt.Sprintf(format, args...),
-		Suggestion: strings.Join(strings.Fields(p.text[:at.at]+other+p.text[at.at+len(at.text):]), " "),
+		Expression: p.text, Field: field, Column: utf8.RuneCountInString(p.text[:at.at]) + 1, Problem: fmt.Sprintf(format, args...),
+		Suggestion: strings.Join(strings.Fields(p.text[:whole.at]+other+p.text[whole.at+len(whole.text):]), " "),
 	}
 }
 

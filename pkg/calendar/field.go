@@ -92,8 +92,8 @@ func (p *parser) item(k *kind, item part) uint64 {
 func (p *parser) span(k *kind, item, base part) (from, to int, ok bool) {
 	ends := base.split('-')
 	if len(ends) > 2 {
-		p.fail(k.name, ends[2], "", "a range has two ends")
-		p.dropSeparator(item, ends[2])
+		rest := part{base.text[ends[2].at-1-base.at:], ends[2].at - 1}
+		p.failIn(k.name, ends[2], rest, "", "a range has two ends")
 		return 0, 0, false
 	}
 	if from, ok = p.value(k, item, ends[0]); !ok || len(ends) == 1 {
@@ -110,14 +110,6 @@ func (p *parser) span(k *kind, item, base part) (from, to int, ok bool) {
 		return 0, 0, false
 	}
 	return from, to, true
-}
-
-// dropSeparator removes the separator before a part from the suggestion.
-func (p *parser) dropSeparator(item, at part) {
-	if p.err != nil && p.err.Column == len([]rune(p.text[:at.at]))+1 {
-		keep := p.text[item.at : at.at-1]
-		p.err.Suggestion = strings.Join(strings.Fields(p.text[:item.at]+keep+p.text[item.at+len(item.text):]), " ")
-	}
 }
 
 // reversed writes the values of a reversed range.
@@ -146,7 +138,7 @@ func (p *parser) step(k *kind, item part, halves []part, from, to int) (int, boo
 	case len(halves) > 2:
 		p.fail(k.name, item, base.text+"/"+text.text, "%s has two steps", item.text)
 	case err != nil || n < 1 || strings.HasPrefix(text.text, "+"):
-		p.fail(k.name, item, base.text, "the step %q is not a positive number", text.text)
+		p.failIn(k.name, text, item, base.text, "the step %q is not a positive number", text.text)
 	case base.text != "*" && !strings.Contains(base.text, "-"):
 		p.fail(k.name, item, fmt.Sprintf("%s-%d/%d", base.text, max(k.most, from), n), "a step needs a range or *")
 	case n > to-from:
@@ -171,7 +163,7 @@ func (p *parser) value(k *kind, item, at part) (int, bool) {
 	}
 	if n < k.least || n > k.most {
 		other := min(max(n, k.least), k.most)
-		if k.least == 0 && n == k.most+1 {
+		if n == k.most+1 && len(k.names) == 0 && k.least == 0 {
 			other = 0 // midnight, or the full hour
 		}
 		p.fail(k.name, at, strconv.Itoa(other), "%s is not between %d and %d", at.text, k.least, k.most)

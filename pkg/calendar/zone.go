@@ -193,31 +193,44 @@ func (z *zone) resolve(wall int64) local {
 	return l
 }
 
-// bound reads a start or an end. A local time in a gap is the end of the gap, and one that occurs
-// twice is its first occurrence.
+// Bound reads a start or an end of a schedule: 2026-01-31, or 2026-01-31T06:00, in a time zone, or a
+// time with a UTC offset. A local time in a gap is the end of the gap, and one that occurs twice is
+// its first occurrence.
+func Bound(text, timezone string) (time.Time, error) {
+	z, err := loadZone(timezone)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at, err := z.bound(text)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if at < firstInstant || at >= lastInstant {
+		return time.Time{}, outside(text)
+	}
+	return time.Unix(at, 0).UTC(), nil
+}
+
 func (z *zone) bound(text string) (int64, error) {
 	if at, err := time.Parse("2006-01-02T15:04Z07:00", text); err == nil {
-		return inRange(text, at.Unix())
+		return at.Unix(), nil
 	}
-	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04"} {
+	for _, layout := range []string{time.DateOnly, localTime} {
 		wall, err := time.Parse(layout, text)
 		if err != nil {
 			continue
 		}
 		l := z.resolve(wall.Unix())
 		if l.n > 0 {
-			return inRange(text, l.instants[0])
+			return l.instants[0], nil
 		}
-		return inRange(text, z.spans[l.gap].start)
+		return z.spans[l.gap].start, nil
 	}
 	return 0, fmt.Errorf("%q is not a date or a time: write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z", text)
 }
 
-func inRange(text string, at int64) (int64, error) {
-	if at < firstInstant || at >= lastInstant {
-		return 0, fmt.Errorf("%s is not in the years 1970 to 2199", text)
-	}
-	return at, nil
+func outside(text string) error {
+	return fmt.Errorf("%s is not in the years 1970 to 2199", text)
 }
 
 func unknownZone(name string, zones map[string][]byte) error {

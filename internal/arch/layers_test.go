@@ -126,7 +126,7 @@ var layers = []layer{
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.
-		{"pkg/engine/view", list(words, "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
+		{"pkg/engine/view", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/domain", "pkg/space", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
@@ -145,7 +145,7 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
+		{"pkg/project", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},

@@ -243,7 +243,8 @@ func unknownZone(name string, zones map[string][]byte) error {
 			best, least = zone, d
 		}
 	}
-	if name == "" || least > max(1, len(name)/3) {
+	const similar = 2
+	if name == "" || least > similar {
 		return fmt.Errorf(help+"an IANA name such as UTC, Europe/Paris or America/New_York", name)
 	}
 	return fmt.Errorf(help+"%s", name, best)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
@@ -100,7 +101,7 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 			a.warn("assets are shown with partitions that they do not declare any more: %v", err)
 			return nil, nil
 		}
-		calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
+		times := plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone}
 		known, columns := map[string]*space.Members{}, map[string][]space.Column{}
 		for i := range code.Assets {
 			asset := &code.Assets[i]
@@ -108,7 +109,7 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
 				continue // its keys are not part of the release
 			}
-			if known[asset.Key.String()], err = calendar.Members(asset.Partitions); err != nil {
+			if known[asset.Key.String()], err = times.Members(asset.Partitions); err != nil {
 				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
@@ -265,9 +266,9 @@ func measure(t *testing.T, n int) {
 	timed("load", func() { snap = s.open() })
 	a := &s.assets[largeAssets-1]
 	middle := ids.Partition{"date": time.Date(2000, 1, 1+s.large/tenants/2, 0, 0, 0, 0, time.UTC).Format(time.DateOnly), "tenant": "t050"}.Key()
-	calendar := plan.Calendar{Now: s.Now, Zone: time.LoadLocation}
+	times := plan.Calendar{Now: s.Now, Zone: calendar.Zone}
 	page := func() {
-		found, err := view.PartitionPage(snap.Partitions(t.Context(), a.Key.String(), middle), a, calendar, middle, 1000)
+		found, err := view.PartitionPage(snap.Partitions(t.Context(), a.Key.String(), middle), a, times, middle, 1000)
 		require.NoError(t, err)
 		require.NotEmpty(t, found)
 	}

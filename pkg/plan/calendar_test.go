@@ -3,22 +3,22 @@ package plan_test
 import (
 	"testing"
 	"time"
-	_ "time/tzdata" // the same time zones on every machine
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // calendar returns the calendar at a time.
-func calendar(now string) plan.Calendar {
+func calendarAt(now string) plan.Calendar {
 	at, err := time.Parse(time.RFC3339, now)
 	if err != nil {
 		panic(err)
 	}
-	return plan.Calendar{Now: at, Zone: time.LoadLocation}
+	return plan.Calendar{Now: at, Zone: calendar.Zone}
 }
 
 // zoned returns an asset with one partition for each day of a time zone.
@@ -37,7 +37,7 @@ func planned(t *testing.T, now string, selection string, all bool, assets ...pla
 	t.Helper()
 	s, err := plan.ParseSelection(selection)
 	require.NoError(t, err)
-	r := plan.Request{Assets: assets, All: all, Partitions: []plan.Selection{s}, Calendar: calendar(now)}
+	r := plan.Request{Assets: assets, All: all, Partitions: []plan.Selection{s}, Calendar: calendarAt(now)}
 	if !all {
 		r.Select = []ids.AssetKey{assets[0].Key}
 	}
@@ -83,7 +83,7 @@ func TestBuildRejectsDaysThatTheZoneSkipped(t *testing.T) {
 }
 
 func TestDaylightSavingSkipsNoDay(t *testing.T) {
-	c := calendar("2026-01-01T00:00:00Z")
+	c := calendarAt("2026-01-01T00:00:00Z")
 	count := func(start, end, zone string) int {
 		days, err := c.Count(space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone}))
 		require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestDaylightSavingSkipsNoDay(t *testing.T) {
 }
 
 func TestCalendarCountsDaysThatHaveBegun(t *testing.T) {
-	c := calendar("2011-12-31T12:00:00Z") // 2012 in Apia
+	c := calendarAt("2011-12-31T12:00:00Z") // 2012 in Apia
 	days := func(start, end, zone string) *space.Space {
 		return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone})
 	}

@@ -38,12 +38,12 @@ func TestFanInReportsMissingPartitions(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Incomplete, 2)
 
-	request.Calendar = calendar("2012-01-04T00:00:00Z")
+	request.Calendar = calendarAt("2012-01-04T00:00:00Z")
 	p, err = plan.Build(request)
 	require.NoError(t, err)
 	require.Equal(t, missing("analytics/monthly", 3, "2012-01-03"), p.Incomplete[0], "the fourth day has not ended")
 
-	request.Calendar = calendar("2012-01-03T23:59:59Z")
+	request.Calendar = calendarAt("2012-01-03T23:59:59Z")
 	p, err = plan.Build(request)
 	require.NoError(t, err)
 	require.Empty(t, p.Incomplete)

@@ -94,7 +94,7 @@ func TestBuildReadsHoursOfDay(t *testing.T) {
 	day.Partitions.Dimensions[0].Timezone = "Europe/Paris"
 	r := plan.Request{
 		Assets: []plan.Asset{hourly("raw/hourly", "Europe/Paris"), day}, Select: keys("clean/daily"), Upstream: true,
-		Partitions: selection(t, "date=2025-03-30", "date=2025-10-26"), Calendar: calendar("2026-01-01T00:00:00Z"),
+		Partitions: selection(t, "date=2025-03-30", "date=2025-10-26"), Calendar: calendarAt("2026-01-01T00:00:00Z"),
 	}
 	p, err := plan.Build(r)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestBuildReadsWindowAndLatest(t *testing.T) {
 	}
 	r := plan.Request{
 		Assets: []plan.Asset{daily("clean/daily", "2012-01-01", "2012-01-04"), daily("clean/rates", "2012-01-01", ""), week},
-		Select: keys("clean/week"), Partitions: selection(t, "date=2012-01-03"), Calendar: calendar("2013-01-01T00:00:00Z"),
+		Select: keys("clean/week"), Partitions: selection(t, "date=2012-01-03"), Calendar: calendarAt("2013-01-01T00:00:00Z"),
 		Materialized: made("clean/daily 2012-01-01", "clean/daily 2012-01-02", "clean/daily 2012-01-03", "clean/rates 2012-01-01", "clean/rates 2012-01-02"),
 	}
 	p, err := plan.Build(r)
@@ -175,7 +175,7 @@ func TestBuildChoosesMonthsOfDays(t *testing.T) {
 	month.Partitions = space.New(space.Dimension{Name: "month", Kind: space.Monthly, Start: "2025-01"})
 	r := plan.Request{
 		Assets: []plan.Asset{daily("clean/daily", "2025-01-01", ""), month}, All: true,
-		Partitions: selection(t, "date=2025-01-31..2025-02-01"), Calendar: calendar("2025-02-10T00:00:00Z"), AllowIncomplete: true,
+		Partitions: selection(t, "date=2025-01-31..2025-02-01"), Calendar: calendarAt("2025-02-10T00:00:00Z"), AllowIncomplete: true,
 	}
 	p, err := plan.Build(r)
 	require.NoError(t, err)

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // so that every machine knows the same time zones
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -234,7 +234,7 @@ func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimens
 		f.fail(n, "", "%s", err)
 		return nil
 	}
-	if err := (space.Calendar{Zone: time.LoadLocation}).CheckZone(&p.Dimension); err != nil {
+	if err := (space.Calendar{Zone: calendar.Zone}).CheckZone(&p.Dimension); err != nil {
 		f.fail(n, "", "%s", err)
 		return nil
 	}
@@ -281,8 +281,8 @@ func (f yamlFile) timezone(n *yaml.Node, to *string) {
 	if !ok {
 		return
 	}
-	if _, err := time.LoadLocation(s); err != nil || s == "" || s == "Local" {
-		f.fail(n, "write a name such as UTC, Europe/Paris or America/New_York", "unknown time zone %s", quoteShort(s))
+	if _, err := calendar.Zone(s); err != nil {
+		f.fail(n, "", "%s", err)
 		return
 	}
 	*to = s

@@ -10,10 +10,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -285,8 +285,8 @@ func (d *testDeclaration) readPartition(f yamlFile, test *yaml.Node) {
 		f.fail(d.partition, "remove the field", "%s is not partitioned", d.Asset)
 		return
 	}
-	calendar := space.Calendar{Zone: time.LoadLocation}
-	members, err := calendar.Members(of)
+	times := space.Calendar{Zone: calendar.Zone}
+	members, err := times.Members(of)
 	if err != nil {
 		f.fail(d.partition, "", "the partitions of %s are not known: %v", d.Asset, err)
 		return
@@ -308,7 +308,7 @@ func (d *testDeclaration) readPartition(f yamlFile, test *yaml.Node) {
 		}
 	}
 	if period := of.Time(); period != nil {
-		start, end, err := calendar.Interval(period, d.Partition[period.Name])
+		start, end, err := times.Interval(period, d.Partition[period.Name])
 		if err != nil {
 			f.fail(d.partition, "", "the period is not known: %v", err)
 		}

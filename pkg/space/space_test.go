@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
@@ -19,7 +20,7 @@ func selection(t require.TestingT, text string) space.Selection {
 
 // at is a Wednesday.
 var at = space.Calendar{
-	Now: time.Date(2025, 4, 16, 12, 0, 0, 0, time.UTC), Zone: time.LoadLocation,
+	Now: time.Date(2025, 4, 16, 12, 0, 0, 0, time.UTC), Zone: calendar.Zone,
 	Keys: func(string) []string { return []string{"acme", "globex"} },
 }
 
@@ -305,7 +306,7 @@ func keysOf(t *rapid.T, s *space.Space) []string {
 	return keys
 }
 
-var zonedKeys = space.Calendar{Now: zoned.Now, Zone: time.LoadLocation, Keys: at.Keys}
+var zonedKeys = space.Calendar{Now: zoned.Now, Zone: calendar.Zone, Keys: at.Keys}
 
 // A partition reads exactly those upstream partitions whose preimage contains it.
 func TestImageAndPreimageAreAdjoint(t *testing.T) {

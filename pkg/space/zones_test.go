@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the zone data of the build, not of the machine
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
@@ -25,7 +25,7 @@ var sample = []string{
 	"Antarctica/Troll", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein",
 }
 
-var zoned = space.Calendar{Now: time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation}
+var zoned = space.Calendar{Now: time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC), Zone: calendar.Zone}
 
 // Each hour of a zone belongs to exactly one day, and its key names exactly one hour.
 func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
@@ -59,7 +59,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool) {
 	require.NoError(t, err)
 	days, err := zoned.Declared(space.New(day), space.MaxPeriods)
 	require.NoError(t, err)
-	zone, err := time.LoadLocation(fine.Timezone)
+	zone, err := calendar.Zone(fine.Timezone)
 	require.NoError(t, err)
 	var next int64 // the start of the period that must follow
 	for i, key := range days {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -55,7 +56,7 @@ func evaluation(t require.TestingT, assets []plan.Asset, rows map[ids.AssetKey][
 		},
 		Accepted: func(_ ids.AssetKey, code string) ([]string, error) { return accepted[code], nil },
 		Calendar: plan.Calendar{
-			Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation,
+			Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: calendar.Zone,
 		},
 	})
 }
@@ -113,7 +114,7 @@ func TestPartitionMadeEarlyIsStale(t *testing.T) {
 				return func(yield func(*state.Partition, error) bool) { yield(row, nil) }
 			},
 			Row:      func(ids.AssetKey, string) (*state.Partition, error) { return row, nil },
-			Calendar: plan.Calendar{Now: now, Zone: time.LoadLocation},
+			Calendar: plan.Calendar{Now: now, Zone: calendar.Zone},
 		})
 		x, err := e.Explain(key("raw"), day(2))
 		require.NoError(t, err)

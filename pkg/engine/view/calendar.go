@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -13,7 +14,7 @@ import (
 func Calendar(s *state.State, now time.Time) plan.Calendar {
 	var mu sync.Mutex
 	known := map[string][]string{}
-	return plan.Calendar{Now: now, Zone: time.LoadLocation, Keys: func(set string) []string {
+	return plan.Calendar{Now: now, Zone: calendar.Zone, Keys: func(set string) []string {
 		mu.Lock()
 		defer mu.Unlock()
 		keys, ok := known[set]

@@ -243,7 +243,7 @@ func unknownZone(name string, zones map[string][]byte) error {
 			best, least = zone, d
 		}
 	}
-	const similar = 2
+	const similar = 1 // letter differs
 	if name == "" || least > similar {
 		return fmt.Errorf(help+"an IANA name such as UTC, Europe/Paris or America/New_York", name)
 	}

@@ -108,6 +108,26 @@ func (s Spec) Compile() (*Schedule, error) {
 // Spec returns what the schedule was compiled from.
 func (s *Schedule) Spec() Spec { return s.spec }
 
+// DST returns the policy, with its defaults. It is empty for a schedule of elapsed time.
+func (s *Schedule) DST() DST {
+	if s.cron == nil {
+		return DST{}
+	}
+	return DST{Gap: s.gap, Overlap: s.overlap}
+}
+
+// Notes returns what a person may not expect of the expression.
+func (s *Schedule) Notes() []string {
+	var notes []string
+	if s.cron != nil && !s.cron.anyDay && !s.cron.anyWeekday {
+		notes = append(notes, "the expression restricts the days of the month and the days of the week: it ticks on days that match either")
+	}
+	if s.cron != nil && s.cron.everyHour && s.spec.DST != (DST{}) {
+		notes = append(notes, "dst has no effect: an hour field of * ticks in every hour that elapses")
+	}
+	return notes
+}
+
 // Location returns the time zone of the schedule.
 func (s *Schedule) Location() *time.Location { return s.zone.location }
 

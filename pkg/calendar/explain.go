@@ -20,8 +20,10 @@ const (
 
 // Reason explains what the policy makes of a local time that matches the expression.
 type Reason struct {
-	Kind  string `json:"kind"`
-	Local string `json:"local"` // 2025-03-30T02:30
+	Kind string `json:"kind"`
+	// At is the first instant that shows the local time, or the end of the gap.
+	At    time.Time `json:"at"`
+	Local string    `json:"local"` // 2025-03-30T02:30
 	// ClocksFrom and ClocksTo are the local times before and after the change of a gap or an overlap.
 	ClocksFrom string `json:"clocks_from,omitempty"`
 	ClocksTo   string `json:"clocks_to,omitempty"`
@@ -41,7 +43,7 @@ func (s *Schedule) Explain(instant time.Time) []Reason {
 		if next, ok := s.next(at - 1); !ok || next != at {
 			return nil
 		}
-		return []Reason{{Kind: Elapsed, Local: s.zone.local(at, s.zone.at(at)), Ticks: []time.Time{instant.UTC()}}}
+		return []Reason{{Kind: Elapsed, At: instant.UTC(), Local: s.zone.local(at, s.zone.at(at)), Ticks: []time.Time{instant.UTC()}}}
 	}
 	i := s.zone.at(at)
 	var reasons []Reason
@@ -94,12 +96,16 @@ func (s *Schedule) reason(wall int64) Reason {
 	l := s.zone.resolve(wall)
 	r := Reason{Kind: Shown, Local: time.Unix(wall, 0).UTC().Format(localTime)}
 	instants := l.instants[:l.n]
+	if l.n > 0 {
+		r.At = time.Unix(instants[0], 0).UTC()
+	}
 	switch {
 	case l.n == 0:
 		r.Kind, r.Policy = Gap, s.gap
+		r.At = time.Unix(s.zone.spans[l.gap].start, 0).UTC()
 		r.ClocksFrom, r.ClocksTo = s.zone.change(l.gap)
 		if s.cron.everyHour {
-			r.Policy = everyHour
+			r.Policy = EveryHour
 		} else if s.gap == GapShift {
 			instants = []int64{s.zone.spans[l.gap].start}
 		}
@@ -107,7 +113,7 @@ func (s *Schedule) reason(wall int64) Reason {
 		r.Kind, r.Policy = Overlap, s.overlap
 		r.ClocksFrom, r.ClocksTo = s.zone.change(s.zone.at(l.instants[1]))
 		if s.cron.everyHour {
-			r.Policy = everyHour
+			r.Policy = EveryHour
 		}
 	}
 	for _, at := range instants {
@@ -121,8 +127,8 @@ func (s *Schedule) reason(wall int64) Reason {
 	return r
 }
 
-// everyHour is the policy of an expression whose hour field is *.
-const everyHour = "every hour"
+// EveryHour is the policy of an expression whose hour field is *.
+const EveryHour = "every hour"
 
 // change returns what the clocks show before and after the beginning of a span.
 func (z *zone) change(i int) (from, to string) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
@@ -19,7 +20,9 @@ type versions struct {
 	Commit string `json:"commit,omitempty"`
 	Go     string `json:"go"`
 	DuckDB string `json:"duckdb,omitempty"`
-	System string `json:"system"`
+	// ZoneData is the version of the IANA time zone data.
+	ZoneData string `json:"zone_data"`
+	System   string `json:"system"`
 }
 
 func (a *app) versionCommand() *cobra.Command {
@@ -37,14 +40,14 @@ func (a *app) versionCommand() *cobra.Command {
 				if v.Commit != "" {
 					commit = " (" + v.Commit + ")"
 				}
-				return fmt.Sprintf("servo %s%s\n%s %s\nDuckDB %s\n", v.Servo, commit, v.Go, v.System, v.DuckDB)
+				return fmt.Sprintf("servo %s%s\n%s %s\nDuckDB %s\nzone data %s\n", v.Servo, commit, v.Go, v.System, v.DuckDB, v.ZoneData)
 			})
 		},
 	}
 }
 
 func readVersions(ctx context.Context) (versions, error) {
-	v := versions{Servo: "devel", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versions{Servo: "devel", ZoneData: calendar.ZoneVersion, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	var err error
 	if v.DuckDB, err = duckDBVersion(ctx); err != nil {
 		return v, err

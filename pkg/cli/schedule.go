@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/calendar"
+)
+
+func (a *app) scheduleCommand() *cobra.Command {
+	schedule := &cobra.Command{
+		Use:   "schedule",
+		Short: "Print when a schedule ticks, and why",
+		Args:  a.noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
+	}
+	schedule.AddCommand(a.nextTicksCommand())
+	return schedule
+}
+
+// maxTicks is the maximum of -n.
+const maxTicks = 1000
+
+// nextFlags are the flags of `servo schedule next`.
+type nextFlags struct {
+	spec    calendar.Spec
+	from    string
+	n       int
+	explain bool
+}
+
+func (a *app) nextTicksCommand() *cobra.Command {
+	f := nextFlags{}
+	cmd := &cobra.Command{
+		Use:   "next",
+		Short: "Print the next ticks of a cron expression",
+		Long: "Print the next ticks of a cron expression. The command needs no project.\n\n" +
+			"--explain also prints what becomes of local times that clocks skip or repeat.",
+		Example: "  servo schedule next --cron '30 2 * * 1-5' --timezone Europe/Paris\n" +
+			"  servo schedule next --cron '30 2 * * *' --timezone Europe/Paris --from 2025-03-29 -n 2 --explain",
+		Args: takes(),
+		RunE: func(*cobra.Command, []string) error { return a.nextTicks(&f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spec.Cron, "cron", "", "a cron expression: minute, hour, day of month, month, day of week")
+	flags.StringVar(&f.spec.Timezone, "timezone", "UTC", "the IANA time zone of the expression")
+	flags.StringVar(&f.spec.DST.Gap, "dst-gap", "", "what becomes of a local time that clocks skip: shift or skip (default shift)")
+	flags.StringVar(&f.spec.DST.Overlap, "dst-overlap", "", "which occurrences of a repeated local time tick: first, last or both (default first)")
+	flags.StringVar(&f.from, "from", "", "print the ticks from this local time or RFC 3339 time on (default: now)")
+	flags.IntVarP(&f.n, "number", "n", 10, "how many ticks to print, at most 1000") //nolint:mnd // a screen
+	flags.BoolVar(&f.explain, "explain", false, "explain each tick, and local times without a tick")
+	return cmd
+}
+
+func (a *app) nextTicks(f *nextFlags) error {
+	if f.spec.Cron == "" {
+		return usagef("missing flag --cron: write, for example, --cron '30 2 * * *'")
+	}
+	if f.n < 1 || f.n > maxTicks {
+		return usagef("-n %d: write a number from 1 to %d", f.n, maxTicks)
+	}
+	s, err := f.spec.Compile()
+	if err != nil {
+		return ofFlag(err)
+	}
+	after := a.Clock.Now()
+	if f.from != "" {
+		if after, err = time.Parse(time.RFC3339, f.from); err != nil {
+			if after, err = calendar.Bound(f.from, f.spec.Timezone); err != nil {
+				return usagef("--from: %w", err)
+			}
+		}
+		after = after.Add(-time.Second)
+	}
+	for _, note := range s.Notes() {
+		a.note("note: %s", note)
+	}
+	// The ticks of an expression have no jitter, which needs the name of a schedule.
+	return a.showTicks(s, "", after, f.n, f.explain)
+}
+
+// ofFlag names the flag of a field in an error.
+func ofFlag(err error) error {
+	var field *calendar.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	return usagef("--%s: %w", strings.ReplaceAll(field.Field, ".", "-"), field.Err)
+}
+
+// tickRow is a tick of a schedule.
+type tickRow struct {
+	Tick  time.Time `json:"tick"`
+	Local string    `json:"local"`
+	// DueAt is the tick with its jitter.
+	DueAt   time.Time         `json:"due_at"`
+	Reasons []calendar.Reason `json:"reasons,omitempty"`
+}
+
+// ticksDocument are the next ticks of a schedule, explained.
+type ticksDocument struct {
+	Timezone string `json:"timezone"`
+	ZoneData string `json:"zone_data"`
+	Gap      string `json:"gap,omitempty"`
+	Overlap  string `json:"overlap,omitempty"`
+	// Ticks are in order, and so are Untaken: the local times between them that are no ticks.
+	Ticks   []tickRow         `json:"ticks"`
+	Untaken []calendar.Reason `json:"untaken,omitempty"`
+}
+
+// showTicks prints the next n ticks of a schedule. The id of the schedule determines their jitter.
+func (a *app) showTicks(s *calendar.Schedule, id string, after time.Time, n int, explain bool) error {
+	rows := nextRows(s, id, after, n)
+	if len(rows) < n {
+		a.note("the schedule has no tick after these")
+	}
+	if !explain {
+		return list(a, tickColumns(s), rows)
+	}
+	d := ticksDocument{Timezone: s.Location().String(), ZoneData: calendar.ZoneVersion, Gap: s.DST().Gap, Overlap: s.DST().Overlap, Ticks: rows}
+	for i := range rows {
+		rows[i].Reasons = s.Explain(rows[i].Tick)
+	}
+	if len(rows) > 0 {
+		d.Untaken = slices.DeleteFunc(s.Changes(after, rows[len(rows)-1].Tick, maxTicks), func(r calendar.Reason) bool {
+			return len(r.Ticks) > 0 || r.Policy == calendar.EveryHour
+		})
+	}
+	return a.document(d, func() string { return d.text(s, id) })
+}
+
+func nextRows(s *calendar.Schedule, id string, after time.Time, n int) []tickRow {
+	rows := []tickRow{}
+	for len(rows) < n {
+		tick, ok := s.Next(after)
+		if !ok {
+			break
+		}
+		rows = append(rows, tickRow{Tick: tick, Local: tick.In(s.Location()).Format(time.RFC3339), DueAt: s.Due(id, tick)})
+		after = tick
+	}
+	return rows
+}
+
+func tickColumns(s *calendar.Schedule) []column[tickRow] {
+	return []column[tickRow]{
+		{Name: "tick", Value: func(r tickRow) any { return r.Tick.Format(time.RFC3339) }},
+		{Name: "local", Value: func(r tickRow) any { return r.Local }},
+		{Name: "weekday", Value: func(r tickRow) any { return r.Tick.In(s.Location()).Weekday().String() }},
+		{Name: "due_at", Value: func(r tickRow) any { return r.DueAt.Format(time.RFC3339) }, Machine: s.Spec().JitterSec == 0},
+	}
+}
+
+// text writes the explanations in the order of their instants.
+func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s, zone data %s", d.Timezone, d.ZoneData)
+	if d.Gap != "" {
+		fmt.Fprintf(&out, ", dst: {gap: %s, overlap: %s}", d.Gap, d.Overlap)
+	}
+	out.WriteString("\n\n")
+	untaken := d.Untaken
+	written := map[string]bool{}
+	for i := range d.Ticks {
+		for len(untaken) > 0 && untaken[0].At.Before(d.Ticks[i].Tick) {
+			out.WriteString(s.Text(&untaken[0], id) + "\n")
+			untaken = untaken[1:]
+		}
+		out.WriteString(reasonsText(s, id, d.Ticks[i].Reasons, written))
+	}
+	for i := range untaken {
+		out.WriteString(s.Text(&untaken[i], id) + "\n")
+	}
+	return out.String()
+}
+
+// reasonsText writes the reasons of a tick that are not written yet: both ticks of a repeated local
+// time have the same one. Of many local times that were shifted to one tick it writes the first three.
+func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
+	const most = 3
+	var out strings.Builder
+	for i := range reasons {
+		if i == most {
+			fmt.Fprintf(&out, "%d more local times belong to the same tick\n", len(reasons)-most)
+			break
+		}
+		if text := s.Text(&reasons[i], id); !written[text] {
+			written[text] = true
+			out.WriteString(text + "\n")
+		}
+	}
+	return out.String()
+}

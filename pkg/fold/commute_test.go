@@ -141,6 +141,9 @@ func facts(s *state.State) *state.Rows {
 		if task.Attempt == 0 {
 			task.CompletedAt = 0
 		}
+		if task.State.Terminal() {
+			task.DepsResolved, task.DepsSatisfied = 0, 0 // the edges that were resolved before its end
+		}
 		tasks = append(tasks, &task)
 	}
 	for row := range s.Deps.All {

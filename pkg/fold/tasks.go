@@ -96,7 +96,8 @@ func resolution(s state.TaskState) state.Resolution {
 
 // resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end
 // without running; then resolve continues with their edges. Each edge is resolved once, and only
-// then changes the counters of its downstream task.
+// then changes the counters of its downstream task, unless that has ended: the row of an ended task
+// is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -126,6 +127,9 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	put(f, f.st.Deps, &edge)
 
 	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
+	if current.State.Terminal() {
+		return nil
+	}
 	down := *current
 	down.DepsResolved++
 	if edge.Satisfied {

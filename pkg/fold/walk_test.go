@@ -260,7 +260,6 @@ func (w *walk) compare(before *state.State, result fold.Result) error {
 	}
 	for old := range before.Tasks.All {
 		row := *w.State.Tasks.Get(old.Key())
-		row.Meta, row.DepsResolved, row.DepsSatisfied = old.Meta, old.DepsResolved, old.DepsSatisfied
 		if old.State.Terminal() && row != *old {
 			return fmt.Errorf("a terminal task changed from %+v to %+v", *old, row)
 		}

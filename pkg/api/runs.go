@@ -186,11 +186,13 @@ type StartRequest struct {
 	All      bool     `json:"all"`
 	Upstream bool     `json:"upstream"`
 	// AllowIncomplete accepts missing partitions of upstream assets where an asset requires all.
-	AllowIncomplete bool              `json:"allow_incomplete"`
-	Downstream      bool              `json:"downstream"`
-	Partitions      []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
-	RunKey          string            `json:"run_key"`
-	Labels          map[string]string `json:"labels"`
+	AllowIncomplete bool `json:"allow_incomplete"`
+	// AllowFuture lets Partitions contain periods that have not begun.
+	AllowFuture bool              `json:"allow_future"`
+	Downstream  bool              `json:"downstream"`
+	Partitions  []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
+	RunKey      string            `json:"run_key"`
+	Labels      map[string]string `json:"labels"`
 }
 
 // Started is the response to POST /v1/runs.
@@ -240,6 +242,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		Trigger: event.Trigger{Type: "manual", UserID: h.User(r)},
 		Plan: plan.Request{
 			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: body.AllowIncomplete,
+			AllowFuture: body.AllowFuture,
 		},
 	}
 	chosen, err := body.choose(p.Assets)

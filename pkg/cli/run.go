@@ -31,6 +31,7 @@ type runFlags struct {
 	timeout                  time.Duration
 	stale, missing, failed   bool
 	allowIncomplete          bool
+	allowFuture              bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -55,7 +56,7 @@ func (a *app) runCommand() *cobra.Command {
 			for _, flag := range []string{"resume", "wait", "detach"} {
 				err = errors.Join(err, exclusive(cmd, "dry-run", flag))
 			}
-			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism", "allow-incomplete"} {
+			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism", "allow-incomplete", "allow-future"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
 			err = errors.Join(err, f.exclusiveNeeds(cmd))
@@ -73,6 +74,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.assets.add(cmd, "run")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
+	flags.BoolVar(&f.allowFuture, "allow-future", false, "let -p select periods that have not begun")
 	flags.BoolVar(&f.dry, "dry-run", false, "list the tasks that would run, with an estimate; start nothing and write nothing")
 	f.addNeeds(cmd)
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
@@ -192,13 +194,15 @@ func (a *app) runDeployed(
 // request converts the flags and arguments to a request, without the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	r := engine.RunRequest{
-		RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need(), Plan: plan.Request{AllowIncomplete: f.allowIncomplete},
+		RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need(), Plan: plan.Request{AllowIncomplete: f.allowIncomplete, AllowFuture: f.allowFuture},
 	}
 	switch {
 	case f.assets.all && len(args) > 0:
 		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))
 	case !f.assets.all && len(args) == 0:
 		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
+	case f.allowFuture && len(f.partitions) == 0:
+		return r, usagef("--allow-future concerns partitions that -p selects: add -p, or remove it")
 	case f.parallelism < 0:
 		return r, usagef("--max-parallelism is %d; must be 1 or more", f.parallelism)
 	case f.timeout < 0 || f.timeout > 0 && f.timeout < time.Second || f.timeout.Seconds() > math.MaxInt32:

@@ -29,6 +29,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 		return inputs
 	}
 	r.Calendar = view.Calendar(snap.State, now)
+	r.Calendar.Future = r.AllowFuture
 	built, err := plan.Build(r)
 	if failed != nil {
 		return nil, failed // the plan lacks inputs

@@ -37,6 +37,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 		return err
 	}
 	c := statusChooser{evaluation: e, calendar: view.Calendar(snap.State, now), selections: r.Plan.Partitions}
+	c.calendar.Future = r.Plan.AllowFuture
 	if slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status == space.Failed }) {
 		if c.failed, err = failedPartitions(ctx, snap, &r.Plan, c.calendar, selected); err != nil {
 			return err

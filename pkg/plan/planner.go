@@ -50,6 +50,8 @@ type Request struct {
 	ChecksOnly bool
 	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
 	AllowIncomplete bool
+	// AllowFuture lets Partitions contain periods that have not begun.
+	AllowFuture bool
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input

@@ -24,6 +24,8 @@ func (e *TooManyError) Error() string { return e.text }
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
+	// Future lets a selection contain declared periods that have not begun.
+	Future bool
 	// Zone returns a time zone by its IANA name.
 	Zone func(name string) (*time.Location, error)
 	// Keys returns the keys of a key set in ascending order. Nil: every set is empty.

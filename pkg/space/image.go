@@ -286,14 +286,14 @@ func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 // Expects reports whether an upstream partition should be materialized by now.
 func (r *Reader) Expects(key string) bool { return r.members.Expects(key) }
 
-// Begun reports whether the period of an upstream partition has begun.
+// Begun reports whether the period of an upstream partition has begun, or need not have.
 func (r *Reader) Begun(key string) bool {
 	values, err := r.Upstream.Parse(key)
 	if err != nil {
 		return false
 	}
 	for i := range r.up {
-		if !r.up[i].IsTime() || r.calendar.Zone == nil {
+		if !r.up[i].IsTime() || r.calendar.Zone == nil || r.calendar.Future {
 			continue
 		}
 		if n, err := r.up[i].index(values[i]); err != nil || n > r.up[i].current(r.calendar.Now) {

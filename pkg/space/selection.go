@@ -363,8 +363,8 @@ func (c Calendar) periods(d *Dimension, clause *Clause, chosen *Chosen) ([]strin
 		for i++; i < len(spans) && spans[i].first <= s.last+1; i++ {
 			s.last = max(s.last, spans[i].last)
 		}
-		if c.Zone != nil && s.last > a.current(c.Now) {
-			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s: select earlier %s",
+		if c.Zone != nil && !c.Future && s.last > a.current(c.Now) {
+			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s: select earlier %s, or add --allow-future",
 				d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone, d.Kind.Plural())
 		}
 		text := a.key(s.first)

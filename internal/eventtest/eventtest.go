@@ -121,6 +121,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return quarantineResolved(t)
 		case *event.PartitionsChanged:
 			return partitionsChanged(t)
+		case *event.PartitionsMarked:
+			return partitionsMarked(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -283,6 +285,19 @@ func partitionsChanged(t *rapid.T) event.Payload {
 	keys := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zé]{1,20}`), 1, 5, rapid.ID[string]).Draw(t, "keys")
 	n := rapid.IntRange(0, len(keys)).Draw(t, "added")
 	p.Add, p.Remove = filled(keys[:n:n]), filled(keys[n:])
+	return p
+}
+
+func partitionsMarked(t *rapid.T) event.Payload {
+	p := &event.PartitionsMarked{
+		CommandID: ULID().Draw(t, "command"), Asset: AssetKey().Draw(t, "asset"), Mark: pick(t, "mark", event.MarkStale, event.MarkFresh, event.MarkMissing),
+		ObservedSeq: rapid.Int64Range(0, 1<<40).Draw(t, "observed"), Reason: text().Draw(t, "reason"),
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "partitions") {
+		p.Partitions = append(p.Partitions, event.MarkedPartition{
+			Partition: Partition().Draw(t, "partition").Key(), MaterializationID: ULID().Draw(t, "materialization"),
+		})
+	}
 	return p
 }
 

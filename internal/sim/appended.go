@@ -75,6 +75,9 @@ func (o *oracle) appended(key string) {
 	if has((*event.PartitionsChanged)(nil)) {
 		f.noteKeys(entry, data)
 	}
+	if has((*event.PartitionsMarked)(nil)) {
+		f.noteMarks(entry, data)
+	}
 	prompt := o.w.now().Sub(o.w.firstCreate[key].at) <= abandonedAsk
 	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
 		f.abandoned[entry] = prompt

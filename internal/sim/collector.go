@@ -141,7 +141,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 			o.deletingCandidate(p, f, key, id)
 		}
 		for row := range f.state.Partitions.All {
-			if row.MaterializationID == id && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
+			if row.MaterializationID == id && !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
 				o.violation("collection", "%s deletes %s, which %s[%s] shows", p.id, key, row.AssetKey, row.PartitionKey)
 			}
 		}
@@ -306,7 +306,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 	ctx := context.Background()
 	shown, cells, pending := map[string]string{}, map[string]bool{}, pendingOutputs(f.state)
 	for row := range f.state.Partitions.All {
-		if row.OutputURI == "" {
+		if row.OutputURI == "" || f.state.Hidden(row) {
 			continue
 		}
 		shown[row.MaterializationID] = row.OutputURI

@@ -136,13 +136,13 @@ func (o *oracle) freshness(f *followed) {
 	}
 	e, err := engine.Staleness(context.Background(), &snapshot.Snapshot{State: f.state}, assets, o.w.now())
 	if err != nil {
-		o.violation("never fresh when stale", "%v", err)
+		o.violation("I-21 never fresh when stale", "%v", err)
 		return
 	}
 	for i := range assets {
 		partitions, err := e.Partitions(assets[i].Key)
 		if err != nil {
-			o.violation("never fresh when stale", "%v", err)
+			o.violation("I-21 never fresh when stale", "%v", err)
 			return
 		}
 		for _, p := range partitions {
@@ -151,16 +151,17 @@ func (o *oracle) freshness(f *followed) {
 			}
 			row := f.state.Partitions.Get(state.Key2{A: assets[i].Key.String(), B: p.Key})
 			if row.Code != "" && row.Code != assets[i].Code {
-				o.violation("never fresh when stale", "%s is fresh with code %s, but %s is current", row.TaskKey, row.Code, assets[i].Code)
+				o.violation("I-21 never fresh when stale", "%s is fresh with code %s, but %s is current", row.TaskKey, row.Code, assets[i].Code)
 			}
-			o.freshInputs(f, row)
+			o.freshInputs(f, row, o.freshMark(f, row))
 		}
 	}
 }
 
 // freshInputs checks that a fresh partition has read the visible output of each input, unless that is
-// older than the plan of the first run of its chain.
-func (o *oracle) freshInputs(f *followed, row *state.Partition) {
+// older than the plan of the first run of its chain, or than what a person saw who has declared the
+// partition fresh.
+func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {
 		return
@@ -186,9 +187,19 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition) {
 		for asset, set := range planned.Tasks[i].Inputs {
 			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
 				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})
+				if visible == nil || visible.VersionSeq <= declared && !f.state.Hidden(visible) {
+					continue
+				}
+				if m := f.state.MarkOf(visible); f.state.Hidden(visible) {
+					if m.MarkedSeq > max(declared, root.InputsSeq) {
+						o.violation("I-21 never fresh when stale", "%s of run %s is fresh, but the output of %s of run %s was hidden",
+							row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
+					}
+					continue
+				}
 				read := o.readOf(f, row.RunID, &in, visible)
-				if visible != nil && visible.MaterializationID != read && (in.TaskKey != "" || visible.VersionSeq > root.InputsSeq) {
-					o.violation("never fresh when stale", "%s of run %s is fresh, but has not read the output of %s of run %s",
+				if visible.MaterializationID != read && (in.TaskKey != "" || visible.VersionSeq > root.InputsSeq) {
+					o.violation("I-21 never fresh when stale", "%s of run %s is fresh, but has not read the output of %s of run %s",
 						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
 				}
 			}

@@ -71,11 +71,13 @@ type followed struct {
 	settings map[state.Key2][]setting
 	// keyCommands holds the commands that change key sets.
 	keyCommands []keyCommand
-	lines       []lineCount
-	floors      []floorAt
-	pinned      map[string]floorAt // when each file was last seen in a pinned revision
-	rebuiltAt   time.Time
-	unlisted    time.Duration // how long listings of the ledger have only failed
+	// markCommands holds the commands that mark outputs.
+	markCommands []markCommand
+	lines        []lineCount
+	floors       []floorAt
+	pinned       map[string]floorAt // when each file was last seen in a pinned revision
+	rebuiltAt    time.Time
+	unlisted     time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended    bool
@@ -215,6 +217,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.show(f, rebuilt)
 	o.lastSetting(f)
 	o.keySets(f)
+	o.marked(f)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}

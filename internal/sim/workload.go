@@ -74,6 +74,7 @@ const (
 	askDeploy
 	askResolve
 	askKeys
+	askMark
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -128,6 +129,7 @@ func newWorkload(w *world) *workload {
 	l.drawDeployments(w.cfg.horizon() / 4)
 	l.drawDecisions(w.cfg.horizon() / 6)
 	l.drawKeys(w.cfg.horizon() / 8)
+	l.drawMarks(w.cfg.horizon() / 6)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
 }
@@ -448,6 +450,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return c.resolve(ctx, e.Engine, a.force)
 	case askKeys:
 		return c.changeKeys(ctx, e.Engine)
+	case askMark:
+		return c.mark(ctx, e.Engine, a)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:

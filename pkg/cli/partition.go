@@ -148,7 +148,11 @@ func (a *app) partitionText(x *view.PartitionExplanation, asset ids.AssetKey, pa
 	}
 	t.section("upstream")
 	for _, up := range x.Newer {
-		t.line("%s: now %s", up.Name(), holdingText(up.Holds))
+		if up.Mark != nil {
+			t.line("%s: %s", up.Name(), up.Mark)
+		} else {
+			t.line("%s: now %s", up.Name(), holdingText(up.Holds))
+		}
 	}
 	for _, up := range x.Pending {
 		t.line("%s: %s", up.Name(), up.Status)

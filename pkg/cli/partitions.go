@@ -84,7 +84,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
 	cmd.Flags().StringVar(&f.after, "after", "", "list from the first partition after `KEY`, the partition_key of the last one that was listed")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
-	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand())
+	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand(), a.markCommand())
 	return cmd
 }
 

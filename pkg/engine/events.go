@@ -185,7 +185,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 		return p.RunID == runID
 	case *event.RunCancelRequested:
 		return p.RunID == runID
-	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged:
+	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -240,6 +240,8 @@ func summary(p event.Payload) string {
 		return fmt.Sprintf("%s %s%s: %s", p.Decision, p.Asset, p.Partition, p.Reason)
 	case *event.PartitionsChanged:
 		return fmt.Sprintf("%s: %d added, %d removed", p.KeySet, len(p.Add), len(p.Remove))
+	case *event.PartitionsMarked:
+		return fmt.Sprintf("%s of %s %s: %s", view.Count(len(p.Partitions), "partition"), p.Asset, p.Mark, p.Reason)
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:

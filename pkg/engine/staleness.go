@@ -54,6 +54,9 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 		Accepted: func(asset ids.AssetKey, code string) ([]string, error) {
 			return AcceptedCodes(snap.State, asset.String(), code)
 		},
+		Marks: func(asset ids.AssetKey) iter.Seq[*state.Mark] {
+			return func(yield func(*state.Mark) bool) { snap.State.MarksOf(asset.String(), yield) }
+		},
 		Calendar:   view.Calendar(snap.State, now),
 		KeyChanges: snap.State.KeyChanges,
 	}), nil

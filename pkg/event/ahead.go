@@ -73,6 +73,8 @@ func happened(e *Envelope, see func(t *Time, name string)) {
 		see(&p.CompletedAt, "payload.completed_at")
 	case *PlanCreated:
 		see(&p.ObservedTime, "payload.observed_time")
+	case *PartitionsMarked:
+		see(&p.ObservedTime, "payload.observed_time")
 	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *DispatchRequested, *DispatchEnqueued,
 		*DispatchFailed, *TimerRequested, *TimerEnqueued:
 	}

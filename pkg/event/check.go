@@ -28,6 +28,8 @@ func (c *checker) payload(p Payload) {
 		c.quarantineResolved(p)
 	case *PartitionsChanged:
 		c.partitionsChanged(p)
+	case *PartitionsMarked:
+		c.partitionsMarked(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -194,6 +196,8 @@ func ULIDs(e *Envelope) []string {
 		found = append(found, p.CommandID)
 	case *PartitionsChanged:
 		found = append(found, p.CommandID)
+	case *PartitionsMarked:
+		found = append(found, p.CommandID)
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -233,7 +237,7 @@ func HasFiredTimer(group []*Envelope) bool {
 // the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
-	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *DispatchRequested,
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

@@ -233,6 +233,7 @@ func Payloads() []Payload {
 	return []Payload{
 		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{}, &QuarantineResolved{},
 		&PartitionsChanged{},
+		&PartitionsMarked{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

@@ -362,6 +362,7 @@ func (*LimitSet) Type() string           { return "LimitSet" }
 func (*QuarantineResolved) Type() string { return "QuarantineResolved" }
 func (*ProjectDeployed) Type() string    { return "ProjectDeployed" }
 func (*PartitionsChanged) Type() string  { return "PartitionsChanged" }
+func (*PartitionsMarked) Type() string   { return "PartitionsMarked" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -379,6 +380,7 @@ func (*LimitSet) Version() int           { return 1 }
 func (*QuarantineResolved) Version() int { return 1 }
 func (*ProjectDeployed) Version() int    { return 1 }
 func (*PartitionsChanged) Version() int  { return 1 }
+func (*PartitionsMarked) Version() int   { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -400,6 +402,7 @@ func (p *ProjectDeployed) Key() string { return "deploy:" + p.DeployID }
 func (p *QuarantineResolved) Key() string { return "quarantine:" + p.CommandID }
 
 func (p *PartitionsChanged) Key() string { return "partitions:" + p.CommandID }
+func (p *PartitionsMarked) Key() string  { return "mark:" + p.CommandID }
 
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
@@ -424,6 +427,7 @@ func (*LimitSet) payload()           {}
 func (*QuarantineResolved) payload() {}
 func (*ProjectDeployed) payload()    {}
 func (*PartitionsChanged) payload()  {}
+func (*PartitionsMarked) payload()   {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

@@ -308,7 +308,7 @@ func (f *folder) materialized(t *state.Task) {
 		return
 	}
 	run := f.peekRun(t.RunID)
-	put(f, f.st.Partitions, &state.Partition{
+	f.show(&state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
 		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,

@@ -19,6 +19,7 @@ type checked struct {
 	retries  map[string]string // runs, by the first run of their chain
 	deployed *event.ProjectDeployed
 	added    state.KeySet // keys, counted twice if two events add them
+	marked   int          // new marks, counted twice if two events make them
 }
 
 func newChecked() *checked {
@@ -95,6 +96,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	}
 	if p, ok := p.(*event.PartitionsChanged); ok {
 		v = f.checkKeys(p, c)
+	}
+	if p, ok := p.(*event.PartitionsMarked); ok {
+		v = f.checkMarks(p, c)
 	}
 	return v
 }
@@ -192,7 +196,7 @@ func target(p event.Payload) (runID, taskKey string) {
 		return p.RunID, p.TaskKey
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
-	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.DispatchEnqueued,
+	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked, *event.DispatchEnqueued,
 		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""

@@ -236,6 +236,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.quarantineResolved(p)
 	case *event.PartitionsChanged:
 		return f.partitionsChanged(p)
+	case *event.PartitionsMarked:
+		return f.partitionsMarked(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:

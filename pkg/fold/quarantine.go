@@ -144,7 +144,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 // its version is that of the approval. What its own chain of retries made after it, it has not read.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
-	put(f, f.st.Partitions, &state.Partition{
+	f.show(&state.Partition{
 		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, Status: state.Materialized,
 		MaterializationID: row.MaterializationID, MaterializedAt: f.at(), RunID: row.RunID, TaskKey: row.TaskKey,
 		OutputURI: row.OutputURI, RowCount: row.RowCount, ByteSize: row.ByteSize, SchemaHash: row.SchemaHash, Quality: state.Approved,

@@ -57,7 +57,7 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	}
 	run = f.run(p.RunID)
 	run.PlanRef, run.PlanID = p.PlanRef, p.PlanID
-	run.InputsSeq, run.InputsAt = f.inputsSeq(p), p.ObservedTime
+	run.InputsSeq, run.InputsAt = f.observedSeq(p.RunID, p.ObservedSeq), p.ObservedTime
 	f.appeared = append(f.appeared, p.RunID)
 	if len(p.Tasks) == 0 && p.PlanRef != "" {
 		plan, ok := f.plan[p.PlanRef]
@@ -71,15 +71,6 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	}
 	f.createTasks(run, f.tasksOf(p))
 	return folded
-}
-
-// inputsSeq returns the fold sequence of the state that a plan was made on. A writer cannot have seen
-// more than what is folded.
-func (f *folder) inputsSeq(p *event.PlanCreated) int64 {
-	if f.inputs != nil {
-		return f.inputs[p.RunID]
-	}
-	return min(p.ObservedSeq, f.seq-1)
 }
 
 func (f *folder) failRun(run *state.Run, code, message string) {

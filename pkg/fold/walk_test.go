@@ -45,7 +45,7 @@ func (w *walk) next() fold.Group {
 		}
 		return g
 	}
-	switch kind := w.int("kind", 14); {
+	switch kind := w.int("kind", 15); {
 	case len(w.runs) == 0 || kind == 0:
 		return w.trigger()
 	case kind == 1:
@@ -54,6 +54,8 @@ func (w *walk) next() fold.Group {
 		return w.Group(&event.RunCancelRequested{RunID: w.anyRun(), Force: w.chance("force", 2)})
 	case kind == 14:
 		return w.Group(w.keys())
+	case kind == 15:
+		return w.Group(w.mark())
 	case kind <= 5:
 		return w.timer()
 	case kind <= 7:
@@ -118,6 +120,22 @@ func (w *walk) keys() event.Payload {
 			p.Add = append(p.Add, key)
 		case 1:
 			p.Remove = append(p.Remove, key)
+		}
+	}
+	return p
+}
+
+// mark marks an output, which may not be visible any more.
+func (w *walk) mark() event.Payload {
+	p := &event.PartitionsMarked{
+		CommandID: w.ID(), Asset: "test/none", Mark: rapid.SampledFrom([]string{event.MarkStale, event.MarkFresh, event.MarkMissing}).Draw(w.r, "mark"),
+		Partitions: []event.MarkedPartition{{MaterializationID: w.ID()}}, ObservedSeq: w.State.FoldSeq, Reason: "r",
+	}
+	if rows := w.State.Partitions.Rows(); len(rows) > 0 {
+		row := rows[w.int("partition", len(rows)-1)]
+		p.Asset, p.Partitions[0].Partition = row.AssetKey, row.PartitionKey
+		if !w.chance("outdated", 4) {
+			p.Partitions[0].MaterializationID = row.MaterializationID
 		}
 	}
 	return p

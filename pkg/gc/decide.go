@@ -76,10 +76,20 @@ type Success struct {
 	Seq int64
 }
 
+// Hidden is a decision that readers do not find the visible output of a partition. It is final: only a
+// later output becomes visible.
+type Hidden struct {
+	At event.Time
+	// Seq is the fold sequence number of the decision.
+	Seq int64
+}
+
 // Rows holds the published state of a partition's outputs. Read it after the listing.
 type Rows struct {
 	// Visible is the partition's visible materialization. Zero: it has none.
 	Visible Success
+	// Hidden says when a person has hidden Visible. Zero: nobody has.
+	Hidden Hidden
 	// Successes lists all recorded successes of the partition and approvals of its candidates, live and
 	// in history, in any order.
 	Successes []Success
@@ -120,7 +130,7 @@ type Garbage struct {
 // Decide returns the objects of a partition that may be deleted. Deleting them is safe at any
 // later time, whatever has happened since the listing and the rows were read:
 //
-//   - The visible version stays. A superseded version never becomes visible again, because the
+//   - The visible version stays, unless it is hidden, which it then stays. A superseded version never becomes visible again, because the
 //     fold prefers the run that was triggered later.
 //   - A listed materialization that no live run writes belongs to an ended run: the rows are
 //     newer than the listing, and a run is published before its tasks execute. An output that
@@ -143,9 +153,9 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 			at = len(versions)
 		}
 		switch {
-		case m.ID == rows.Visible.MaterializationID:
+		case m.ID == rows.Visible.MaterializationID && !rows.hiddenFor(keep, now):
 			garbage = append(garbage, lost(keep, now, m)...)
-		case at >= 0 && !rows.outlived(keep, now, versions, at):
+		case at >= 0 && m.ID != rows.Visible.MaterializationID && !rows.outlived(keep, now, versions, at):
 			garbage = append(garbage, lost(keep, now, m)...)
 		case at >= 0:
 			garbage = append(garbage, whole(Superseded, m))
@@ -187,6 +197,11 @@ func (r *Rows) outlived(keep Keep, now event.Time, versions []Success, at int) b
 		since = min(since, later.At)
 	}
 	return settled && (at >= keep.Versions || now.Sub(since) >= keep.For)
+}
+
+// hiddenFor reports whether the visible version is hidden, and no longer protected by keep.
+func (r *Rows) hiddenFor(keep Keep, now event.Time) bool {
+	return r.Hidden.Seq > 0 && r.Settled > 0 && r.Hidden.Seq <= r.Settled && now.Sub(r.Hidden.At) >= keep.For
 }
 
 // lost returns the files of a kept materialization that its commit marker does not name.

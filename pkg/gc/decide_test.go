@@ -61,6 +61,25 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	require.Empty(t, gc.Decide(keep, now, rows, all), "without a visible version nothing is superseded")
 }
 
+// A hidden output counts as superseded: it is deleted Keep.For after the decision, once every plan that may
+// name it is folded. Older versions follow the visible one.
+func TestDecideCollectsHiddenOutputs(t *testing.T) {
+	t.Parallel()
+	keep := gc.Keep{}.WithDefaults()
+	visible := version(2, 90*day)
+	for _, c := range []struct {
+		hidden  time.Duration
+		settled int64
+		deleted bool
+	}{{31 * day, 3, true}, {31 * day, 2, false}, {31 * day, 0, false}, {29 * day, 3, false}} {
+		rows := gc.Rows{Visible: visible, Live: none, Failed: none, Settled: c.settled, Hidden: gc.Hidden{At: now.Add(-c.hidden), Seq: 3}}
+		got := deleted(gc.Decide(keep, now, rows, []gc.Materialization{stored("m002", 90*day)}))
+		require.Equal(t, c.deleted, got["m002"] == gc.Superseded, "%+v", c)
+		rows.Live = func(string) bool { return true }
+		require.Empty(t, gc.Decide(keep, now, rows, []gc.Materialization{stored("m002", 90*day)}), "a live run reads it")
+	}
+}
+
 func TestDecideDeletesMarkersFirst(t *testing.T) {
 	t.Parallel()
 	old, visible := version(1, 100*day), version(2, 90*day)

@@ -32,6 +32,8 @@ type known struct {
 	named    map[string]bool // materializations that live runs write or read, or that are in quarantine
 	// visible holds the visible materializations of the partitions in the current batch, by prefix.
 	visible map[string]Success
+	// hidden says which of them a person has hidden.
+	hidden map[string]Hidden
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
@@ -155,15 +157,18 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	for _, c := range cells {
 		wanted[c.prefix], assets[p.assetOf(c.prefix)] = true, true
 	}
-	k.visible = map[string]Success{}
+	k.visible, k.hidden = map[string]Success{}, map[string]Hidden{}
 	for _, asset := range slices.Sorted(maps.Keys(assets)) {
-		for row, err := range k.snap.Partitions(ctx, asset, "") {
+		for row, err := range k.snap.WithHidden(ctx, asset) {
 			if err != nil {
 				return fmt.Errorf("read the partitions of %s: %w", asset, err)
 			}
 			if prefix := prefixOf(p.Domain, row.AssetKey, row.PartitionKey); wanted[prefix] {
 				k.visible[prefix] = Success{
 					row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version), row.Seq,
+				}
+				if m := k.snap.State.MarkOf(row); m != nil && m.Mark == event.MarkMissing {
+					k.hidden[prefix] = Hidden{recorded(m.MarkedAt, m.Version), m.Seq}
 				}
 				if row.Quality == state.Approved {
 					k.approved[row.MaterializationID] = row.OutputURI
@@ -241,7 +246,7 @@ func (k *known) loadApproved(ctx context.Context, p *pass, wanted map[string]boo
 // rows returns what is known of a partition.
 func (k *known) rows(c *cell, settled int64) Rows {
 	return Rows{
-		Visible: k.visible[c.prefix], Successes: k.successes[c.prefix], Settled: settled, RunsFrom: k.manifest.BaseSnapshot.RunsFrom,
+		Visible: k.visible[c.prefix], Hidden: k.hidden[c.prefix], Successes: k.successes[c.prefix], Settled: settled, RunsFrom: k.manifest.BaseSnapshot.RunsFrom,
 		Failed: func(m string) bool { return k.failed[m] }, Live: func(m string) bool { return k.named[m] },
 	}
 }

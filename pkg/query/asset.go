@@ -45,7 +45,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return err
 	}
-	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri, partition_key FROM partition_status WHERE output_uri IS NOT NULL ORDER BY ALL", nil)
+	rows, err := db.runOne(ctx, visibleOutputs, nil)
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
@@ -80,6 +80,11 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	}
 	return nil
 }
+
+// visibleOutputs selects the outputs that readers find.
+const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
+	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
+		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id) ORDER BY ALL`
 
 // QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the
 // view quarantine."raw.orders". No asset has a name with a dot.

@@ -274,7 +274,7 @@ func runSeenBy(p event.Payload) string {
 	case *event.TaskFinished:
 		return p.RunID
 	case *event.RunTriggered, *event.PlanCreated, *event.TimerEnqueued, *event.TimerFired, *event.TimerRequested, *event.LimitSet,
-		*event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged:
+		*event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked:
 	}
 	return ""
 }

@@ -28,7 +28,8 @@ func (v *versions) note(g fold.Group, r fold.Result) {
 	for i, e := range g.Events {
 		task, ended := e.Payload.(*event.TaskFinished)
 		_, changed := e.Payload.(*event.PartitionsChanged)
-		if changed || ended && task.Outcome == event.Succeeded {
+		_, marked := e.Payload.(*event.PartitionsMarked)
+		if changed || marked || ended && task.Outcome == event.Succeeded {
 			v.add(version{e.Time, r.Row.FirstSeq + int64(i)})
 		}
 	}
@@ -42,18 +43,25 @@ func (v *versions) add(next version) {
 	*v = append((*v)[:keep], next)
 }
 
-// observed returns what the plans of a group observed, by run; nil: it has no plan.
+// observed returns what the writers of the plans and marks of a group observed, by run or command; nil: it
+// has none.
 func (v versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // refused: its events may not have been read
 	}
 	var observed map[string]int64
+	note := func(id string, at event.Time) {
+		if observed == nil {
+			observed = map[string]int64{}
+		}
+		observed[id] = v.until(at)
+	}
 	for _, e := range g.Events {
 		if p, ok := e.Payload.(*event.PlanCreated); ok {
-			if observed == nil {
-				observed = map[string]int64{}
-			}
-			observed[p.RunID] = v.until(p.ObservedTime)
+			note(p.RunID, p.ObservedTime)
+		}
+		if p, ok := e.Payload.(*event.PartitionsMarked); ok {
+			note(p.CommandID, p.ObservedTime)
 		}
 	}
 	return observed

@@ -70,7 +70,19 @@ func (c *Codec) MergeRuns(
 // Versions is [Snapshot.Partitions] for what staleness compares: rows from history have only their key and
 // the columns that say what the output was made from. Decoding them takes a third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
+	if s.marked(asset) { // marks name materializations
+		return s.Partitions(ctx, asset, "")
+	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
+}
+
+// marked reports whether an output of an asset is marked.
+func (s *Snapshot) marked(asset string) (found bool) {
+	s.State.MarksOf(asset, func(*state.Mark) bool {
+		found = true
+		return false
+	})
+	return found
 }
 
 // versionColumns are the columns of partition_status that [Snapshot.Versions] reads.
@@ -267,28 +279,60 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 	return state.List[state.Partition](rows), nil
 }
 
-// Partitions yields the rows of an asset's partitions from a key on, live and in history, in the order
-// of their keys. Rows must not be modified.
+// Partitions yields the rows of an asset's partitions with a visible output from a key on, live and in
+// history, in the order of their keys. Rows must not be modified.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
-	return s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page)
+	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }
 
-// AllPartitions yields the rows of all partitions, live and in history, in the order of their keys.
+// WithHidden is [Snapshot.Partitions] with the outputs that a person has marked as missing.
+func (s *Snapshot) WithHidden(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
+	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.page)
+}
+
+// visible leaves out the rows of hidden outputs.
+func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*state.Partition, error] {
+	if s.State.Marks.Len() == 0 {
+		return rows
+	}
+	return func(yield func(*state.Partition, error) bool) {
+		for row, err := range rows {
+			if (err != nil || !s.State.Hidden(row)) && !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// AllPartitions yields the rows of all partitions, live and in history, in the order of their keys. It
+// includes those of hidden outputs.
 func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition, error] {
 	return s.partitions(ctx, manifest.Cell{}, "", s.History.page)
 }
 
-// Partition returns the row of a partition, live or in history, or nil.
+// Partition returns the row of a partition with a visible output, live or in history, or nil.
 func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*state.Partition, error) {
 	return s.partition(ctx, asset, partition, s.History.page)
 }
 
 // Version is [Snapshot.Partition] with the columns of [Snapshot.Versions].
 func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state.Partition, error) {
+	if s.marked(asset) {
+		return s.Partition(ctx, asset, partition)
+	}
 	return s.partition(ctx, asset, partition, s.History.versions)
 }
 
 func (s *Snapshot) partition(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
+	row, err := s.stored(ctx, asset, partition, read)
+	if row != nil && s.State.Hidden(row) {
+		return nil, err
+	}
+	return row, err
+}
+
+// stored is partition with hidden outputs.
+func (s *Snapshot) stored(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // newer than any in history
 	}

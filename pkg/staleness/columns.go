@@ -13,6 +13,8 @@ type cell struct {
 	made event.Time
 	// code, root and readIn are numbers of texts; 0: none. See [state.Partition.ReadIn].
 	code, root, readIn uint32
+	// marked means that a person marked the output as stale.
+	marked bool
 }
 
 // texts numbers texts that repeat. The number of the empty text is 0.
@@ -30,15 +32,22 @@ func (t texts) number(text string) uint32 {
 	return n
 }
 
-func (t texts) cellOf(row *state.Partition) cell {
+func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 	made := row.MaterializedAt // of a row without a run id of the usual form
 	if at := ids.Time(row.RunID); !at.IsZero() {
 		made = event.At(at)
 	}
-	return cell{
+	c := cell{
 		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, made: made,
 		code: t.number(row.Code), root: t.number(row.Root()), readIn: t.number(row.ReadIn()),
 	}
+	if m != nil {
+		c.marked = m.Mark == event.MarkStale
+		if m.Mark == event.MarkFresh {
+			c.inputs, c.made = max(c.inputs, m.InputsSeq), max(c.made, m.MarkedAt)
+		}
+	}
+	return c
 }
 
 // columns are the cells of an asset's partitions, sorted by key.

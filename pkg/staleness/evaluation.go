@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -38,6 +39,9 @@ type Data struct {
 	// KeyChanges returns the fold sequence at which each key of a key set was last removed or added
 	// again; nil: no key ever was.
 	KeyChanges func(set string) map[string]int64
+	// Marks yields the marks of an asset's outputs; nil: there are none. Rows, Row and Version return no
+	// output that is marked as missing.
+	Marks func(asset ids.AssetKey) iter.Seq[*state.Mark]
 	// Calendar decides which partitions are expected.
 	Calendar plan.Calendar
 }
@@ -80,6 +84,10 @@ type evaluated struct {
 	newest newest
 	loaded bool
 	some   map[string]*cell
+	// marks are the marks by partition, and hidden those of outputs that are marked as missing. An output
+	// that replaced a hidden one is not hidden.
+	marks  map[string][]*state.Mark
+	hidden map[string]*state.Mark
 	// codes are the numbers of the codes that count as the current code; nil: it is unknown.
 	codes []uint32
 	// expected are the keys that the asset should have, sorted; listed is set once they are known.
@@ -124,8 +132,34 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 			}
 		}
 	}
+	if e.data.Marks != nil {
+		a.note(e.data.Marks(key))
+	}
 	e.assets[key] = a
 	return a, nil
+}
+
+// note records the marks of an asset.
+func (a *evaluated) note(marks iter.Seq[*state.Mark]) {
+	for m := range marks {
+		if a.marks == nil {
+			a.marks, a.hidden = map[string][]*state.Mark{}, map[string]*state.Mark{}
+		}
+		a.marks[m.PartitionKey] = append(a.marks[m.PartitionKey], m)
+		if old := a.hidden[m.PartitionKey]; m.Mark == event.MarkMissing && a.members.Has(m.PartitionKey) && (old == nil || old.MarkedSeq < m.MarkedSeq) {
+			a.hidden[m.PartitionKey] = m
+		}
+	}
+}
+
+// markOf returns the mark of an output, or nil.
+func (a *evaluated) markOf(row *state.Partition) *state.Mark {
+	for _, m := range a.marks[row.PartitionKey] {
+		if m.MaterializationID == row.MaterializationID {
+			return m
+		}
+	}
+	return nil
 }
 
 // load reads all rows of an asset.
@@ -145,9 +179,13 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 		if (len(expected) == 0 || expected[0] != row.PartitionKey) && !a.members.Has(row.PartitionKey) {
 			continue
 		}
-		c := e.texts.cellOf(row)
+		c := e.texts.cellOf(row, a.markOf(row))
+		delete(a.hidden, row.PartitionKey)
 		a.keys, a.cells = append(a.keys, row.PartitionKey), append(a.cells, c)
 		a.newest.add(&c)
+	}
+	for _, m := range a.hidden {
+		a.newest.add(&cell{version: m.MarkedSeq})
 	}
 	a.loaded = true
 	return a, nil
@@ -167,10 +205,21 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	}
 	a.some[partition] = nil
 	if row != nil && a.members.Has(partition) {
-		c := e.texts.cellOf(row)
+		c := e.texts.cellOf(row, a.markOf(row))
+		delete(a.hidden, partition)
 		a.some[partition] = &c
 	}
 	return a.some[partition], nil
+}
+
+// version returns what a reader of a partition compares with: the partition, or the mark that hides it. It
+// returns nil if there is neither.
+func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
+	q, err := e.cell(a, partition)
+	if m := a.hidden[partition]; q == nil && m != nil {
+		return &cell{version: m.MarkedSeq}, err
+	}
+	return q, err
 }
 
 // expects reports whether the asset should have a partition. It lists none of the others, of which there
@@ -196,7 +245,7 @@ func (a *evaluated) early(partition string, p *cell) bool {
 
 // status returns the status of a materialized partition.
 func (e *Evaluation) status(a *evaluated, partition string, p *cell) (Status, error) {
-	if a.changed(p) || a.early(partition, p) {
+	if p.marked || a.changed(p) || a.early(partition, p) {
 		return Stale, nil
 	}
 	for _, dep := range a.asset.Deps {
@@ -226,7 +275,7 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 		return false, err
 	}
 	if images.Same() { // the most frequent mapping needs no image
-		q, err := e.cell(up, partition)
+		q, err := e.version(up, partition)
 		return q != nil && newer(p, q), err
 	}
 	keys, all, err := e.image(a.asset, partition, up, nil)
@@ -239,8 +288,12 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 		}
 		return up.newest.newerThan(p), nil
 	}
-	for _, key := range keys {
-		if q, err := e.cell(up, key); err != nil || q != nil && newer(p, q) {
+	hidden, err := e.hiddenLatest(images, partition, up, keys)
+	if err != nil {
+		return false, fmt.Errorf("partition %s of asset %s: %w", partition, a.asset.Key, err)
+	}
+	for _, key := range slices.Concat(keys, hidden) {
+		if q, err := e.version(up, key); err != nil || q != nil && newer(p, q) {
 			return err == nil, err
 		}
 	}
@@ -265,6 +318,24 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 		return nil, false, err
 	}
 	return images.Newest(image.Keys, func(key string) bool { return up.has(key) || has(chosen, key) }), false, nil
+}
+
+// hiddenLatest returns the hidden partitions that a reader of the newest partitions would read instead of
+// them if nobody had hidden them.
+func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
+	if len(up.hidden) == 0 {
+		return nil, nil
+	}
+	image, err := images.Image(partition)
+	if err != nil || !image.Latest {
+		return nil, err
+	}
+	for _, key := range image.Keys {
+		if up.hidden[key] != nil && slices.Contains(images.Newest(append(slices.Clone(newest), key), func(string) bool { return true }), key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
 }
 
 // has reports whether a sorted list contains a key.

@@ -1,6 +1,7 @@
 package staleness
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -18,6 +19,8 @@ type Explanation struct {
 	Changed bool
 	// Early means that the run of the partition was requested before its period had ended.
 	Early bool
+	// Mark is what a person said about the output; nil: nothing. If it hides the output, Row is nil.
+	Mark *state.Mark
 	// Declared describes the partitions that the asset declares, if this one is not among them.
 	Declared string
 	// Sets lists the key sets from which a key was removed, or to which one was added again, after the
@@ -38,6 +41,8 @@ type Source struct {
 	Key    string
 	Status Status
 	Row    *state.Partition
+	// Mark is the mark that hides the partition; nil: none does.
+	Mark *state.Mark
 	// Count is the number of such partitions.
 	Count int
 }
@@ -61,7 +66,11 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 		if x.Row, err = e.data.Row(key, partition); err != nil {
 			return x, err
 		}
+		if x.Row != nil {
+			x.Mark = a.markOf(x.Row)
+		}
 	} else {
+		x.Mark = a.hidden[partition]
 		switch {
 		case a.expects(partition):
 			x.Status = Missing
@@ -106,7 +115,17 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 		if up, err = e.load(dep); err != nil {
 			return err
 		}
-		keys = slices.Concat(expected, up.keys)
+		keys = slices.AppendSeq(slices.Concat(expected, up.keys), maps.Keys(up.hidden))
+	} else {
+		images, err := e.readers.Of(reader.Key, dep)
+		if err != nil {
+			return err
+		}
+		hidden, err := e.hiddenLatest(images, x.Key, up, keys)
+		if err != nil {
+			return err
+		}
+		keys = slices.Concat(keys, hidden)
 	}
 	keys = slices.Sorted(slices.Values(keys))
 	newerOf, via, version := Source{Asset: dep}, Source{Asset: dep}, int64(0)
@@ -120,12 +139,13 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 			if status, err = e.status(up, key, q); err != nil {
 				return err
 			}
-			if p != nil && newer(p, q) {
-				if newerOf.Count++; q.version > version {
-					newerOf.Key, newerOf.Status, version = key, status, q.version
-				}
+		}
+		if of, err := e.version(up, key); err == nil && of != nil && p != nil && newer(p, of) {
+			if newerOf.Count++; of.version > version {
+				newerOf.Key, newerOf.Status, version = key, status, of.version
 			}
-		} else if !up.expects(key) {
+		}
+		if q == nil && !up.expects(key) {
 			continue
 		}
 		if status != Fresh {
@@ -143,6 +163,9 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 		}
 		if found.source.Row, err = e.data.Row(dep, found.source.Key); err != nil {
 			return err
+		}
+		if found.source.Row == nil {
+			found.source.Mark = up.hidden[found.source.Key]
 		}
 		*found.to = append(*found.to, *found.source)
 	}

@@ -51,6 +51,8 @@ type Tables struct {
 	Candidates   Table[Key3, Candidate]   `table:"quarantine,history,run=run_id"`
 
 	Entries Table[Key2, Entry] `table:"ledger_entries,history,entry=entry"`
+
+	Marks Table[Key3, Mark] `table:"partition_marks"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

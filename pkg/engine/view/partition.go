@@ -1,8 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -30,12 +32,34 @@ type PartitionExplanation struct {
 	// KeySets are the key sets of which a key was removed, or added again, after the partition was
 	// planned.
 	KeySets []string `json:"key_sets,omitempty"`
+	// Mark is what a person said about the output.
+	Mark *Marked `json:"mark,omitempty"`
 	// Newer are upstream assets with partitions that are newer than what the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
 	// Pending are upstream assets with partitions that are stale or missing themselves.
 	Pending []UpstreamPartition `json:"pending"`
 	// declared describes the partitions of the asset, if this one is not among them.
 	declared string
+}
+
+// Marked is what a person said about an output: it is stale, fresh or missing.
+type Marked struct {
+	Mark   string     `json:"mark"`
+	By     string     `json:"by,omitempty"`
+	At     event.Time `json:"at"`
+	Reason string     `json:"reason"`
+}
+
+// String describes the mark: "ana marked it as stale on 2025-01-15: wrong prices".
+func (m *Marked) String() string {
+	return fmt.Sprintf("%s marked it as %s at %s: %s", cmp.Or(strings.TrimPrefix(m.By, "user:"), "somebody"), m.Mark, m.At.Time().Format(time.RFC3339), m.Reason)
+}
+
+func marked(m *state.Mark) *Marked {
+	if m == nil {
+		return nil
+	}
+	return &Marked{m.Mark, m.MarkedBy, m.MarkedAt, m.Reason}
 }
 
 // Holding is the output that a partition holds.
@@ -54,7 +78,9 @@ type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`
 	Holds     *Holding         `json:"holds,omitempty"`
-	More      int              `json:"more"`
+	// Mark is the mark that hides the partition.
+	Mark *Marked `json:"mark,omitempty"`
+	More int     `json:"more"`
 }
 
 // ExplainPartition explains a partition of an asset.
@@ -65,8 +91,8 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (
 	}
 	x := &PartitionExplanation{
 		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed, Early: found.Early,
-		KeySets: found.Sets,
-		Newer:   upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
+		KeySets: found.Sets, Mark: marked(found.Mark),
+		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
 	x.declared = found.Declared
 	x.Headline = x.headline()
@@ -76,7 +102,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (
 func upstreamPartitions(sources []staleness.Source) []UpstreamPartition {
 	all := []UpstreamPartition{}
 	for _, s := range sources {
-		all = append(all, UpstreamPartition{partitionName(s.Asset, s.Key), s.Status, holding(s.Row), s.Count - 1})
+		all = append(all, UpstreamPartition{partitionName(s.Asset, s.Key), s.Status, holding(s.Row), marked(s.Mark), s.Count - 1})
 	}
 	return all
 }
@@ -114,7 +140,14 @@ func (x *PartitionExplanation) headline() string {
 	for _, set := range x.KeySets {
 		reasons = append(reasons, "a key of "+set+" was removed or added again")
 	}
+	if x.Mark != nil && x.Mark.Mark == event.MarkStale {
+		reasons = append(reasons, x.Mark.String())
+	}
 	for _, up := range x.Newer {
+		if up.Mark != nil {
+			reasons = append(reasons, up.Name()+" was marked as missing")
+			continue
+		}
 		reasons = append(reasons, up.Name()+" is newer")
 	}
 	switch {
@@ -127,6 +160,10 @@ func (x *PartitionExplanation) headline() string {
 		return "is stale: " + strings.Join(reasons, "; ")
 	case len(x.Pending) > 0 && x.Status == staleness.Fresh:
 		return fmt.Sprintf("is fresh; it becomes stale when %s, which is %s, is materialized", x.Pending[0].Name(), x.Pending[0].Status)
+	case x.Status == staleness.Missing && x.Mark != nil:
+		return "is missing: " + x.Mark.String()
+	case x.Mark != nil && x.Mark.Mark == event.MarkFresh:
+		return "is fresh: " + x.Mark.String()
 	case x.Status == staleness.Missing:
 		return "is missing: it has never been materialized"
 	}

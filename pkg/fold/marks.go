@@ -1,0 +1,95 @@
+package fold
+
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// A mark names the output that its writer saw, so the fold never needs the row of the partition, which
+// may be in history only. A mark of an output that is not visible any more has no effect.
+
+// checkMarks rejects a command that would exceed the limit of marks.
+func (f *folder) checkMarks(p *event.PartitionsMarked, c *checked) verdict {
+	for _, m := range p.Partitions {
+		if f.st.Marks.Get(state.Key3{A: p.Asset, B: m.Partition, C: m.MaterializationID}) == nil {
+			c.marked++
+		}
+	}
+	if detail := MarkLimit(f.st, c.marked); detail != "" && c.marked > 0 {
+		return verdict{outcome: state.Conflict, detail: detail}
+	}
+	return verdict{}
+}
+
+// MarkLimit describes the limit that more marks would exceed, or returns "".
+func MarkLimit(s *state.State, more int) string {
+	if have := s.Marks.Len(); have+more > state.MaxMarks {
+		return fmt.Sprintf("%d partitions are marked, and %d more would be: at most %d are allowed: a mark ends when its partition is materialized again",
+			have, more, state.MaxMarks)
+	}
+	return ""
+}
+
+// partitionsMarked marks outputs. The greatest command wins, whatever the order of folding, but no
+// command shows a hidden output again.
+func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
+	result := noChange
+	for _, m := range p.Partitions {
+		old := f.st.Marks.Get(state.Key3{A: p.Asset, B: m.Partition, C: m.MaterializationID})
+		switch {
+		case old == nil:
+		case old.CommandID == p.CommandID || old.Mark == event.MarkMissing && p.Mark == event.MarkMissing:
+			continue
+		case old.Mark == event.MarkMissing || old.CommandID > p.CommandID && p.Mark != event.MarkMissing:
+			if result.outcome == state.NoChange {
+				result = stale("a later command has marked the partitions")
+			}
+			continue
+		}
+		row := &state.Mark{
+			AssetKey: p.Asset, PartitionKey: m.Partition, MaterializationID: m.MaterializationID, Mark: p.Mark,
+			CommandID: p.CommandID, MarkedSeq: f.seq, MarkedAt: f.at(), MarkedBy: f.ev.Actor, Reason: p.Reason,
+		}
+		if p.Mark == event.MarkFresh {
+			row.InputsSeq = f.observedSeq(p.CommandID, p.ObservedSeq)
+		}
+		put(f, f.st.Marks, row)
+		result = folded
+	}
+	return result
+}
+
+// observedSeq returns the fold sequence of the state that the writer of an event saw. It cannot have
+// seen more than what is folded. In a rebuild from the bare ledger, id finds the number.
+func (f *folder) observedSeq(id string, observed int64) int64 {
+	if f.inputs != nil {
+		return f.inputs[id]
+	}
+	return min(observed, f.seq-1)
+}
+
+// endMarks removes the marks of the earlier outputs of a partition.
+func (f *folder) endMarks(row *state.Partition) {
+	var ended []*state.Mark
+	f.st.Marks.Ascend(state.Key3{A: row.AssetKey, B: row.PartitionKey}, func(m *state.Mark) bool {
+		if m.AssetKey != row.AssetKey || m.PartitionKey != row.PartitionKey {
+			return false
+		}
+		if m.MaterializationID != row.MaterializationID {
+			ended = append(ended, m)
+		}
+		return true
+	})
+	for _, m := range ended {
+		dead := *m
+		remove(f, f.st.Marks, &dead)
+	}
+}
+
+// show makes an output the visible one of its partition.
+func (f *folder) show(row *state.Partition) {
+	put(f, f.st.Partitions, row)
+	f.endMarks(row)
+}

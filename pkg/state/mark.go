@@ -1,0 +1,50 @@
+package state
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// MaxMarks limits the marks of a domain. All of them are live.
+const MaxMarks = 100_000
+
+// Mark is a row of partition_marks: what a person said about an output. It concerns a partition only
+// while its output is visible, or would be. A later output ends it.
+type Mark struct {
+	AssetKey          string `col:"asset_key,key,dict"`
+	PartitionKey      string `col:"partition_key,key"`
+	MaterializationID string `col:"materialization_id,key"`
+	// Mark is stale, fresh or missing.
+	Mark string `col:"mark,dict"`
+	// CommandID is the greatest command that marked the output.
+	CommandID string `col:"command_id"`
+	// MarkedSeq is the fold sequence of the mark. That of "missing" is the version of the partition.
+	MarkedSeq int64 `col:"marked_seq"`
+	// InputsSeq is the fold sequence up to which a person declared the output fresh; else 0.
+	InputsSeq int64      `col:"inputs_seq"`
+	MarkedAt  event.Time `col:"marked_at"`
+	MarkedBy  string     `col:"marked_by,null,dict"`
+	Reason    string     `col:"reason,null"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *Mark) Key() Key3 { return Key3{r.AssetKey, r.PartitionKey, r.MaterializationID} }
+
+func (*Mark) newTable() store { return new(rowTable[Key3, Mark, *Mark]) }
+
+// MarksOf calls yield for the marks of the partitions of an asset, in the order of their keys. At most
+// one mark of a partition concerns its output.
+func (s *State) MarksOf(asset string, yield func(*Mark) bool) {
+	s.Marks.Ascend(Key3{A: asset}, func(m *Mark) bool { return m.AssetKey == asset && yield(m) })
+}
+
+// MarkOf returns the mark of a partition's output, or nil.
+func (s *State) MarkOf(row *Partition) *Mark {
+	return s.Marks.Get(Key3{A: row.AssetKey, B: row.PartitionKey, C: row.MaterializationID})
+}
+
+// Hidden reports whether a person has marked the output of a partition as missing.
+func (s *State) Hidden(row *Partition) bool {
+	m := s.MarkOf(row)
+	return m != nil && m.Mark == event.MarkMissing
+}

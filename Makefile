@@ -134,8 +134,9 @@ map: ## write the layers and packages into docs/architecture.md
 	go test ./internal/arch -run TestArchitectureShowsMap -rewrite
 
 .PHONY: zones
-zones: ## count every hour of every time zone from 1970 to 2037 (takes minutes)
-	go test ./pkg/space -run TestHoursOfEveryZoneAreCountedOnce -every-zone -timeout 60m
+zones: ## check hours and ticks of every time zone from 1970 to 2037 (takes minutes)
+	go test ./pkg/space -run TestHoursOfEveryZoneAreCountedOnce -every-zone -timeout 60m -v
+	go test ./pkg/calendar -run TestTicksAreThoseOfMinuteWalk -every-zone -timeout 60m -v
 
 .PHONY: zonedata
 zonedata: ## replace the time zone data of pkg/calendar by that of the Go distribution in use

@@ -2,6 +2,7 @@ package calendar_test
 
 import (
 	"flag"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -107,21 +108,34 @@ func (p *pattern) matching(from, to int64, found func(wall int64)) {
 	}
 }
 
-// walk lists the ticks between two instants.
-func (p *pattern) walk(stretches []stretch, dst calendar.DST) []int64 {
-	shown := map[int64][]int64{} // local time → instants
-	var all []int64
+// shown is what clocks show: all instants with a matching local time, in order, and the instants of each
+// local time.
+type shown struct {
+	all []int64
+	of  map[int64][]int64
+}
+
+// walk finds the matching local times of a pattern.
+func (p *pattern) walk(stretches []stretch) shown {
+	w := shown{of: map[int64][]int64{}}
 	for _, s := range stretches {
 		p.matching(s.from+s.offset, s.to+s.offset, func(wall int64) {
-			all = append(all, wall-s.offset)
-			shown[wall] = append(shown[wall], wall-s.offset)
+			w.all = append(w.all, wall-s.offset)
+			if !p.hourly {
+				w.of[wall] = append(w.of[wall], wall-s.offset)
+			}
 		})
 	}
+	return w
+}
+
+// ticks lists the ticks of a policy.
+func (p *pattern) ticks(w *shown, stretches []stretch, dst calendar.DST) []int64 {
 	if p.hourly {
-		return all
+		return slices.Clone(w.all)
 	}
 	var ticks []int64
-	for _, instants := range shown {
+	for _, instants := range w.of {
 		switch dst.Overlap {
 		case "first":
 			instants = instants[:1]
@@ -133,7 +147,7 @@ func (p *pattern) walk(stretches []stretch, dst calendar.DST) []int64 {
 	if dst.Gap == "shift" {
 		for i := 1; i < len(stretches); i++ {
 			p.matching(stretches[i].from+stretches[i-1].offset, stretches[i].from+stretches[i].offset, func(wall int64) {
-				if len(shown[wall]) == 0 {
+				if len(w.of[wall]) == 0 {
 					ticks = append(ticks, stretches[i].from)
 				}
 			})
@@ -149,21 +163,24 @@ func TestTicksAreThoseOfMinuteWalk(t *testing.T) {
 		"Africa/Monrovia", "Africa/Cairo", "America/St_Johns", "Asia/Pyongyang", "UTC",
 	}
 	if *everyZone {
+		seen := map[string]bool{}
 		for _, name := range calendar.Zones() {
-			walkZone(t, name, 1970, 2038)
+			walkZone(t, name, 1970, 2038, seen)
 		}
+		t.Logf("%d zones with %d different offsets", len(calendar.Zones()), len(seen))
 		return
 	}
 	for _, name := range named {
-		walkZone(t, name, 2024, 2026)
+		walkZone(t, name, 2024, 2026, map[string]bool{})
 	}
-	walkZone(t, "Pacific/Apia", 2011, 2013)
-	walkZone(t, "Africa/Monrovia", 1970, 1973)
+	walkZone(t, "Pacific/Apia", 2011, 2013, map[string]bool{})
+	walkZone(t, "Africa/Monrovia", 1970, 1973, map[string]bool{})
 }
 
 // walkZone compares the ticks of some years. The margin of two days keeps local times whose other
-// occurrence is outside out of the comparison.
-func walkZone(t *testing.T, name string, first, last int) {
+// occurrence is outside out of the comparison. A zone whose offsets were those of an earlier one has the same
+// ticks.
+func walkZone(t *testing.T, name string, first, last int, seen map[string]bool) {
 	t.Helper()
 	const margin = 2 * 24 * 60 * 60
 	zone, err := calendar.Zone(name)
@@ -171,14 +188,20 @@ func walkZone(t *testing.T, name string, first, last int) {
 	from := time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	to := time.Date(last, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	stretches := look(zone, from-margin, to+margin)
+	key := fmt.Sprint(stretches)
+	if seen[key] {
+		return
+	}
+	seen[key] = true
 	for i, p := range patterns {
+		w := p.walk(stretches)
 		policies := []calendar.DST{{Gap: "shift", Overlap: "first"}, {Gap: "skip", Overlap: "last"}, {Gap: "shift", Overlap: "both"}}
 		if i > 1 {
 			policies = policies[i-2 : i-1]
 		}
 		for _, dst := range policies {
 			s := compile(t, calendar.Spec{Cron: p.cron, Timezone: name, DST: dst})
-			want := slices.DeleteFunc(p.walk(stretches, dst), func(at int64) bool { return at < from || at >= to })
+			want := slices.DeleteFunc(p.ticks(&w, stretches, dst), func(at int64) bool { return at < from || at >= to })
 			got := make([]int64, 0, len(want))
 			after := time.Unix(from-1, 0)
 			for {

@@ -22,6 +22,9 @@ import (
 // Part is one partition of an asset.
 type Part struct {
 	Key string
+	// Folder is a name that no other output of the asset has, for links that later calls of Read find
+	// again. Empty: the links are in a folder of their own.
+	Folder string
 	// Files are the paths of its Parquet files.
 	Files []string
 	// Columns are the names of all columns of the files.
@@ -251,7 +254,9 @@ func (r *reader) linked(g *group) string {
 	var files, types []string
 	for _, p := range g.parts {
 		folder := []string{r.folder}
-		if len(g.keyed) < len(r.columns) {
+		if p.Folder != "" {
+			folder = append(folder, p.Folder)
+		} else if len(g.keyed) < len(r.columns) {
 			folder = append(folder, strconv.Itoa(p.at)) // several partitions may have the same values
 		}
 		for _, c := range g.keyed {

@@ -40,6 +40,9 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if source.Outputs == "" {
 		return nil
 	}
+	if source.exported != nil {
+		return db.loadExported(source)
+	}
 	db.views = true
 	declared, err := db.declared(ctx, source)
 	if err != nil {
@@ -69,6 +72,12 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err := db.loadCandidates(ctx, source, total); err != nil {
 		return err
 	}
+	db.noteProblems()
+	return nil
+}
+
+// noteProblems notes why assets have no view, after their files are known.
+func (db *DB) noteProblems() {
 	for _, a := range db.assets {
 		switch {
 		case a.problem != "":
@@ -78,7 +87,6 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 			a.problem = a.mixed
 		}
 	}
-	return nil
 }
 
 // visibleOutputs selects the outputs that readers find.

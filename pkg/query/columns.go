@@ -79,7 +79,11 @@ func (db *DB) rows(ctx context.Context, a *asset) (string, error) {
 	folder := "="
 	if db.links != "" {
 		db.linked++
-		folder = filepath.Join(db.links, strconv.Itoa(db.linked))
+		name := strconv.Itoa(db.linked)
+		if a.parts[0].Folder != "" {
+			name = a.namespace + "." + a.name // of an export, which finds the links again
+		}
+		folder = filepath.Join(db.links, name)
 	}
 	view, err := partcolumn.Read(a.parts, a.columns, folder)
 	if err != nil {
@@ -128,9 +132,29 @@ func createLinks(links []partcolumn.Link) error {
 			}
 			last = dir
 		}
-		if err := os.Symlink(l.Target, l.Path); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := createLink(l); err != nil {
 			return fmt.Errorf("link the files of partitions: %w", err)
 		}
 	}
 	return nil
+}
+
+// createLink creates a link, unless it exists. A link of an earlier export may lead elsewhere if the
+// project has been moved.
+func createLink(l partcolumn.Link) error {
+	err := os.Symlink(l.Target, l.Path)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if target, err := os.Readlink(l.Path); err == nil && target == l.Target {
+		return nil
+	}
+	temporary := l.Path + ".new"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(l.Target, temporary); err != nil {
+		return err
+	}
+	return os.Rename(temporary, l.Path)
 }

@@ -8,55 +8,77 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/duckdb/duckdb-go/v2"
+
+	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // exportTable is the table of a catalog that says that [Export] wrote it.
 const exportTable = "servo_export"
 
-// Export writes a DuckDB database with a view for each asset that choose accepts, over the files of
-// the outputs: tables that any DuckDB on this machine can read. It replaces the file at once, and
-// only one that Export has written. The views need a folder beside the file, with links to outputs.
-// Export keeps the folder of the file that it replaces, for processes that have opened it. It returns
-// the assets that have a view, as namespace/name: not those without rows.
-func Export(ctx context.Context, source Source, revision int64, now time.Time, file string, choose func(asset string) bool) (views []string, err error) {
-	before, err := ownCatalog(ctx, file)
+// Exported is an asset of a catalog.
+type Exported struct {
+	// View is namespace/name. Exported assets are sorted by it.
+	View string
+	// Columns are those that readers get from the keys of partitions.
+	Columns []space.Column
+	Outputs []ExportedOutput
+}
+
+// ExportedOutput is an output of an asset.
+type ExportedOutput struct {
+	Partition, MaterializationID string
+	// URI is the object key of its folder.
+	URI string
+}
+
+// Catalog says what a catalog is made from, and when.
+type Catalog struct {
+	// Outputs is the folder of the object store, as an absolute path.
+	Outputs string
+	Assets  []Exported
+	// Checked caches the files whose checksums were verified. It may be nil.
+	Checked  *filecheck.Cache
+	Revision int64
+	At       time.Time
+	// Empty means that a catalog may have no views.
+	Empty bool
+}
+
+// Export writes a DuckDB database with a view for each asset, over the files of its outputs: tables
+// that any DuckDB on this machine can read. It replaces the file at once, and only one that Export has
+// written. The views need a folder beside the file, with links to outputs. Links that the file does not
+// need any more stay for an hour, for processes that have opened an earlier file. Export returns the
+// assets that have a view: not those without rows. If it returns an error, the file is as before.
+func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
+	if err := ownCatalog(ctx, file); err != nil {
+		return nil, err
+	}
+	links := file + ".links"
+	if err := os.Mkdir(links, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // others may read the catalog
+		return nil, fmt.Errorf("link the outputs: %w", err)
+	}
+	defer func() { _ = os.Remove(links) }() // if no view needs links
+	views, statements, err := exportViews(ctx, c, links)
 	if err != nil {
 		return nil, err
 	}
-	all := file + ".links"
-	if err := os.Mkdir(all, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // others may read the catalog
-		return nil, fmt.Errorf("link the outputs: %w", err)
-	}
-	if source.Links, err = os.MkdirTemp(all, strconv.FormatInt(revision, 10)+"-"); err != nil {
-		return nil, fmt.Errorf("link the outputs: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(source.Links)
-		}
-		_ = os.Remove(source.Links) // if no view needs links
-		_ = os.Remove(all)
-	}()
-	views, statements, err := exportViews(ctx, source, choose)
-	if err != nil {
-		return nil, err
-	}
-	links := filepath.Base(source.Links)
-	statements = append(statements, fmt.Sprintf("CREATE TABLE %s AS SELECT %d AS revision, TIMESTAMP %s AS exported_at, %s AS links",
-		exportTable, revision, quoteText(now.UTC().Format(time.DateTime)), quoteText(links)))
+	statements = append(statements, fmt.Sprintf("CREATE TABLE %s AS SELECT %d AS revision, TIMESTAMP %s AS exported_at",
+		exportTable, c.Revision, quoteText(c.At.UTC().Format(time.DateTime))))
 	if err := replaceCatalog(ctx, file, statements); err != nil {
 		return nil, err
 	}
-	return views, removeLinks(all, now.Add(-time.Hour), links, before)
+	_ = retireLinks(links, c) // the file is replaced; the next export tries again
+	return views, nil
 }
 
 // exportViews returns the statements that create the views.
-func exportViews(ctx context.Context, source Source, choose func(asset string) bool) (views, statements []string, err error) {
+func exportViews(ctx context.Context, c Catalog, links string) (views, statements []string, err error) {
+	source := Source{Outputs: c.Outputs, Links: links, Checked: c.Checked, exported: append([]Exported{}, c.Assets...)}
 	db, err := Open(ctx, source, Options{})
 	if err != nil {
 		return nil, nil, err
@@ -65,8 +87,6 @@ func exportViews(ctx context.Context, source Source, choose func(asset string) b
 	for _, a := range db.assets {
 		key := a.namespace + "/" + a.name
 		switch {
-		case a.namespace == QuarantineSchema || !choose(key):
-			continue
 		case len(a.files) == 0 && (a.problem == "" || a.problem == noParquet):
 			continue // its outputs have no rows
 		case a.problem != "":
@@ -83,10 +103,30 @@ func exportViews(ctx context.Context, source Source, choose func(asset string) b
 		statements = append(statements, "CREATE SCHEMA IF NOT EXISTS "+name, "CREATE VIEW "+name+"."+quoteName(a.name)+" AS "+rows)
 		views = append(views, key)
 	}
-	if len(views) == 0 {
+	if len(views) == 0 && !c.Empty {
 		return nil, nil, errors.New("none of the assets has an output with rows: run them first")
 	}
 	return views, statements, nil
+}
+
+// loadExported finds the files of the assets of an export.
+func (db *DB) loadExported(source Source) error {
+	total := 0
+	for _, e := range source.exported {
+		a := db.assetOf(e.View, e.Columns)
+		for _, out := range e.Outputs {
+			before := len(a.files)
+			a.add(source.Outputs, out.URI, out.Partition)
+			if len(a.parts) > 0 {
+				a.parts[len(a.parts)-1].Folder = out.MaterializationID
+			}
+			if total += len(a.files) - before; total > MaxFiles {
+				return fmt.Errorf("the outputs have more than %d files: export fewer assets", MaxFiles)
+			}
+		}
+	}
+	db.noteProblems()
+	return nil
 }
 
 // replaceCatalog creates a database and gives it its name when it is complete.
@@ -95,7 +135,7 @@ func replaceCatalog(ctx context.Context, file string, statements []string) (err 
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { _ = os.RemoveAll(dir) }() // best effort
 	temporary := filepath.Join(dir, "catalog")
 	connector, err := duckdb.NewConnector(temporary, nil)
 	if err != nil {
@@ -113,44 +153,77 @@ func replaceCatalog(ctx context.Context, file string, statements []string) (err 
 	return os.Rename(temporary, file)
 }
 
-// ownCatalog returns the name of the folder of links of an existing catalog. It returns an error if the
-// file is something else, if somebody has added tables to it, or if a process is writing to it.
-func ownCatalog(ctx context.Context, file string) (links string, err error) {
+// ownCatalog returns an error if an existing file is not a catalog, if somebody has added tables to it,
+// or if a process is writing to it.
+func ownCatalog(ctx context.Context, file string) (err error) {
 	if _, err := os.Lstat(file + ".wal"); err == nil {
-		return "", fmt.Errorf("%s.wal exists: a process writes to %s: close it, or choose another file", file, file)
+		return fmt.Errorf("%s.wal exists: a process writes to %s: close it, or choose another file", file, file)
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return nil
 	}
-	foreign := fmt.Errorf("%s holds something that `servo export` did not write: choose another file", file)
+	foreign := fmt.Errorf("%s holds something that servo did not write: choose another file", file)
 	connector, err := duckdb.NewConnector(file+"?access_mode=read_only", nil)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", foreign, err)
+		return fmt.Errorf("%w: %w", foreign, err)
 	}
 	catalog := sql.OpenDB(connector)
 	defer func() { err = errors.Join(err, catalog.Close()) }()
 	var tables string
 	if err := catalog.QueryRowContext(ctx, "SELECT coalesce(string_agg(table_name), '') FROM duckdb_tables()").Scan(&tables); err != nil || tables != exportTable {
-		return "", foreign
+		return foreign
 	}
-	if err := catalog.QueryRowContext(ctx, "SELECT links FROM "+exportTable).Scan(&links); err != nil {
-		return "", foreign
-	}
-	return links, nil
+	return nil
 }
 
-// removeLinks removes the folders of links that no catalog needs. Another export may be writing those
-// that are new.
-func removeLinks(folder string, before time.Time, keep ...string) error {
-	entries, err := os.ReadDir(folder)
+const (
+	// retiredName is a file in the folder of links of an output: its time is when a catalog was first
+	// written that does not need them.
+	retiredName = "retired"
+	// retiredFor is how long such links stay.
+	retiredFor = time.Hour
+)
+
+// retireLinks notes which folders of links a new catalog does not need, and removes those that no
+// catalog of the last hour needed.
+func retireLinks(links string, c Catalog) error {
+	needed := map[string]bool{}
+	for _, a := range c.Assets {
+		for _, out := range a.Outputs {
+			needed[strings.Replace(a.View, "/", ".", 1)+"/"+out.MaterializationID] = true
+		}
+	}
+	folders, err := fs.Glob(os.DirFS(links), "*/*")
 	if err != nil {
 		return fmt.Errorf("remove old links: %w", err)
 	}
-	for _, e := range entries {
-		info, infoErr := e.Info()
-		if infoErr == nil && !slices.Contains(keep, e.Name()) && info.ModTime().Before(before) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, e.Name())))
+	for _, name := range folders {
+		folder := filepath.Join(links, filepath.FromSlash(name))
+		if retireErr := retire(folder, needed[name], c.At); retireErr != nil {
+			err = errors.Join(err, fmt.Errorf("remove old links: %w", retireErr))
 		}
+		_ = os.Remove(filepath.Dir(folder)) // if it is empty
 	}
 	return err
+}
+
+func retire(folder string, needed bool, now time.Time) error {
+	mark := filepath.Join(folder, retiredName)
+	info, err := os.Lstat(mark)
+	switch {
+	case needed && err == nil:
+		return os.Remove(mark)
+	case needed && errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			return err
+		}
+		return os.Chtimes(mark, now, now)
+	case err != nil:
+		return err
+	case now.Sub(info.ModTime()) < retiredFor:
+		return nil
+	}
+	return os.RemoveAll(folder)
 }

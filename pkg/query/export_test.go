@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/space"
@@ -27,65 +26,127 @@ func stock(t *testing.T, file, text string) string {
 	return found
 }
 
-func everything(string) bool { return true }
+// catalogOf returns a catalog of an asset with a daily output for each of some days.
+func catalogOf(r *revision, days ...int) query.Catalog {
+	e := query.Exported{View: "a/x", Columns: []space.Column{{Name: "date", Type: "DATE"}}}
+	for _, day := range days {
+		e.Outputs = append(e.Outputs, query.ExportedOutput{
+			Partition: ids.Partition{"date": fmt.Sprintf("2025-01-0%d", day)}.Key(), MaterializationID: fmt.Sprintf("M%d", day), URI: uriOf(day),
+		})
+	}
+	return query.Catalog{Outputs: r.dir, Assets: []query.Exported{e}}
+}
 
 func TestExportWritesViews(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	declare(t, r, space.Column{Name: "date", Type: "DATE"})
 	for i := 1; i <= 3; i++ {
 		output(t, r, uriOf(i), "data.parquet", fmt.Sprintf("SELECT %d AS x", i))
 		describe(t, r, uriOf(i), "s", "x")
-		add(t, r, partition("a/x", ids.Partition{"date": fmt.Sprintf("2025-01-0%d", i)}.Key(), uriOf(i), int64(i+1)))
 	}
 	file := filepath.Join(t.TempDir(), "it's.duckdb")
-	now := clock.System{}.Now()
-	export := func(revision int64) ([]string, error) {
-		return query.Export(t.Context(), r.source, revision, now, file, everything)
+	at := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	export := func(revision int64, days ...int) ([]string, error) {
+		c := catalogOf(r, days...)
+		c.Revision, c.At = revision, at
+		return query.Export(t.Context(), c, file)
 	}
-	folders := func() (names []string) {
-		entries, err := os.ReadDir(file + ".links")
+	linked := func() (names []string) {
+		entries, err := os.ReadDir(filepath.Join(file+".links", "a.x"))
 		require.NoError(t, err)
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
 		return names
 	}
-	for revision := int64(7); revision < 10; revision++ {
-		views, err := export(revision)
+	views, err := export(7, 1, 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a/x"}, views)
+	require.Equal(t, "2 2025-01-02", stock(t, file, "SELECT concat_ws(' ', x, date) FROM a.x WHERE date = '2025-01-02'"))
+	require.Equal(t, "7", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
+
+	// Another export keeps the links of the file that it replaces for an hour.
+	for _, step := range []struct {
+		after time.Duration
+		days  []int
+		want  []string
+	}{
+		{time.Minute, []int{2, 3}, []string{"M1", "M2", "M3"}},
+		{59 * time.Minute, []int{2, 3}, []string{"M1", "M2", "M3"}},
+		{time.Minute, []int{2, 3}, []string{"M2", "M3"}},
+	} {
+		at = at.Add(step.after)
+		_, err = export(8, step.days...)
 		require.NoError(t, err)
-		require.Equal(t, []string{"a/x"}, views)
-		require.Equal(t, "2 2025-01-02", stock(t, file, "SELECT concat_ws(' ', x, date) FROM a.x WHERE date = '2025-01-02'"))
-		require.Equal(t, fmt.Sprint(revision), stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
-		now = now.Add(2 * time.Hour)
+		require.Equal(t, step.want, linked())
+		require.Equal(t, "2 3", stock(t, file, "SELECT string_agg(x, ' ' ORDER BY x) FROM a.x"))
 	}
-	require.Len(t, folders(), 2, "the links of the file and of the one before")
 	entries, err := os.ReadDir(filepath.Dir(file))
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "no temporary files")
 
 	// A failed export changes nothing.
-	before := folders()
 	require.NoError(t, os.Truncate(filepath.Join(r.dir, filepath.FromSlash(uriOf(2)), "data.parquet"), 10))
-	_, err = export(10)
+	_, err = export(10, 2)
 	require.ErrorContains(t, err, "asset a/x: file ")
-	require.Equal(t, before, folders())
-	require.Equal(t, "9", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
+	require.Equal(t, []string{"M2", "M3"}, linked())
+	require.Equal(t, "8", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
+}
+
+func TestExportUsesLinksThatAreNeededAgain(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	for i := 1; i <= 3; i++ {
+		output(t, r, uriOf(i), "data.parquet", fmt.Sprintf("SELECT %d AS x", i))
+		describe(t, r, uriOf(i), "s", "x")
+	}
+	file := filepath.Join(t.TempDir(), "c.duckdb")
+	at := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i, days := range [][]int{{1, 2}, {2, 3}, {1, 2}, {1, 2}} {
+		c := catalogOf(r, days...)
+		c.At = at.Add(time.Duration(i) * 40 * time.Minute)
+		_, err := query.Export(t.Context(), c, file)
+		require.NoError(t, err)
+	}
+	require.Equal(t, "1 2", stock(t, file, "SELECT string_agg(x, ' ' ORDER BY x) FROM a.x"))
+
+	// The store has moved: the links lead to its new place.
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(r.dir, moved))
+	c := catalogOf(r, 1, 2)
+	c.Outputs, c.At = moved, at.Add(3*time.Hour)
+	_, err := query.Export(t.Context(), c, file)
+	require.NoError(t, err)
+	require.Equal(t, "1 2", stock(t, file, "SELECT string_agg(x, ' ' ORDER BY x) FROM a.x"))
+}
+
+func TestExportWithoutRows(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "c.duckdb")
+	c := query.Catalog{Outputs: t.TempDir()}
+	_, err := query.Export(t.Context(), c, file)
+	require.ErrorContains(t, err, "none of the assets has an output with rows: run them first")
+	require.NoFileExists(t, file)
+	c.Empty = true
+	views, err := query.Export(t.Context(), c, file)
+	require.NoError(t, err)
+	require.Empty(t, views)
+	require.Equal(t, "0", stock(t, file, "SELECT count(*)::VARCHAR FROM duckdb_views() WHERE NOT internal"))
 }
 
 func TestExportKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
-	add(t, r, partition("a/x", "", uriOf(1), 1))
 	export := func(file string) error {
-		_, err := query.Export(t.Context(), r.source, 1, time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), file, everything)
+		c := query.Catalog{Outputs: r.dir, Assets: []query.Exported{{View: "a/x", Outputs: []query.ExportedOutput{{MaterializationID: "M1", URI: uriOf(1)}}}}}
+		_, err := query.Export(t.Context(), c, file)
 		return err
 	}
 	dir := t.TempDir()
 	text := filepath.Join(dir, "notes.txt")
 	require.NoError(t, os.WriteFile(text, []byte("mine"), 0o600))
-	require.ErrorContains(t, export(text), "holds something that `servo export` did not write: choose another file")
+	require.ErrorContains(t, export(text), "holds something that servo did not write: choose another file")
 	require.NoDirExists(t, text+".links")
 
 	catalog := filepath.Join(dir, "c.duckdb")

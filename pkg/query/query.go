@@ -55,6 +55,8 @@ type Source struct {
 	// Checked caches the files whose checksums were verified. Nil: each session verifies
 	// them.
 	Checked *filecheck.Cache
+
+	exported []Exported // the assets of [Export], instead of those of the tables
 }
 
 // Options limit the resources of a query.

@@ -118,6 +118,8 @@ var layers = []layer{
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
+		// Rows name the outputs that readers of published places find.
+		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
 		{"pkg/query/render", nil},
@@ -145,13 +147,13 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
+		{"pkg/project", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
-			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
+			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the process's log redact the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},

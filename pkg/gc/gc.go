@@ -32,6 +32,9 @@ type Config struct {
 	*domain.Handle
 	// Keep is the retention rule. Nil: the default for all assets and logs.
 	Keep Rule
+	// Published returns the materializations that readers of published places may find, which are kept.
+	// Nil: there are none.
+	Published func() (map[string]bool, error)
 }
 
 // Rule returns what to keep of an asset, or of logs if asset is empty. If ok is false, nothing

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -450,4 +451,30 @@ func TestRunKeepsFilesOfUnreadableMarkers(t *testing.T) {
 	require.ErrorContains(t, err, contract.CommitMarkerKeyOf(visible))
 	require.Equal(t, 1, report.Files, "the file of the failed run")
 	require.Contains(t, f.left(), visible+"data.parquet")
+}
+
+func TestRunKeepsPublishedOutputs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.run(state.RunSucceeded, state.TaskSucceeded, "c")
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	id := path.Base(path.Dir(strings.TrimSuffix(first, "/")))
+	f.cfg.Published = func() (map[string]bool, error) { return nil, errors.New("a record is damaged") }
+	before := f.left()
+	_, err := gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, "a record is damaged")
+	require.Equal(t, before, f.left(), "nothing is deleted while it is unknown what is published")
+
+	f.cfg.Published = func() (map[string]bool, error) { return map[string]bool{id: true}, nil }
+	f.collect(gc.Options{})
+	require.Subset(t, f.left(), []string{contract.CommitMarkerKeyOf(first), first + "data.parquet"}, "a place still shows the version")
+	require.NotContains(t, f.left(), second+"data.parquet")
+
+	f.cfg.Published = func() (map[string]bool, error) { return nil, nil }
+	f.collect(gc.Options{})
+	require.NotContains(t, f.left(), first+"data.parquet")
 }

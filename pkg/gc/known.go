@@ -29,7 +29,7 @@ type known struct {
 	snap     *snapshot.Snapshot
 	now      event.Time
 	runs     map[string]bool // the live runs
-	named    map[string]bool // materializations that live runs write or read, or that are in quarantine
+	named    map[string]bool // materializations that live runs write or read, that are in quarantine, or that are published
 	// visible holds the visible materializations of the partitions in the current batch, by prefix.
 	visible map[string]Success
 	// hidden says which of them a person has hidden.
@@ -82,6 +82,14 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 		if row.State == state.CandidatePending {
 			k.named[row.MaterializationID] = true
 		}
+	}
+	// A place that begins to show a version later than this shows a visible one, which stays for an hour.
+	if p.Published != nil {
+		published, err := p.Published()
+		if err != nil {
+			return 0, err
+		}
+		maps.Copy(k.named, published)
 	}
 	p.known = k
 	return k.now, nil

@@ -1,0 +1,134 @@
+package publisher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Catalog is a DuckDB database with views of the outputs. Its record is in the folder of its links.
+type Catalog struct {
+	// File is the absolute path, and Name how the user calls it, for errors.
+	File, Name string
+	Owner      Owner
+	// Definition changes whenever the views of the same outputs change, for example with a release.
+	Definition string
+	// Write replaces the file with one that has views of the outputs of assets.
+	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error
+}
+
+// LinksOf returns the folder for the links and the record of a catalog.
+func LinksOf(file string) string { return file + ".links" }
+
+// RecordOf returns the record of a catalog.
+func RecordOf(file string) string { return filepath.Join(LinksOf(file), RecordName) }
+
+// catalogRecord is the record of a catalog.
+type catalogRecord struct {
+	Record
+
+	// Content is a hash of what the catalog was made from.
+	Content string `json:"content"`
+}
+
+// Update writes the catalog again if the outputs or the definition have changed. It returns whether it
+// did.
+func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("publish to %s: %w", c.Name, err)
+		}
+	}()
+	content := c.contentOf(assets)
+	record, err := c.read()
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(c.File); err == nil && record.Content == content {
+		return false, nil
+	}
+	next := map[string]*Recorded{}
+	for i := range assets {
+		a := &assets[i]
+		r := &Recorded{Asset: a.Key, Outputs: map[string]string{}}
+		for _, out := range a.Outputs {
+			r.Outputs[out.Partition] = out.MaterializationID
+		}
+		next[a.Name] = r
+		if record.Assets[a.Name] == nil {
+			record.Assets[a.Name] = &Recorded{Asset: a.Key, Outputs: map[string]string{}}
+		}
+		record.Assets[a.Name].Replacing = r.Outputs
+	}
+	record.Owner, record.Content = c.Owner, ""
+	if err := c.save(record); err != nil {
+		return false, err
+	}
+	if err := c.Write(ctx, assets, revision, now); err != nil {
+		return false, err
+	}
+	record.Revision, record.UpdatedAt, record.Assets, record.Content = revision, now, next, content
+	return true, c.save(record)
+}
+
+// contentOf returns a hash of what the catalog is made from.
+func (c *Catalog) contentOf(assets []Asset) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", c.Definition)
+	for i := range assets {
+		fmt.Fprintf(sum, "%q", assets[i].Name)
+		for _, out := range assets[i].Outputs {
+			fmt.Fprintf(sum, "%q%q", out.Partition, out.URI)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// read returns the record, or an empty one if there is none.
+func (c *Catalog) read() (*catalogRecord, error) {
+	r := &catalogRecord{Record: Record{Owner: c.Owner, Assets: map[string]*Recorded{}}}
+	data, err := os.ReadFile(RecordOf(c.File))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s is damaged: delete %s and the folder %s, and Servo writes them again", RecordOf(c.File), c.Name, filepath.Dir(RecordOf(c.File)))
+	}
+	if r.Owner != c.Owner {
+		return nil, fmt.Errorf("the file has outputs of %s (%s): choose another file, or delete it and the folder %s", r.Domain, r.State, LinksOf(c.Name))
+	}
+	r.normalize()
+	return r, nil
+}
+
+// save replaces the record.
+func (c *Catalog) save(r *catalogRecord) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(LinksOf(c.File), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // others may read the catalog
+		return err
+	}
+	name := RecordOf(c.File)
+	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // others may read the catalog
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(data, '\n'))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}

@@ -1,0 +1,348 @@
+package publisher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Folder is a folder to publish to. One process at a time may update it.
+type Folder struct {
+	// Path is the absolute path, and Name how the user calls it, for errors.
+	Path, Name string
+	// Store is the folder of the object store, as an absolute path.
+	Store string
+	Owner Owner
+
+	// step is called before each change, for tests. Nil: nothing is called.
+	step func() error
+	// unsynced is set by tests that write thousands of files.
+	unsynced bool
+}
+
+// Temporary names at the top of a folder. A link with a temporary name leads nowhere, because it is
+// relative to its final place, and a copy has a name without an ending. So no pattern that readers use
+// finds files there.
+const (
+	temporary       = ".servo-new"
+	temporaryRecord = ".servo-record"
+	setAside        = ".servo-old"
+)
+
+// maxErrors is how many outputs of one update may fail before it ends.
+const maxErrors = 10
+
+// update is one call of Update.
+type update struct {
+	*Folder
+
+	root   *os.Root
+	record *Record
+	// above is the way from the folder to the store.
+	above    string
+	obsolete []change
+	changed  []change
+}
+
+// change is an output that differs from the folder.
+type change struct {
+	asset  *Asset
+	name   string // of the asset in the folder
+	folder string // below the asset
+	output Output
+	// copied means that the folder may have a copy of the earlier output, or a part of one.
+	copied bool
+}
+
+// path returns where the output is, relative to the folder.
+func (c *change) path() string { return path.Join(c.name, c.folder) }
+
+// Update makes the folder show the outputs of assets, and nothing else. It returns whether it changed
+// something. An output that cannot be published leaves its predecessor in place, and the others are
+// published nevertheless.
+func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
+	u := &update{Folder: f}
+	if err := u.open(); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, u.root.Close()) }()
+	if err := u.compare(assets); err != nil {
+		return false, err
+	}
+	if len(u.obsolete)+len(u.changed) == 0 {
+		return false, nil
+	}
+	u.record.Revision, u.record.UpdatedAt = revision, now
+	u.announce()
+	if err := u.save(); err != nil {
+		return false, err
+	}
+	err = u.apply(ctx)
+	for name, a := range u.record.Assets {
+		if len(a.Outputs)+len(a.Replacing) == 0 {
+			delete(u.record.Assets, name)
+		}
+	}
+	return true, errors.Join(err, u.save())
+}
+
+// open opens the folder and its record, or creates both.
+func (u *update) open() (err error) {
+	if err := apart(u.Path, u.Store); err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	if err := os.MkdirAll(u.Path, 0o755); err != nil { //nolint:gosec // others may read what is published
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	if u.root, err = os.OpenRoot(u.Path); err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = u.root.Close() // only read
+		}
+	}()
+	if u.above, err = way(u.Path, u.Store); err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	u.record, err = ReadRecord(filepath.Join(u.Path, RecordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		u.record = &Record{Owner: u.Owner, Assets: map[string]*Recorded{}}
+		return u.unused()
+	}
+	if err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	if u.record.Owner != u.Owner {
+		return fmt.Errorf("publish to %s: the folder has outputs of %s (%s), written by servo %s: choose another folder, or delete it",
+			u.Name, u.record.Domain, u.record.State, u.record.Kind)
+	}
+	return nil
+}
+
+// unused returns an error if a folder without a record has files.
+func (u *update) unused() error {
+	entries, err := fs.ReadDir(u.root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
+	for _, e := range entries {
+		if e.Name() != temporaryRecord {
+			return fmt.Errorf("publish target %s holds files that servo did not write: choose another folder", u.Name)
+		}
+	}
+	return nil
+}
+
+// apart returns an error if a folder and the store overlap.
+func apart(folder, store string) error {
+	for _, pair := range [][2]string{{folder, store}, {store, folder}} {
+		if rel, err := filepath.Rel(pair[0], pair[1]); err == nil && (rel == "." || filepath.IsLocal(rel)) {
+			return errors.New("it overlaps with the state folder: choose another folder")
+		}
+	}
+	return nil
+}
+
+// way returns the relative path from a folder to another, along real folders, or the absolute path if
+// there is none.
+func way(from, to string) (string, error) {
+	folder, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return "", err
+	}
+	target, err := filepath.EvalSymlinks(to)
+	if err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(folder, target); err == nil {
+		return rel, nil
+	}
+	return target, nil
+}
+
+// targetOf returns the target of the link to an output.
+func (u *update) targetOf(c *change) string {
+	if filepath.IsAbs(u.above) {
+		return filepath.Join(u.above, filepath.FromSlash(c.output.URI))
+	}
+	up := strings.Repeat("../", strings.Count(c.path(), "/"))
+	return filepath.FromSlash(path.Join(up, filepath.ToSlash(u.above), c.output.URI))
+}
+
+// compare finds what differs between the folder and the outputs of assets.
+func (u *update) compare(assets []Asset) error {
+	wanted := map[string]bool{}
+	for i := range assets {
+		a := &assets[i]
+		recorded := u.record.Assets[a.Name]
+		for _, out := range a.Outputs {
+			folder, ok := folderOf(a.Dimensions, out.Partition)
+			if !ok {
+				return fmt.Errorf("publish asset %s: its partition %q has other dimensions", a.Key, out.Partition)
+			}
+			for name := range strings.SplitSeq(folder, "/") {
+				if len(name) > maxName {
+					return fmt.Errorf("publish asset %s: the name of the folder of partition %q is longer than %d bytes: choose shorter keys, or set publish: false",
+						a.Key, out.Partition, maxName)
+				}
+			}
+			c := change{asset: a, name: a.Name, folder: folder, output: out}
+			u.settle(recorded, &c)
+			c.copied = recorded != nil && (recorded.Copy || recorded.Replacing[folder] != "")
+			wanted[c.path()] = true
+			if !u.shows(recorded, &c) {
+				u.changed = append(u.changed, c)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.record.Assets)) {
+		a := u.record.Assets[name]
+		for _, outputs := range []map[string]string{a.Outputs, a.Replacing} {
+			for _, folder := range slices.Sorted(maps.Keys(outputs)) {
+				c := change{name: name, folder: folder}
+				if !wanted[c.path()] {
+					wanted[c.path()] = true // once
+					u.obsolete = append(u.obsolete, c)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// settle corrects the record of a link that an interrupted update has replaced: it may stay if this
+// update cannot replace it.
+func (u *update) settle(recorded *Recorded, c *change) {
+	if recorded == nil || recorded.Replacing[c.folder] == "" {
+		return
+	}
+	target, err := u.root.Readlink(c.path())
+	if id := recorded.Replacing[c.folder]; err == nil && path.Base(path.Dir(filepath.ToSlash(target))) == id {
+		recorded.Outputs[c.folder] = id
+	}
+}
+
+// shows reports whether the folder shows an output already.
+func (u *update) shows(recorded *Recorded, c *change) bool {
+	if recorded == nil || recorded.Copy != c.asset.Copy || recorded.Outputs[c.folder] != c.output.MaterializationID || recorded.Replacing[c.folder] != "" {
+		return false
+	}
+	if !c.asset.Copy {
+		target, err := u.root.Readlink(c.path())
+		return err == nil && target == u.targetOf(c)
+	}
+	info, err := u.root.Lstat(c.path())
+	return err == nil && info.IsDir()
+}
+
+// announce records what is about to change.
+func (u *update) announce() {
+	for i := range u.changed {
+		c := &u.changed[i]
+		a := u.record.Assets[c.name]
+		if a == nil {
+			a = &Recorded{Outputs: map[string]string{}}
+			u.record.Assets[c.name] = a
+		}
+		a.Asset = c.asset.Key
+		if a.Replacing == nil {
+			a.Replacing = map[string]string{}
+		}
+		a.Replacing[c.folder] = c.output.MaterializationID
+	}
+}
+
+// apply changes the folder. Outputs that are not shown any more go first, because their folders may be
+// in the way of others.
+func (u *update) apply(ctx context.Context) error {
+	var failed []error
+	for i := range u.obsolete {
+		c := &u.obsolete[i]
+		if err := u.remove(c); err != nil {
+			return fmt.Errorf("publish to %s: %w", u.Name, err)
+		}
+		a := u.record.Assets[c.name]
+		delete(a.Outputs, c.folder)
+		delete(a.Replacing, c.folder)
+	}
+	for i := range u.changed {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		c := &u.changed[i]
+		if err := u.replace(ctx, c); err != nil {
+			failed = append(failed, fmt.Errorf("publish to %s: asset %s, partition %s: %w", u.Name, c.asset.Key, cmp.Or(c.output.Partition, "-"), err))
+			if len(failed) == maxErrors || errors.Is(err, errStopped) {
+				return errors.Join(failed...)
+			}
+			continue
+		}
+		a := u.record.Assets[c.name]
+		a.Outputs[c.folder] = c.output.MaterializationID
+		delete(a.Replacing, c.folder)
+	}
+	if len(failed) == 0 {
+		for i := range u.changed {
+			u.record.Assets[u.changed[i].name].Copy = u.changed[i].asset.Copy
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// errStopped ends an update, for tests.
+var errStopped = errors.New("stopped")
+
+// before is called before each change.
+func (f *Folder) before() error {
+	if f.step == nil {
+		return nil
+	}
+	return f.step()
+}
+
+// sync makes the content of a file durable before it gets its name.
+func (f *Folder) sync(file *os.File) error {
+	if f.unsynced {
+		return nil
+	}
+	return file.Sync()
+}
+
+// save replaces the record.
+func (u *update) save() (err error) {
+	data, err := u.record.encode()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("publish to %s: %w", u.Name, err)
+		}
+	}()
+	if err := u.before(); err != nil {
+		return err
+	}
+	file, err := u.root.OpenFile(temporaryRecord, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, u.sync(file), file.Close()); err != nil {
+		return err
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	return u.root.Rename(temporaryRecord, RecordName)
+}

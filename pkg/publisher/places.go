@@ -1,0 +1,170 @@
+package publisher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// StatusFile is the file of a state folder that lists the places that are kept up to date.
+const StatusFile = "published.json"
+
+// Place is a place to keep up to date.
+type Place struct {
+	// Name is how the user calls the place.
+	Name string
+	// Record is the absolute path of its record.
+	Record string
+	// Update makes the place show the outputs of assets. It returns whether it changed something.
+	Update func(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error)
+}
+
+// Status is what is known of a place.
+type Status struct {
+	Domain string `json:"domain"`
+	Name   string `json:"name"`
+	Record string `json:"record"`
+	// Revision is the newest one that the place has shown completely, and UpdatedAt when that was.
+	Revision  int64      `json:"revision"`
+	UpdatedAt event.Time `json:"updated_at,omitzero"`
+	// Error is why the place does not show a newer one, and FailingSince since when. Empty: it does.
+	Error        string     `json:"error,omitempty"`
+	FailingSince event.Time `json:"failing_since,omitzero"`
+	// Assets are the names of the published assets at this place, by key.
+	Assets map[string]string `json:"assets"`
+}
+
+// ReadStatus returns the places of a domain that the processes of a state folder keep up to date.
+func ReadStatus(dir, domain string) ([]Status, error) {
+	all, err := readStatus(dir)
+	return slices.DeleteFunc(all, func(s Status) bool { return s.Domain != domain }), err
+}
+
+func readStatus(dir string) ([]Status, error) {
+	data, err := os.ReadFile(filepath.Join(dir, StatusFile)) //nolint:gosec // a file of the state folder
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the published places: %w", err)
+	}
+	var all []Status
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("read the published places: %s: %w", filepath.Join(dir, StatusFile), err)
+	}
+	return all, nil
+}
+
+// NamedIn returns the materializations that readers of a domain's published places may find. The
+// collector keeps them.
+func NamedIn(dir, domain string) (map[string]bool, error) {
+	places, err := ReadStatus(dir, domain)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	for _, p := range places {
+		if err := Named(p.Record, named); err != nil {
+			return nil, fmt.Errorf("read what %s publishes: %w", p.Name, err)
+		}
+	}
+	return named, nil
+}
+
+// Publisher keeps the places of a domain up to date. One process at a time may use it: the owner of
+// the state folder.
+type Publisher struct {
+	// Dir is the state folder.
+	Dir, Domain string
+	Now         func() event.Time
+}
+
+// Publish makes all places show the outputs that a snapshot shows, and records how that went. A place
+// that fails does not affect the others. A place that is not listed any more is not changed, and the
+// collector no longer keeps what it names.
+func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places []Place, assets []Asset) error {
+	all, err := readStatus(p.Dir)
+	if err != nil {
+		all = nil // damaged: every place writes its part again
+	}
+	before := len(all)
+	all = slices.DeleteFunc(all, func(s Status) bool {
+		return s.Domain == p.Domain && !slices.ContainsFunc(places, func(place Place) bool { return place.Record == s.Record })
+	})
+	if len(places) == 0 && before == len(all) {
+		return nil
+	}
+	// The collector must know a place before readers find outputs there.
+	kept := len(all)
+	for i := range places {
+		p.statusOf(&all, &places[i], assets)
+	}
+	if kept != before || kept != len(all) {
+		if err := p.save(all); err != nil {
+			return err
+		}
+	}
+	var unknown error
+	for i := range assets {
+		unknown = errors.Join(unknown, assets[i].Load(ctx, snap))
+	}
+	var failed []error
+	for i := range places {
+		s := p.statusOf(&all, &places[i], assets)
+		err := unknown
+		if err == nil {
+			_, err = places[i].Update(ctx, assets, snap.Revision, p.Now())
+		}
+		now := p.Now()
+		if err == nil {
+			s.Revision, s.UpdatedAt, s.Error, s.FailingSince = snap.Revision, now, "", 0
+			continue
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		failed = append(failed, err)
+		if s.Error = err.Error(); s.FailingSince == 0 {
+			s.FailingSince = now
+		}
+	}
+	return errors.Join(append(failed, p.save(all))...)
+}
+
+// statusOf returns the status of a place, and adds it if it is new.
+func (p *Publisher) statusOf(all *[]Status, place *Place, assets []Asset) *Status {
+	at := slices.IndexFunc(*all, func(s Status) bool { return s.Domain == p.Domain && s.Record == place.Record })
+	if at < 0 {
+		at = len(*all)
+		*all = append(*all, Status{Domain: p.Domain, Record: place.Record})
+	}
+	s := &(*all)[at]
+	s.Name, s.Assets = place.Name, map[string]string{}
+	for i := range assets {
+		s.Assets[assets[i].Key] = assets[i].Name
+	}
+	return s
+}
+
+// save replaces the list of places.
+func (p *Publisher) save(all []Status) error {
+	data, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("record the published places: %w", err)
+	}
+	name := filepath.Join(p.Dir, StatusFile)
+	if err = os.WriteFile(name+".new", append(data, '\n'), 0o600); err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
+		return fmt.Errorf("record the published places: %w", err)
+	}
+	return nil
+}

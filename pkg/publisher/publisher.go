@@ -1,0 +1,112 @@
+// Package publisher keeps copies of the visible outputs of assets at stable places: folders that other
+// tools read without knowing Servo. This package is not a stable API.
+//
+// A folder has a folder for each asset and, below it, one for each partition, as Hive names them:
+//
+//	published/clean/daily/date=2025-01-01/data.parquet
+//
+// By default the folder of a partition is a symbolic link to the output. A new output replaces the link
+// with one rename, so a reader finds the files of the earlier output or those of the new one. Copies
+// are replaced file by file.
+//
+// [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs.
+// It may stop at any point: the next call repairs what is left. [RecordName] in the folder names every
+// materialization that readers of the folder may find, before they can find it, so that the collector
+// does not delete it. The record also says that Servo owns the folder: a folder with other files is
+// never changed.
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// Limits of a published asset.
+const (
+	MaxOutputs = 100_000 // partitions of an asset
+	maxName    = 255     // bytes of the name of a folder
+)
+
+// Asset is an asset to publish.
+type Asset struct {
+	Key  string
+	Name string // namespace/name at the published place
+	// Copy means that the folder has copies of the files instead of links.
+	Copy bool
+	// Dimensions are the names of the asset's dimensions, in the order of the folders.
+	Dimensions []string
+	// Has reports whether the asset has a partition. Nil: it has every materialized one.
+	Has func(partition string) bool
+	// Outputs are the visible outputs. [Asset.Load] sets them.
+	Outputs []Output
+}
+
+// Output is the visible output of a partition.
+type Output struct {
+	Partition         string // empty for an unpartitioned asset
+	MaterializationID string
+	// URI is the object key of the output's folder. It ends in "/".
+	URI string
+}
+
+// Load reads the visible outputs of an asset from a snapshot. An output without files has none.
+func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
+	a.Outputs = nil
+	for row, err := range snap.Partitions(ctx, a.Key, "") {
+		if err != nil {
+			return fmt.Errorf("read the partitions of %s: %w", a.Key, err)
+		}
+		if row.OutputURI == "" || a.Has != nil && !a.Has(row.PartitionKey) {
+			continue
+		}
+		if _, ok := folderOf(a.Dimensions, row.PartitionKey); !ok {
+			continue // a partition of earlier dimensions, which readers of the asset do not see
+		}
+		if len(a.Outputs) == MaxOutputs {
+			return fmt.Errorf("asset %s has more than %d materialized partitions: at most so many can be published", a.Key, MaxOutputs)
+		}
+		a.Outputs = append(a.Outputs, Output{row.PartitionKey, row.MaterializationID, row.OutputURI})
+	}
+	return nil
+}
+
+// folderOf returns the folder of a partition below that of its asset: date=2025-01-01/region=eu, or ""
+// for an unpartitioned asset. It returns false if the key does not have exactly these dimensions.
+func folderOf(dimensions []string, key string) (folder string, ok bool) {
+	partition, err := ids.ParsePartition(key)
+	if err != nil || len(partition) != len(dimensions) {
+		return "", false
+	}
+	names := make([]string, len(dimensions))
+	for i, dimension := range dimensions {
+		value, has := partition[dimension]
+		if !has {
+			return "", false
+		}
+		names[i] = dimension + "=" + escape(value)
+	}
+	return strings.Join(names, "/"), true
+}
+
+// escape escapes a value as readers of Hive's folders decode it. Some of them read the names in nulls
+// as no value.
+func escape(value string) string {
+	nulls := []string{"null", "__hive_default_partition__"}
+	isNull := slices.Contains(nulls, strings.ToLower(value))
+	var b strings.Builder
+	for i := range len(value) {
+		c := value[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
+		if plain && (i > 0 || !isNull) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,118 @@
+package publisher
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// RecordName is the file in a folder that says what Servo has published there.
+const RecordName = "_published.json"
+
+// maxRecordBytes bounds a record: 20,000 assets, or some assets with [MaxOutputs] partitions.
+const maxRecordBytes = 256 << 20
+
+// Owner says whose outputs a place has.
+type Owner struct {
+	// Kind is [KindPublish] or [KindExport].
+	Kind   string `json:"kind"`
+	Domain string `json:"domain"`
+	// State is the path of the state folder, relative to the place.
+	State string `json:"state"`
+}
+
+// Kinds of places.
+const (
+	KindPublish = "publish" // kept up to date
+	KindExport  = "export"  // written once, by a command
+)
+
+// Record is the content of [RecordName].
+type Record struct {
+	Owner
+
+	// Revision and UpdatedAt are those of the last change of the place.
+	Revision  int64      `json:"revision"`
+	UpdatedAt event.Time `json:"updated_at"`
+	// Assets are the published assets, by name.
+	Assets map[string]*Recorded `json:"assets"`
+}
+
+// Recorded is a published asset.
+type Recorded struct {
+	Asset string `json:"asset"`
+	Copy  bool   `json:"copy,omitempty"`
+	// Outputs are the materializations, by folder.
+	Outputs map[string]string `json:"outputs"`
+	// Replacing are the materializations that are about to replace some of Outputs: readers may find
+	// either.
+	Replacing map[string]string `json:"replacing,omitempty"`
+}
+
+// ReadRecord reads the record of a place. Its error is an [fs.ErrNotExist] if the place has none.
+func ReadRecord(name string) (*Record, error) {
+	file, err := os.Open(name) //nolint:gosec // a place that the user chose
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(file, maxRecordBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	r := &Record{Assets: map[string]*Recorded{}}
+	if err := json.Unmarshal(data, r); err != nil || len(data) > maxRecordBytes {
+		return nil, fmt.Errorf("%s is damaged: delete the folder %s, and Servo writes it again", name, filepath.Dir(name))
+	}
+	r.normalize()
+	return r, nil
+}
+
+// normalize replaces absent parts of a record by empty ones.
+func (r *Record) normalize() {
+	if r.Assets == nil {
+		r.Assets = map[string]*Recorded{}
+	}
+	for name, a := range r.Assets {
+		if a == nil {
+			delete(r.Assets, name)
+		} else if a.Outputs == nil {
+			a.Outputs = map[string]string{}
+		}
+	}
+}
+
+// Named adds the materializations that readers of a place may find to a set. A place that does not
+// exist names none.
+func Named(record string, to map[string]bool) error {
+	r, err := ReadRecord(record)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range r.Assets {
+		for _, outputs := range []map[string]string{a.Outputs, a.Replacing} {
+			for _, id := range outputs {
+				to[id] = true
+			}
+		}
+	}
+	return nil
+}
+
+// encode returns the record as JSON.
+func (r *Record) encode() ([]byte, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", RecordName, err)
+	}
+	return append(data, '\n'), nil
+}

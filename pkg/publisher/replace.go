@@ -1,0 +1,222 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// replace makes the folder show an output.
+func (u *update) replace(ctx context.Context, c *change) error {
+	if c.asset.Copy {
+		return u.copyOutput(ctx, c)
+	}
+	if info, err := os.Stat(filepath.Join(u.Store, filepath.FromSlash(c.output.URI))); err != nil || !info.IsDir() {
+		return fmt.Errorf("its output %s is missing: run the asset again", c.output.URI)
+	}
+	return u.link(c)
+}
+
+// link replaces the link to an output with one rename.
+func (u *update) link(c *change) error {
+	if err := u.folderFor(path.Dir(c.path())); err != nil {
+		return err
+	}
+	if err := u.discard(temporary); err != nil {
+		return err
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	if err := u.root.Symlink(u.targetOf(c), temporary); err != nil {
+		return err
+	}
+	if err := u.clear(c); err != nil {
+		return err
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	return u.root.Rename(temporary, c.path())
+}
+
+// clear sets the copy of an earlier output aside: a rename cannot replace it with a link.
+func (u *update) clear(c *change) error {
+	info, err := u.root.Lstat(c.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return nil
+	case !c.copied:
+		return fmt.Errorf("%s is a folder that servo did not create: remove it", filepath.Join(u.Name, filepath.FromSlash(c.path())))
+	}
+	if err := u.discard(setAside); err != nil {
+		return err
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	if err := u.root.Rename(c.path(), setAside); err != nil {
+		return err
+	}
+	return u.discard(setAside)
+}
+
+// folderFor creates the folder of a partition's parent.
+func (u *update) folderFor(dir string) error {
+	if info, err := u.root.Lstat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	return u.root.MkdirAll(dir, 0o755)
+}
+
+// discard removes a temporary name that an earlier update may have left.
+func (u *update) discard(name string) error {
+	if _, err := u.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	return u.root.RemoveAll(name)
+}
+
+// remove removes an output, and the folders that it leaves empty. An interrupted update may have removed
+// it and put a link in the place of one of its folders.
+func (u *update) remove(c *change) error {
+	for i, b := range c.path() {
+		if b != '/' {
+			continue
+		}
+		info, err := u.root.Lstat(c.path()[:i])
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if info == nil || !info.IsDir() {
+			return nil // the output is not there
+		}
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	if err := u.root.RemoveAll(c.path()); err != nil {
+		return err
+	}
+	for dir := path.Dir(c.path()); dir != "."; dir = path.Dir(dir) {
+		if u.root.Remove(dir) != nil {
+			break // not empty
+		}
+	}
+	return nil
+}
+
+// copyOutput copies the files of an output, one by one, and then removes those of the earlier output.
+func (u *update) copyOutput(ctx context.Context, c *change) error {
+	marker, err := u.marker(c.output.URI)
+	if err != nil {
+		return err
+	}
+	if info, err := u.root.Lstat(c.path()); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if err := u.before(); err != nil {
+			return err
+		}
+		if err := u.root.Remove(c.path()); err != nil { // a link cannot become a folder at once
+			return err
+		}
+	}
+	if err := u.folderFor(c.path()); err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, f := range marker.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := path.Join(c.path(), f.Name)
+		keep[name] = true
+		if err := u.folderFor(path.Dir(name)); err != nil {
+			return err
+		}
+		if err := u.copyFile(filepath.Join(u.Store, filepath.FromSlash(c.output.URI+f.Name)), name, f); err != nil {
+			return fmt.Errorf("copy %s: %w", f.Name, err)
+		}
+	}
+	return u.removeOthers(c.path(), keep)
+}
+
+func (u *update) marker(uri string) (*contract.CommitMarker, error) {
+	read := func(key string) (_ []byte, err error) {
+		file, err := os.Open(filepath.Join(u.Store, filepath.FromSlash(key))) //nolint:gosec // a marker of the store
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		return io.ReadAll(io.LimitReader(file, contract.MaxCommitMarkerBytes+1))
+	}
+	marker, key, err := contract.FindMarker(uri, read, func(err error) bool { return errors.Is(err, fs.ErrNotExist) })
+	if err != nil {
+		return nil, fmt.Errorf("read the commit marker of %s: %w", uri, err)
+	}
+	if marker.URI != uri {
+		return nil, fmt.Errorf("the commit marker %s names another output, %s", key, marker.URI)
+	}
+	return marker, nil
+}
+
+// copyFile copies a file and compares its content with its record.
+func (u *update) copyFile(from, to string, f contract.CommitMarkerFile) (err error) {
+	source, err := os.Open(from) //nolint:gosec // an output of the store
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	if err := u.discard(temporary); err != nil {
+		return err
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	file, err := u.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	n, err := io.Copy(io.MultiWriter(file, sum), source)
+	if err = errors.Join(err, u.sync(file), file.Close()); err != nil {
+		return err
+	}
+	if n != f.Size || sum.Sum32() != f.CRC32C {
+		return errors.New("the file is damaged: restore it from a backup, or run the asset again")
+	}
+	if err := u.before(); err != nil {
+		return err
+	}
+	return u.root.Rename(temporary, to)
+}
+
+// removeOthers removes the files below a folder that are not to be kept.
+func (u *update) removeOthers(dir string, keep map[string]bool) error {
+	return fs.WalkDir(u.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || keep[name] {
+			return err
+		}
+		if err := u.before(); err != nil {
+			return err
+		}
+		return u.root.Remove(name)
+	})
+}

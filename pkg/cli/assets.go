@@ -2,12 +2,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/gc"
@@ -81,7 +86,11 @@ func (a *app) assetsCommand() *cobra.Command {
 				return err
 			}
 			if len(chosen.Keys) == 1 && len(chosen.Named) == 1 && a.table() {
-				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0])); err != nil {
+				texts, err := a.dataTexts(cmd.Context(), p, chosen.Keys[0])
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0], texts)); err != nil {
 					return err
 				}
 			} else if err := list(a, assetColumns, infos); err != nil {
@@ -202,8 +211,48 @@ var assetColumns = []column[assetInfo]{
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
 }
 
+// dataText says where the outputs of an asset are.
+type dataText struct {
+	stored    string // "": nowhere
+	published []string
+}
+
+// dataTexts returns where the outputs of an asset are.
+func (a *app) dataTexts(ctx context.Context, p *project.Project, key ids.AssetKey) (texts dataText, err error) {
+	parts, err := a.parts(ctx, p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return texts, nil
+	}
+	if err != nil {
+		return texts, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	prefix := contract.AssetsPrefix(parts.Domain) + key.String()
+	dir := a.stateOf(p)
+	if parts.Folder == nil {
+		texts.stored = dir + "/" + prefix
+		return texts, nil
+	}
+	if texts.stored = filepath.Join(dir, filepath.FromSlash(prefix)); a.short(texts.stored) != "" {
+		texts.stored = a.short(texts.stored)
+	}
+	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(prefix))); err != nil {
+		texts.stored = ""
+	}
+	texts.published, err = publishedTexts(dir, parts.Domain, key.String(), a.Clock.Now())
+	return texts, err
+}
+
+// short returns a path relative to the working folder if it is below it, or "".
+func (a *app) short(name string) string {
+	if rel, err := filepath.Rel(a.abs("."), name); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return ""
+}
+
 // assetText formats one asset for people.
-func (a *app) assetText(i *assetInfo) string {
+func (a *app) assetText(i *assetInfo, data dataText) string {
 	t := &sheet{style: a.style, width: 14}
 	t.field("asset", "%s", a.style.bold(i.Key.String()))
 	t.known("", view.OneLine(i.Description))
@@ -219,6 +268,10 @@ func (a *app) assetText(i *assetInfo) string {
 	}
 	if i.MaterializedAt != 0 {
 		t.field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)
+	}
+	t.known("data", data.stored)
+	for n, text := range data.published {
+		t.field(first(n, "published"), "%s", text)
 	}
 	t.known("pool", i.Pool)
 	if i.Retries.MaxAttempts > 1 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,80 +10,180 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/publisher"
 	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
+
+// exportFlags are the flags of servo export.
+type exportFlags struct {
+	file, folder, asOf string
+	copies             bool
+}
 
 func (a *app) exportCommand() *cobra.Command {
 	var f assetFlags
-	var file, asOf string
+	var e exportFlags
 	cmd := &cobra.Command{
-		Use:   "export [SELECTION…] --duckdb FILE",
-		Short: "Write a DuckDB file with a view for each asset, for other tools",
+		Use:   "export [SELECTION…] --duckdb FILE|--folder DIR",
+		Short: "Write a DuckDB file or a folder with the outputs of assets, for other tools",
 		Long: "Write a DuckDB database with a view for each asset that has rows: namespace.name. Any DuckDB on this\n" +
-			"machine can read it. The views read the outputs of one revision where they are stored. Export again to see\n" +
-			"newer outputs, and before keep deletes those that were replaced.",
+			"machine can read it. Or write a folder with a folder for each asset and partition, as Hive names them:\n" +
+			"clean/daily/date=2025-01-01/data.parquet. It has links to the outputs or, with --copy, copies.\n\n" +
+			"Views and links show the outputs of one revision where they are stored. Export again to see newer outputs,\n" +
+			"and before keep deletes those that were replaced. `publish` in servo.yaml keeps such places up to date.",
 		Example: "  servo export --duckdb shop.duckdb\n" +
-			"  servo export --duckdb gold.duckdb tag:gold --exclude 'raw/*'",
+			"  servo export --duckdb gold.duckdb tag:gold --exclude 'raw/*'\n" +
+			"  servo export --folder handover --copy 'report/*'",
 		Args: takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if file == "" {
-				return usagef("missing flag --duckdb FILE; usage: %s", cmd.UseLine())
+			switch {
+			case e.file == "" && e.folder == "":
+				return usagef("missing flag --duckdb FILE or --folder DIR; usage: %s", cmd.UseLine())
+			case e.folder == "" && e.copies:
+				return usagef("--copy is about a folder: add --folder DIR")
 			}
 			_, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {
 				return err
 			}
 			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Workspace) error {
-				return a.export(cmd.Context(), p, parts, chosen.Keys, file, asOf)
+				return a.export(cmd.Context(), p, parts, chosen.Keys, e)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&file, "duckdb", "", "the file to write; one that servo export wrote is replaced")
-	cmd.Flags().StringVar(&asOf, "as-of", "", "export the outputs as of a revision or a time (RFC 3339)")
+	cmd.Flags().StringVar(&e.file, "duckdb", "", "the file to write; one that servo export wrote is replaced")
+	cmd.Flags().StringVar(&e.folder, "folder", "", "the folder to write; one that servo export wrote is changed to show these outputs")
+	cmd.Flags().BoolVar(&e.copies, "copy", false, "copy the files into the folder instead of linking them")
+	cmd.Flags().StringVar(&e.asOf, "as-of", "", "export the outputs as of a revision or a time (RFC 3339)")
 	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "leave out the assets of a selection (repeatable)")
 	return cmd
 }
 
-func (a *app) export(ctx context.Context, p *project.Project, parts *embedded.Workspace, keys []ids.AssetKey, file, asOf string) error {
+func (a *app) export(ctx context.Context, p *project.Project, parts *embedded.Workspace, keys []ids.AssetKey, e exportFlags) error {
 	if parts.Folder == nil {
 		return usagef("export needs outputs on this machine: the state is in a bucket")
 	}
-	file, err := filepath.Abs(file)
+	snap, err := snapshotAt(ctx, parts, e.asOf)
 	if err != nil {
 		return err
 	}
+	assets, columns, err := a.exported(ctx, parts, snap, keys, e.copies)
+	if err != nil {
+		return err
+	}
+	if e.folder != "" {
+		if err := a.exportFolder(ctx, p, assets, snap.Revision, e.folder); err != nil {
+			return err
+		}
+	}
+	if e.file != "" {
+		return a.exportCatalog(ctx, p, assets, columns, snap.Revision, e.file)
+	}
+	return nil
+}
+
+// snapshotAt returns the state as of a revision or a time; "": the newest one.
+func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*snapshot.Snapshot, error) {
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	places, err := newPlacer(parts)
-	if err != nil {
-		return err
+	if m == nil {
+		return parts.Reader().Current(ctx)
 	}
-	files, err := tables(ctx, places, m)
+	s, err := snapshot.Load(ctx, parts.Codec, parts.Manifests, m)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	return &snapshot.Snapshot{Revision: m.Revision, State: s, History: snapshot.HistoryOf(parts.Codec, parts.Manifests, m)}, nil
+}
+
+// exported returns assets of the release of a snapshot with their visible outputs, and their partition
+// columns. Assets that the release does not have are left out.
+func (a *app) exported(
+	ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, keys []ids.AssetKey, copies bool,
+) (assets []publisher.Asset, columns map[string][]space.Column, err error) {
+	sha := snap.State.Release()
+	if sha == "" {
+		return nil, nil, fmt.Errorf("none of the assets has an output with rows: run them first")
+	}
+	_, code, err := engine.ReadRelease(ctx, parts.Store, parts.Domain, sha)
+	if err != nil {
+		return nil, nil, err
+	}
+	calendar := view.Calendar(snap.State, a.Clock.Now())
+	var none []string
+	for _, key := range keys {
+		i, found := slices.BinarySearchFunc(code.Assets, key, func(asset plan.Asset, key ids.AssetKey) int { return plan.CompareKeys(asset.Key, key) })
+		if !found {
+			none = append(none, key.String())
+			continue
+		}
+		asset, err := publishedAs(&code.Assets[i], calendar, key.String(), copies)
+		if err == nil {
+			err = asset.Load(ctx, snap)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(asset.Outputs) == 0 {
+			none = append(none, key.String())
+			continue
+		}
+		assets = append(assets, asset)
+	}
+	if len(none) > 0 {
+		a.warn("left out assets without outputs: %s", strings.Join(none, ", "))
+	}
+	return assets, columnsOf(code.Assets), nil
+}
+
+func (a *app) exportFolder(ctx context.Context, p *project.Project, assets []publisher.Asset, number int64, name string) error {
+	if len(assets) == 0 {
+		return fmt.Errorf("none of the assets has an output: run them first")
 	}
 	dir := a.options(p).Dir
-	source := query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile)), Declared: a.declaredBy(parts.Store, p)}
-	defer func() { _ = source.Checked.Save() }()
-	number := int64(0)
-	if m != nil {
-		number = m.Revision
+	folder := publisher.Folder{Path: a.abs(name), Name: name, Store: dir}
+	folder.Owner = a.ownerOf(p, dir, folder.Path, publisher.KindExport)
+	if _, err := folder.Update(ctx, assets, number, event.At(a.Clock.Now())); err != nil {
+		return err
 	}
-	views, err := query.Export(ctx, source, number, a.Clock.Now(), file, func(asset string) bool {
-		return slices.ContainsFunc(keys, func(k ids.AssetKey) bool { return k.String() == asset })
-	})
+	outputs := 0
+	for i := range assets {
+		outputs += len(assets[i].Outputs)
+	}
+	a.note("wrote %s with %s of %s of revision %d", folder.Path, plural(outputs, "output"), plural(len(assets), "asset"), number)
+	return nil
+}
+
+func (a *app) exportCatalog(
+	ctx context.Context, p *project.Project, assets []publisher.Asset, columns map[string][]space.Column, number int64, name string,
+) error {
+	file, dir := a.abs(name), a.options(p).Dir
+	if _, err := publisher.ReadRecord(publisher.RecordOf(file)); err == nil {
+		return fmt.Errorf("%s is kept up to date because of publish in %s: choose another file", file, project.ConfigFile)
+	}
+	checked := filecheck.Open(filepath.Join(dir, checkedFile))
+	defer func() { _ = checked.Save() }() // a cache
+	views, err := query.Export(ctx, query.Catalog{
+		Outputs: dir, Assets: exportedAs(assets, columns), Checked: checked, Revision: number, At: a.Clock.Now(),
+	}, file)
 	if err != nil {
 		return err
 	}
 	var none []string
-	for _, key := range keys {
-		if !slices.Contains(views, key.String()) {
-			none = append(none, key.String())
+	for i := range assets {
+		if !slices.Contains(views, assets[i].Key) {
+			none = append(none, assets[i].Key)
 		}
 	}
 	if len(none) > 0 {

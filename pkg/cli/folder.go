@@ -195,6 +195,9 @@ func (a *app) options(p *project.Project) embedded.Options {
 			return keepRule(r), nil
 		},
 	}
+	if !inCloud(state) {
+		o.Publish = a.publishing(p, state)
+	}
 	if p.Workers.MemoryLimit > 0 {
 		o.DuckDB.MemoryLimit = fmt.Sprintf("%dB", p.Workers.MemoryLimit)
 	}

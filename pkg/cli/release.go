@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
+	"github.com/servo-orchestration/servo/pkg/publisher"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/source"
@@ -44,10 +45,13 @@ func explicit(p *project.Project) bool { return p.Environment.Deploy == project.
 // compile compiles a project, and compares it with a stored release unless against is empty. With
 // pack, the archive of an explicit environment has data.
 func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
+	if p.Publish != nil && inCloud(a.stateOf(p)) {
+		a.warn("nothing is published: `publish` in %s is about state folders, and the store is a bucket", project.ConfigFile)
+	}
 	c := &candidate{project: p, against: against}
 	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
 		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
-		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars,
+		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish,
 	}}
 	var err error
 	if explicit(p) {
@@ -146,6 +150,13 @@ func (a *app) archive(p *project.Project, pack bool) (found *source.Archive, err
 	states := []string{a.stateOf(p)}
 	for _, e := range p.Environments {
 		states = append(states, filepath.Join(p.Root, e.Store))
+	}
+	if p.Publish != nil {
+		for _, place := range []string{p.Publish.Folder, p.Publish.DuckDB} {
+			if place != "" {
+				states = append(states, inProject(p, place), publisher.LinksOf(inProject(p, place)))
+			}
+		}
 	}
 	for _, dir := range states {
 		if name, err := filepath.Rel(p.Root, dir); err == nil && filepath.IsLocal(name) && name != "." {
@@ -271,7 +282,7 @@ func readDeployment(ctx context.Context, store blob.Store, settings *project.Pro
 	}
 	p := *settings
 	p.Assets, p.Data, p.Vars, p.Pools = code.Assets, r.Data, r.Vars, r.Pools
-	p.MaxConcurrentTasks, p.MaxParallelism = r.MaxConcurrentTasks, r.MaxParallelism
+	p.MaxConcurrentTasks, p.MaxParallelism, p.Publish = r.MaxConcurrentTasks, r.MaxParallelism, r.Publish
 	return &deployment{sha, r, &p}, nil
 }
 

@@ -92,8 +92,10 @@ func (s *session) who() string {
 func (a *app) own(stack *embedded.Stack, dir string) *session {
 	return &session{Engine: stack.Engine, stack: stack, dir: dir, close: func() error {
 		a.quiet.Store(true)
-		defer a.quiet.Store(false)
-		return stack.Close()
+		err := stack.Close()
+		a.quiet.Store(false)
+		a.warnUnpublished(dir, stack.Domain())
+		return err
 	}}
 }
 

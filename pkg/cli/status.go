@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/publisher"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -36,6 +38,8 @@ type runStatus struct {
 
 	// Owner is the process that executes the run. 0: none.
 	Owner int `json:"owner_pid,omitempty"`
+	// Unpublished are the published places that are behind.
+	Unpublished []publisher.Status `json:"unpublished,omitempty"`
 
 	run *state.Run
 }
@@ -58,6 +62,11 @@ func (a *app) statusCommand() *cobra.Command {
 						status.Owner = o.PID
 					}
 				}
+				places, err := publisher.ReadStatus(v.dir, v.Domain.String())
+				if err != nil {
+					return err
+				}
+				status.Unpublished = slices.DeleteFunc(places, func(s publisher.Status) bool { return s.Error == "" })
 				return a.document(status, func() string { return a.statusText(status, now) })
 			})
 		},
@@ -98,6 +107,9 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	}
 	failedText(out, "retrying", st.Retrying, now)
 	failedText(out, "failed", st.Failed, now)
+	for i := range st.Unpublished {
+		out.field(first(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
+	}
 	out.known("error", st.Error)
 	out.known("cancelled", st.Cancelled)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/publisher"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -50,7 +51,11 @@ func (w *Workspace) GC(rule gc.Rule) gc.Config {
 // Collect runs one pass of the collector. Unless the pass is for some assets only, it also removes
 // the scratch folders of dead workers. dir is the state folder.
 func (w *Workspace) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
-	report, err := gc.Run(ctx, w.GC(rule), opts)
+	cfg := w.GC(rule)
+	if w.Folder != nil {
+		cfg.Published = func() (map[string]bool, error) { return publisher.NamedIn(dir, w.Domain.String()) }
+	}
+	report, err := gc.Run(ctx, cfg, opts)
 	if w.Folder == nil || len(opts.Assets) > 0 {
 		return report, err
 	}

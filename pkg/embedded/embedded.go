@@ -82,6 +82,8 @@ type Options struct {
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
+	// Publish says what to publish where. Nil: nothing is published.
+	Publish Publishing
 }
 
 // Stack is a running stack.
@@ -110,6 +112,10 @@ type Stack struct {
 
 	collecting sync.Mutex    // while a pass of the collector runs
 	published  chan struct{} // capacity 1: a revision was published since the last pass
+
+	publishing   sync.Mutex    // while a pass of the publisher runs
+	unpublished  chan struct{} // capacity 1: outputs may have changed since the last pass began
+	publishError string        // of the last pass
 }
 
 // Start locks the state folder, brings its state up to date, fills the queue with pending work and
@@ -131,7 +137,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, lock: owned, token: newToken(), published: make(chan struct{}, 1)}
+	s := &Stack{opts: opts, lock: owned, token: newToken(), published: make(chan struct{}, 1), unpublished: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -177,6 +183,9 @@ func (s *Stack) build(ctx context.Context) error {
 		OnPublish: func(published compactor.Published) {
 			s.dispatch.React(published)
 			s.collectLater()
+			if visible(published) {
+				s.publishLater()
+			}
 		},
 		OnFailure:  s.folding.note,
 		OnRecovery: func() { s.folding.note(nil, time.Time{}) },
@@ -293,6 +302,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.group.Go(func() error { return s.freeMemory(ctx) })
 	s.group.Go(func() error { return s.collectAll(ctx) })
+	s.group.Go(func() error { return s.publishAll(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -366,6 +376,7 @@ func (s *Stack) Close() error {
 			cancel()
 		}
 		s.flush()
+		s.publishRest()
 		s.collect(context.Background(), closingWithin)
 		s.stop()
 		err = s.group.Wait()

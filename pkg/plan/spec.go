@@ -230,6 +230,8 @@ type Asset struct {
 	HeartbeatTimeoutSec int32
 	// Keep says which superseded versions of the asset's partitions to keep.
 	Keep Keep
+	// Publish says how the outputs are published. Nil: they are not.
+	Publish *Publish `json:"publish,omitempty"`
 	// Code is the fingerprint of everything that decides the bytes of the asset's outputs. Empty:
 	// unknown.
 	Code string
@@ -260,6 +262,14 @@ type Keep struct {
 	// superseded versions.
 	Versions int
 	For      time.Duration
+}
+
+// Publish says how the outputs of an asset are published.
+type Publish struct {
+	// Name is namespace/name at the published places.
+	Name string `json:"name"`
+	// Copy means that a folder has copies of the files instead of links.
+	Copy bool `json:"copy,omitempty"`
 }
 
 // Retries is an asset's retry policy.

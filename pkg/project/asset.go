@@ -324,6 +324,7 @@ var assetFields = table[declared]{
 	poolField(func(a *declared) *string { return &a.Pool }),
 	priorityField(func(a *declared) *int32 { return &a.Priority }),
 	keepField(func(a *declared) *plan.Keep { return &a.Keep }),
+	publishField,
 	codeField, versionField,
 	other("columns", columnTypesShape(shape{AnyOf: []*shape{{Type: "string"}, new(contractFields.shape(shape{}, "type"))}}, shape{
 		Description: "The columns of the output, by name: each a type in SQL, or a mapping of type and not_null. An output with other columns or types is not published.",

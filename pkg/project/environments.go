@@ -130,6 +130,7 @@ func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others ma
 		}
 	}
 	l := f.settingsOf(name, merged)
+	f.published = f.published || l.places != nil
 	f.problems = append(f.problems, l.problems...)
 	if other, found := l.join(others); found {
 		f.fail(own, "set workspace or store in one of them", "%s and %s have the same workspace %s and store, and one of them is protected or deploys explicitly: "+

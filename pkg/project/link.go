@@ -74,6 +74,7 @@ func (l *loader) link() {
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()
+	l.linkPublish()
 }
 
 // addRead records how a dependency is read.

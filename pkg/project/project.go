@@ -58,6 +58,9 @@ type Project struct {
 	Defaults       Defaults
 	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
 	Data []string
+	// Publish names the places where outputs are published. Nil: there are none. Assets say what is
+	// published.
+	Publish *release.Places
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
 }
@@ -249,6 +252,10 @@ type loader struct {
 	// cyclic are the files of assets on a cycle. twice are the files of assets that another
 	// file declares again.
 	cyclic, twice []string
+	// places is what servo.yaml says about publishing. Nil: nothing. published means that an
+	// environment says something.
+	places    *places
+	published bool
 }
 
 // place is the position of a word in a file. Lines and columns count from 1.
@@ -275,6 +282,7 @@ type declared struct {
 	contract, checks []check
 	samples          int
 	quarantine       *quarantine // nil: none
+	publish          *publish    // nil: the selection of servo.yaml decides
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

@@ -59,6 +59,13 @@ environment is its own name, if neither it nor the file sets one. ` + "`servo en
 
 {workers}
 
+### publish
+
+The outputs of the chosen assets are kept up to date at these [places](assets.md#published-outputs). ` + "`publish`" + ` needs
+` + "`folder`, `duckdb`" + `, or both. It is ignored if the store is a bucket:
+
+{publish}
+
 ### defaults
 
 {defaults} of assets that do not set them.
@@ -156,6 +163,12 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 A task of the asset may use these resources instead of the [default share](assets.md#resources) of its worker:
 
 {resources}
+
+### publish of an asset
+
+` + "`true`, `false`" + `, or a mapping. [Published outputs](assets.md#published-outputs) describes the places.
+
+{publish asset}
 
 ### keep
 

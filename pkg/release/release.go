@@ -51,6 +51,14 @@ type Settings struct {
 	MaxParallelism     int32               `json:"max_parallelism,omitempty"`
 	Data               []string            `json:"data,omitempty"`
 	Vars               map[string]plan.Var `json:"vars,omitempty"`
+	// Publish names the places where outputs are published. Nil: there are none.
+	Publish *Places `json:"publish,omitempty"`
+}
+
+// Places are where outputs are published: paths as in servo.yaml, relative to the project.
+type Places struct {
+	Folder string `json:"folder,omitempty"`
+	DuckDB string `json:"duckdb,omitempty"`
 }
 
 // Asset is an asset of a release.

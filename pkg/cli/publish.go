@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/publisher"
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// releaseCache holds the release that was read last.
+type releaseCache struct {
+	mu      sync.Mutex
+	sha     string
+	release *release.Release
+	code    *release.Code
+}
+
+// read returns a release of a domain.
+func (c *releaseCache) read(ctx context.Context, w *embedded.Workspace, sha string) (*release.Release, *release.Code, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sha == sha {
+		return c.release, c.code, nil
+	}
+	r, code, err := engine.ReadRelease(ctx, w.Store, w.Domain, sha)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.sha, c.release, c.code = sha, r, code
+	return r, code, nil
+}
+
+// publishedAs describes an asset for a publisher: its partitions are those that its readers see.
+func publishedAs(a *plan.Asset, calendar plan.Calendar, name string, copies bool) (publisher.Asset, error) {
+	members, err := calendar.Members(a.Partitions)
+	if err != nil {
+		return publisher.Asset{}, fmt.Errorf("asset %s: %w", a.Key, err)
+	}
+	to := publisher.Asset{Key: a.Key.String(), Name: name, Copy: copies, Has: members.Has}
+	if a.Partitions != nil {
+		for _, d := range a.Partitions.Dimensions {
+			to.Dimensions = append(to.Dimensions, d.Name)
+		}
+	}
+	return to, nil
+}
+
+// exportedAs describes published assets for a catalog.
+func exportedAs(assets []publisher.Asset, columns map[string][]space.Column) []query.Exported {
+	views := make([]query.Exported, len(assets))
+	for i := range assets {
+		views[i] = query.Exported{View: assets[i].Name, Columns: columns[assets[i].Key]}
+		for _, out := range assets[i].Outputs {
+			views[i].Outputs = append(views[i].Outputs, query.ExportedOutput(out))
+		}
+	}
+	return views
+}
+
+// columnsOf returns the columns that readers of assets get from the keys of partitions.
+func columnsOf(assets []plan.Asset) map[string][]space.Column {
+	columns := map[string][]space.Column{}
+	for i := range assets {
+		columns[assets[i].Key.String()] = assets[i].PartitionColumns()
+	}
+	return columns
+}
+
+// publishing returns what the deployed release publishes from a state folder.
+func (a *app) publishing(p *project.Project, dir string) embedded.Publishing {
+	var cache releaseCache
+	return func(ctx context.Context, w *embedded.Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error) {
+		sha := snap.State.Release()
+		if sha == "" {
+			return nil, nil, nil
+		}
+		r, code, err := cache.read(ctx, w, sha)
+		if err != nil || r.Publish == nil {
+			return nil, nil, err
+		}
+		calendar := view.Calendar(snap.State, a.Clock.Now())
+		var assets []publisher.Asset
+		for i := range code.Assets {
+			asset := &code.Assets[i]
+			if asset.Publish == nil {
+				continue
+			}
+			to, err := publishedAs(asset, calendar, asset.Publish.Name, asset.Publish.Copy)
+			if err != nil {
+				return nil, nil, err
+			}
+			assets = append(assets, to)
+		}
+		return a.places(p, dir, r.Publish, sha, columnsOf(code.Assets)), assets, nil
+	}
+}
+
+// places returns the places that a release names.
+func (a *app) places(p *project.Project, dir string, named *release.Places, sha string, columns map[string][]space.Column) []publisher.Place {
+	var places []publisher.Place
+	if named.Folder != "" {
+		folder := publisher.Folder{Path: inProject(p, named.Folder), Name: named.Folder, Store: dir}
+		folder.Owner = a.ownerOf(p, dir, folder.Path, publisher.KindPublish)
+		places = append(places, publisher.Place{Name: named.Folder, Record: filepath.Join(folder.Path, publisher.RecordName), Update: folder.Update})
+	}
+	if named.DuckDB != "" {
+		catalog := publisher.Catalog{File: inProject(p, named.DuckDB), Name: named.DuckDB, Definition: sha}
+		catalog.Owner = a.ownerOf(p, dir, filepath.Dir(catalog.File), publisher.KindPublish)
+		catalog.Write = func(ctx context.Context, assets []publisher.Asset, revision int64, now event.Time) error {
+			checked := filecheck.Open(filepath.Join(dir, checkedFile))
+			defer func() { _ = checked.Save() }() // a cache
+			_, err := query.Export(ctx, query.Catalog{
+				Outputs: dir, Assets: exportedAs(assets, columns), Checked: checked, Revision: revision, At: now.Time(), Empty: true,
+			}, catalog.File)
+			return err
+		}
+		places = append(places, publisher.Place{Name: named.DuckDB, Record: publisher.RecordOf(catalog.File), Update: catalog.Update})
+	}
+	return places
+}
+
+// inProject returns the absolute path of a place of a project.
+func inProject(p *project.Project, name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(p.Root, filepath.FromSlash(name))
+}
+
+// ownerOf says whose outputs a folder shows.
+func (a *app) ownerOf(p *project.Project, dir, folder, kind string) publisher.Owner {
+	state, err := filepath.Rel(folder, dir)
+	if err != nil {
+		state = dir
+	}
+	return publisher.Owner{Kind: kind, Domain: p.Domain.String(), State: filepath.ToSlash(state)}
+}
+
+// warnUnpublished warns if the places of a domain are behind.
+func (a *app) warnUnpublished(dir string, d ids.Domain) {
+	places, err := publisher.ReadStatus(dir, d.String())
+	if err != nil {
+		return // servo status reports it
+	}
+	for _, s := range places {
+		if s.Error != "" {
+			a.warn("outputs are not published: %s", view.OneLine(s.Error))
+		}
+	}
+}
+
+// publishedTexts describes the places where an asset is published.
+func publishedTexts(dir string, d ids.Domain, asset string, now time.Time) (texts []string, err error) {
+	places, err := publisher.ReadStatus(dir, d.String())
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range places {
+		name, ok := s.Assets[asset]
+		if !ok {
+			continue
+		}
+		texts = append(texts, placeText(&s, name, now))
+	}
+	return texts, nil
+}
+
+// placeText describes a place and, unless the name is empty, where it has an asset.
+func placeText(s *publisher.Status, name string, now time.Time) string {
+	place := s.Name
+	switch {
+	case name == "":
+	case filepath.Base(s.Record) == publisher.RecordName && filepath.Ext(filepath.Dir(s.Record)) == ".links":
+		place += " (" + dotted(name) + ")"
+	default:
+		place = filepath.ToSlash(filepath.Join(s.Name, name))
+	}
+	switch at := event.At(now); {
+	case s.Error != "":
+		return fmt.Sprintf("%s is behind since %s: %s", place, view.Span(at.Sub(s.FailingSince)), cmp.Or(view.OneLine(s.Error), "unknown error"))
+	case s.Revision == 0:
+		return place + ", not written yet"
+	default:
+		return fmt.Sprintf("%s, at revision %s, %s ago", place, view.Grouped(s.Revision), view.Span(at.Sub(s.UpdatedAt)))
+	}
+}
+
+// dotted returns the table of an asset.
+func dotted(key string) string {
+	parsed, err := ids.ParseAssetKey(key)
+	if err != nil {
+		return key
+	}
+	return parsed.SQL()
+}

@@ -1,0 +1,106 @@
+package embedded
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/publisher"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Publishing returns the places to keep up to date, and the assets to publish there, by a snapshot.
+type Publishing func(ctx context.Context, w *Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error)
+
+const (
+	// publishEvery is the least time between two passes. After a long pass it is publishShare times
+	// as long as the pass took.
+	publishEvery = 100 * time.Millisecond
+	publishShare = 3
+	// publishAgain is the time after a failed pass.
+	publishAgain = 10 * time.Second
+	// publishWithin bounds the pass of a closing stack.
+	publishWithin = 30 * time.Second
+)
+
+// visible reports whether a publish may have changed what readers of published places find.
+func visible(published compactor.Published) bool {
+	changed := published.Changed
+	return len(state.List[state.Partition](changed))+len(state.List[state.Deployment](changed))+len(state.List[state.KeyBlock](changed)) > 0
+}
+
+// publishLater requests a pass of the publisher and returns at once.
+func (s *Stack) publishLater() {
+	select {
+	case s.unpublished <- struct{}{}:
+	default:
+	}
+}
+
+// publishAll runs passes of the publisher while the stack serves. The first one repairs what an earlier
+// process has left.
+func (s *Stack) publishAll(ctx context.Context) error {
+	if s.opts.Publish == nil {
+		return nil
+	}
+	s.publishLater()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.unpublished:
+		}
+		began := s.opts.Clock.Now()
+		wait := publishAgain
+		if s.publish(ctx) {
+			wait = max(publishEvery, publishShare*s.opts.Clock.Now().Sub(began))
+		} else {
+			s.publishLater()
+		}
+		if s.opts.Clock.Sleep(ctx, wait) != nil {
+			return nil //nolint:nilerr // the stack is closing
+		}
+	}
+}
+
+// publish runs one pass. It returns false if the pass must be repeated. A failure never fails a task.
+func (s *Stack) publish(ctx context.Context) bool {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	snap, _ := s.compactor.Latest().Get()
+	if snap == nil || snap.Revision == 0 {
+		return true
+	}
+	places, assets, err := s.opts.Publish(ctx, s.workspace, snap)
+	if err == nil {
+		p := publisher.Publisher{Dir: s.opts.Dir, Domain: s.opts.Domain.String(), Now: func() event.Time { return event.At(s.opts.Clock.Now()) }}
+		err = p.Publish(ctx, snap, places, assets)
+	}
+	switch {
+	case err == nil:
+		s.publishError = ""
+	case ctx.Err() == nil && err.Error() != s.publishError:
+		s.publishError = err.Error()
+		s.opts.Logger.WarnContext(ctx, "could not publish all outputs; the next pass tries again", slog.Any("error", err))
+	}
+	return err == nil
+}
+
+// publishRest runs the last pass of a closing stack, if one is due.
+func (s *Stack) publishRest() {
+	if s.opts.Publish == nil {
+		return
+	}
+	select {
+	case <-s.unpublished:
+		ctx, cancel := context.WithTimeout(context.Background(), publishWithin)
+		defer cancel()
+		s.publish(ctx)
+	default:
+		s.publishing.Lock() // wait for a running pass
+		s.publishing.Unlock()
+	}
+}

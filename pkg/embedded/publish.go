@@ -29,7 +29,8 @@ const (
 // visible reports whether a publish may have changed what readers of published places find.
 func visible(published compactor.Published) bool {
 	changed := published.Changed
-	return len(state.List[state.Partition](changed))+len(state.List[state.Deployment](changed))+len(state.List[state.KeyBlock](changed)) > 0
+	return len(state.List[state.Partition](changed))+len(state.List[state.Mark](changed))+
+		len(state.List[state.Deployment](changed))+len(state.List[state.KeyBlock](changed)) > 0
 }
 
 // publishLater requests a pass of the publisher and returns at once.

@@ -116,10 +116,9 @@ func (u *update) remove(c *change) error {
 	if err := u.root.RemoveAll(c.path()); err != nil {
 		return err
 	}
-	for dir := path.Dir(c.path()); dir != "."; dir = path.Dir(dir) {
-		if u.root.Remove(dir) != nil {
-			break // not empty
-		}
+	dir := path.Dir(c.path())
+	for dir != "." && u.root.Remove(dir) == nil { // until one is not empty
+		dir = path.Dir(dir)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package calendar_test
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -67,5 +69,21 @@ func TestZoneVersionIsThatOfData(t *testing.T) {
 		zone, err := calendar.Zone(name)
 		require.NoError(t, err)
 		require.Equal(t, name, zone.String())
+	}
+}
+
+// No zone has done this so far: clocks go from 02:00 to 03:00, and at 03:30 back to 02:30.
+func TestResolveFindsLocalTimesOfTwoChanges(t *testing.T) {
+	const hour = 3600
+	spans := [][2]int64{{math.MinInt64, 0}, {2 * hour, hour}, {2*hour + hour/2, 0}}
+	for wall, want := range map[int64]string{
+		hour:          "[3600] 0",
+		2 * hour:      "[] 1",     // skipped
+		2*hour + 1800: "[9000] 0", // skipped at first, and shown later
+		3 * hour:      "[7200 10800] 0",
+		3*hour + 1800: "[12600] 0",
+	} {
+		instants, gap := calendar.Resolve(spans, wall)
+		require.Equal(t, want, fmt.Sprint(instants, gap), wall)
 	}
 }

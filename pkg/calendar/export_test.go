@@ -2,3 +2,14 @@ package calendar
 
 // PackedVersion returns the version that the zone data names.
 func PackedVersion() string { return unpacked().version }
+
+// Resolve finds a local time in a zone of spans, each with its start and its offset. It returns the
+// instants, and the index of the span after the gap.
+func Resolve(spans [][2]int64, wall int64) (instants []int64, gap int) {
+	z := &zone{}
+	for _, s := range spans {
+		z.spans = append(z.spans, span{s[0], s[1]})
+	}
+	l := z.resolve(wall)
+	return l.instants[:l.n], l.gap
+}

@@ -206,7 +206,7 @@ func TestReleasedSchemasOnlyGrow(t *testing.T) {
 }
 
 // shrunk returns the first incompatible change of a released schema, or "". Only descriptions may
-// change, and only optional properties may be added.
+// change, and only optional properties and values of an enumeration may be added.
 func shrunk(path string, released, current schema) string {
 	for key, was := range released {
 		if key == "description" || key == "title" {
@@ -220,6 +220,7 @@ func shrunk(path string, released, current schema) string {
 		old, isObject := was.(map[string]any)
 		now, stillObject := is.(map[string]any)
 		switch {
+		case key == "enum" && grows(was, is):
 		case isObject != stillObject, !isObject && !reflect.DeepEqual(was, is):
 			return here + " has changed"
 		case isObject:
@@ -238,6 +239,13 @@ func shrunk(path string, released, current schema) string {
 	return ""
 }
 
+// grows reports whether a list has the values of another one, first, and more.
+func grows(was, is any) bool {
+	old, wasList := was.([]any)
+	now, isList := is.([]any)
+	return wasList && isList && len(now) >= len(old) && reflect.DeepEqual(old, now[:len(old)])
+}
+
 func TestShrunkReportsIncompatibleChanges(t *testing.T) {
 	released := `{"type":"object","properties":{"a":{"type":"string","description":"x"}},"required":["a"]}`
 	for changed, allowed := range map[string]bool{
@@ -248,6 +256,7 @@ func TestShrunkReportsIncompatibleChanges(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"string","maxLength":3}},"required":["a"]}`:                            false,
 		`{"type":"object","properties":{},"required":["a"]}`:                                                               false,
 		`{"type":"object","properties":{"a":{"type":"string"}}}`:                                                           false,
+		`{"type":"object","properties":{"a":{"type":"string","enum":["x"]}},"required":["a"]}`:                             false,
 	} {
 		require.Equal(t, allowed, shrunk("", parse(t, []byte(released)), parse(t, []byte(changed))) == "", changed)
 	}

@@ -134,10 +134,14 @@ var layers = []layer{
 		{"pkg/engine", list(words, "pkg/domain", "pkg/space", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
+	{"automator", []pack{
+		// Plans requests, and asks the calendar for schedules.
+		{"pkg/automator", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
+	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
-		{"pkg/service", list(words, "internal/httpx", "pkg/domain", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
+		{"pkg/service", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
+			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/engine", "pkg/automator", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
 		// Creates the stores and queues that flags name.
@@ -153,7 +157,7 @@ var layers = []layer{
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
-			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
+			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the process's log redact the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},

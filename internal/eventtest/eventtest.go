@@ -123,6 +123,18 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return partitionsChanged(t)
 		case *event.PartitionsMarked:
 			return partitionsMarked(t)
+		case *event.RunRequested:
+			return &event.RunRequested{CommandID: ULID().Draw(t, "command"), At: Time().Draw(t, "at"), Run: runSpec(t)}
+		case *event.RequestRefused:
+			return &event.RequestRefused{
+				RequestID: name().Draw(t, "request"), Generation: count().Draw(t, "generation"), Release: optional(t, hash(64), "release"), Error: failure(t),
+			}
+		case *event.SchedulesDefined:
+			return schedulesDefined(t)
+		case *event.CalendarAdvanced:
+			return calendarAdvanced(t)
+		case *event.AutomationCommand:
+			return automationCommand(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -143,6 +155,7 @@ func runTriggered(t *rapid.T) event.Payload {
 
 			UserID:                    optional(t, name(), "user"),
 			ScheduleID:                optional(t, name(), "schedule"),
+			TickID:                    optional(t, ULID(), "tick"),
 			SensorID:                  optional(t, name(), "sensor"),
 			WebhookID:                 optional(t, name(), "webhook"),
 			BackfillID:                optional(t, name(), "backfill"),
@@ -160,6 +173,7 @@ func runTriggered(t *rapid.T) event.Payload {
 		Release:            optional(t, hash(64), "release"),
 		RootRun:            optional(t, ULID(), "root run"),
 		Vars:               filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "vars")),
+		RequestID:          optional(t, name(), "request"),
 	}
 }
 
@@ -256,7 +270,8 @@ func projectDeployed(t *rapid.T) event.Payload {
 		DeployID: ULID().Draw(t, "deployment"), Release: hash(64).Draw(t, "release"), Expects: optional(t, hash(64), "expects"),
 		Force: rapid.Bool().Draw(t, "force"), Kind: pick(t, "kind", event.DeployRelease, event.DeployRollback, event.DeployLocal),
 		Environment: optional(t, name(), "environment"), Message: text().Draw(t, "message"),
-		Changes: event.Changes{Added: count().Draw(t, "added"), Removed: count().Draw(t, "removed"), Changed: count().Draw(t, "changed")},
+		Changes:   event.Changes{Added: count().Draw(t, "added"), Removed: count().Draw(t, "removed"), Changed: count().Draw(t, "changed")},
+		Schedules: optional(t, hash(16), "schedules"),
 	}
 	if rapid.Bool().Draw(t, "has git") {
 		p.Git = &event.Git{
@@ -377,7 +392,7 @@ func worker(t *rapid.T, p event.Payload) event.Payload {
 	ref.GrantedAttempts = rapid.Int32Range(0, min(event.MaxGrantedAttempts, ref.Attempt-1)).Draw(t, "granted")
 	switch p.(type) {
 	case *event.TaskStarted:
-		return &event.TaskStarted{AttemptRef: ref, StartedAt: Time().Draw(t, "started")}
+		return &event.TaskStarted{AttemptRef: ref, Plan: optional(t, hash(16), "plan"), StartedAt: Time().Draw(t, "started")}
 	case *event.TaskHeartbeat:
 		return &event.TaskHeartbeat{
 			AttemptRef: ref, HeartbeatAt: Time().Draw(t, "heartbeat"),
@@ -390,7 +405,7 @@ func worker(t *rapid.T, p event.Payload) event.Payload {
 
 func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
 	p := &event.TaskFinished{
-		AttemptRef: ref,
+		AttemptRef: ref, Plan: optional(t, hash(16), "plan"),
 		Outcome: rapid.SampledFrom([]event.Outcome{
 			event.Succeeded, event.Failed, event.Skipped, event.Cancelled, event.TimedOut,
 		}).Draw(t, "outcome"),

@@ -32,6 +32,7 @@ type runFlags struct {
 	stale, missing, failed   bool
 	allowIncomplete          bool
 	allowFuture              bool
+	at                       string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -59,6 +60,9 @@ func (a *app) runCommand() *cobra.Command {
 			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism", "allow-incomplete", "allow-future"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
+			for _, flag := range []string{"dry-run", "resume", "wait", "detach", "run-key", "var", "allow-future"} {
+				err = errors.Join(err, exclusive(cmd, "at", flag))
+			}
 			err = errors.Join(err, f.exclusiveNeeds(cmd))
 			switch {
 			case err != nil:
@@ -77,6 +81,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&f.allowFuture, "allow-future", false, "let -p select periods that have not begun")
 	flags.BoolVar(&f.dry, "dry-run", false, "list the tasks that would run, with an estimate; start nothing and write nothing")
 	f.addNeeds(cmd)
+	flags.StringVar(&f.at, "at", "", "run at a later time: 22:30, 2025-01-31T22:30 or +90m; the run is planned then, with the code that is deployed then")
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
 	flags.BoolVar(&f.wait, "wait", true, "wait until the run has ended; --wait=false means --detach")
 	flags.BoolVar(&f.detach, "detach", false, "hand the run to the process that owns the state folder, and do not wait")
@@ -101,6 +106,9 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	}
 	if err := a.checkSecrets(); err != nil {
 		return err
+	}
+	if f.at != "" {
+		return a.requestRun(ctx, f, args, &request, choice)
 	}
 	dir, err := a.projectDir()
 	if err != nil {

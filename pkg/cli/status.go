@@ -165,10 +165,14 @@ func (a *app) cancelCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "cancel [RUN]",
-		Short: "Cancel a run (default: the latest run)",
+		Short: "Cancel a run (default: the latest run), or a request",
+		Long:  "Cancel a run, or a request that `servo requests` lists, by its id.",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				if id := optional(args); isRequest(id) {
+					return a.cancelRequest(ctx, s, id, reason)
+				}
 				return a.cancelRun(ctx, s, optional(args), cmp.Or(reason, "requested by "+cmp.Or(a.User, "a user")), force)
 			})
 		},

@@ -45,6 +45,14 @@ func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {
 			by(now)
 		}
 	}
+	if _, due := s.NextWake(); due {
+		if timer := s.Wake(); timer == nil || timer.State != state.TimerScheduled {
+			by(now)
+		}
+	}
+	if due, ok := automationDue(s); ok {
+		by(due)
+	}
 	if s.Unsupported() {
 		by(now.Add(UnsupportedEvery))
 	}

@@ -187,16 +187,7 @@ func retimes(s *state.State, now event.Time) []Action {
 			}})
 		}
 	}
-	timer := s.Liveness()
-	if next, ok := s.NextDeadline(); ok && (timer == nil || timer.State != state.TimerScheduled) {
-		// Any fold restores the liveness timer: the request only ensures that something is
-		// folded.
-		actions = append(actions, Retime{Request: &event.TimerRequested{
-			TimerID:   ids.TimerID(event.TimerLiveness, "", "", 0, next.At.Time().Unix()),
-			TimerType: event.TimerLiveness, FireAt: next.At,
-		}})
-	}
-	return actions
+	return append(actions, missingTimers(s)...)
 }
 
 func request(row *state.Dispatch) *event.DispatchRequested {

@@ -66,6 +66,10 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
+	// OnState is called with every state that another process published or that a sweep checks, for
+	// automators. overdue means that the state has work that no automator has done in time. It must not
+	// block. Nil: there are no automators.
+	OnState func(s *state.State, overdue bool)
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer
 }
@@ -215,15 +219,26 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	if err != nil {
 		return err
 	}
+	now := event.At(d.cfg.Clock.Now())
+	if control.Unattended(snap.State, now) {
+		d.automate(snap.State, true)
+	}
 	turns, cancel := context.WithTimeout(ctx, sweepTurns)
 	defer cancel()
-	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, event.At(d.cfg.Clock.Now())))
+	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, now))
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		d.cfg.Logger.WarnContext(ctx, "the sweep timed out before it had queued everything; the next sweep continues",
 			slog.String("domain", d.cfg.Domain.String()), slog.Any("error", err))
 		return nil
 	}
 	return err
+}
+
+// automate calls OnState.
+func (d *Dispatcher) automate(s *state.State, overdue bool) {
+	if d.cfg.OnState != nil {
+		d.cfg.OnState(s, overdue)
+	}
 }
 
 // order is an action with its parameters. They are fixed before any action executes, so that they

@@ -97,6 +97,7 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	if err != nil {
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.cfg.Domain, err)
 	}
+	d.automate(snap.State, false)
 	return d.executeNew(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.cfg.Clock.Now())))
 }
 

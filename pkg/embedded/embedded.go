@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/automator"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -39,6 +40,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -68,6 +70,9 @@ type Options struct {
 	// WorkerURL is the address of the worker that executes the tasks. "": a worker in this
 	// process.
 	WorkerURL string
+	// Root is the folder of the project, in which the tasks of requests execute unless their release has an
+	// archive of its files.
+	Root string
 	// Actor is the principal that starts runs: "user:jane".
 	Actor string
 	// Routes adds routes to the stack's HTTP server. It may be nil.
@@ -99,6 +104,7 @@ type Stack struct {
 	compactor *compactor.Compactor
 	appender  *ledger.Appender
 	dispatch  *dispatcher.Dispatcher
+	automator *automator.Automator
 	queue     *localqueue.Queue
 	client    *http.Client // the queue's
 	worker    *worker.Worker
@@ -182,6 +188,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Traces: s.opts.Traces,
 		OnPublish: func(published compactor.Published) {
 			s.dispatch.React(published)
+			s.automator.React(published.Snapshot.State)
 			s.collectLater()
 			if visible(published) {
 				s.publishLater()
@@ -207,6 +214,7 @@ func (s *Stack) build(ctx context.Context) error {
 	s.Engine = engine.New(engine.Config{
 		Handle: p.Handle, Appender: appender, Compactor: s.compactor, Snapshots: snapshots, Traces: s.opts.Traces,
 	}).As(s.opts.Actor)
+	s.automator = automator.New(automator.Config{Engine: s.Engine, Clock: p.Clock, Logger: p.Logger, Root: s.opts.Root})
 	s.appender = appender
 	s.client = s.owner().Client()
 	s.queue = localqueue.New(localqueue.Options{
@@ -222,6 +230,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Keys:           keys,
 		WorkerURL:      func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) },
 		BaseURL:        s.URL,
+		OnState:        func(*state.State, bool) { s.automator.Nudge() },
 		Traces:         s.opts.Traces,
 	})
 	if s.opts.WorkerURL == "" {
@@ -299,6 +308,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.appender.Run(ctx) })
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
+	s.group.Go(func() error { return s.automator.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.group.Go(func() error { return s.freeMemory(ctx) })
 	s.group.Go(func() error { return s.collectAll(ctx) })

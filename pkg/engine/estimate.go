@@ -34,7 +34,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	if failed != nil {
 		return nil, failed // the plan lacks inputs
 	}
-	return built, err
+	return planned(built, err)
 }
 
 // Estimate predicts what a planned run takes and makes, from the newest successful attempts of its

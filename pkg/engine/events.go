@@ -185,7 +185,8 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 		return p.RunID == runID
 	case *event.RunCancelRequested:
 		return p.RunID == runID
-	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked:
+	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -242,6 +243,16 @@ func summary(p event.Payload) string {
 		return fmt.Sprintf("%s: %d added, %d removed", p.KeySet, len(p.Add), len(p.Remove))
 	case *event.PartitionsMarked:
 		return fmt.Sprintf("%s of %s %s: %s", view.Count(len(p.Partitions), "partition"), p.Asset, p.Mark, p.Reason)
+	case *event.RunRequested:
+		return fmt.Sprintf("at %s: %s", p.At, view.Some(p.Run.Assets))
+	case *event.RequestRefused:
+		return fmt.Sprintf("%s: %s", p.RequestID, view.Problem(p.Error.Code, p.Error.Message))
+	case *event.SchedulesDefined:
+		return fmt.Sprintf("%d defined, %d removed", len(p.Set), len(p.Remove))
+	case *event.CalendarAdvanced:
+		return view.Count(len(p.Items), "schedule")
+	case *event.AutomationCommand:
+		return fmt.Sprintf("%s %s %s", p.Verb, p.Target, p.Name)
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:

@@ -236,7 +236,10 @@ func (e *Engine) trigger(
 		// not replace them: its downstream tasks would read outputs that nobody sees, and look fresh.
 		e.cfg.IDs.Observe(newest.RunID)
 	}
-	p.RunID, p.PlanID = e.cfg.IDs.New(), e.cfg.IDs.New()
+	if p.RunID == "" {
+		p.RunID = e.cfg.IDs.New()
+	}
+	p.PlanID = e.cfg.IDs.New()
 	created := &event.PlanCreated{
 		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
 		ObservedSeq: on.seq, ObservedTime: on.at,
@@ -275,6 +278,9 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	}
 	if made != nil {
 		return RunHandle{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
+	}
+	if p.RequestID != "" { // another planner was first, or the request has ended
+		return RunHandle{RunID: p.RunID, Attached: true}, nil
 	}
 	if live := snap.State.LiveRunOf(p.RootRun); p.RootRun != "" && live != "" {
 		return RunHandle{}, errLiveRetry(p.Trigger.ParentRunID, live)

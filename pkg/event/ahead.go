@@ -75,7 +75,8 @@ func happened(e *Envelope, see func(t *Time, name string)) {
 		see(&p.ObservedTime, "payload.observed_time")
 	case *PartitionsMarked:
 		see(&p.ObservedTime, "payload.observed_time")
-	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *DispatchRequested, *DispatchEnqueued,
+	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *DispatchRequested, *DispatchEnqueued,
 		*DispatchFailed, *TimerRequested, *TimerEnqueued:
 	}
 }

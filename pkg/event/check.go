@@ -30,6 +30,16 @@ func (c *checker) payload(p Payload) {
 		c.partitionsChanged(p)
 	case *PartitionsMarked:
 		c.partitionsMarked(p)
+	case *RunRequested:
+		c.runRequested(p)
+	case *RequestRefused:
+		c.requestRefused(p)
+	case *SchedulesDefined:
+		c.schedulesDefined(p)
+	case *CalendarAdvanced:
+		c.calendarAdvanced(p)
+	case *AutomationCommand:
+		c.automationCommand(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -53,6 +63,7 @@ func (c *checker) payload(p Payload) {
 		c.count("payload.observed.revision", p.Observed.Revision)
 	case *TaskStarted:
 		c.worker(p.AttemptRef)
+		c.optionalHex("payload.plan", p.Plan, digitsOfCode)
 		c.time("payload.started_at", p.StartedAt)
 	case *TaskHeartbeat:
 		c.worker(p.AttemptRef)
@@ -61,6 +72,7 @@ func (c *checker) payload(p Payload) {
 		c.text("payload.message", p.Message, MaxMessage)
 	case *TaskFinished:
 		c.worker(p.AttemptRef)
+		c.optionalHex("payload.plan", p.Plan, digitsOfCode)
 		c.taskFinished(p)
 	}
 }
@@ -89,15 +101,13 @@ func (c *checker) runTriggered(p *RunTriggered) {
 	c.count("payload.max_parallelism", int64(p.MaxParallelism))
 	c.count("payload.timeout_sec", int64(p.TimeoutSec))
 	c.count("payload.cancel_grace_sec", int64(p.CancelGraceSec))
-	c.atMost("payload.labels (count)", int64(len(p.Labels)), MaxLabels)
-	for key, value := range p.Labels {
-		c.name("payload.labels (a key)", key)
-		c.text(fmt.Sprintf("payload.labels[%.100q]", key), value, MaxLabelValue)
-	}
+	c.labels("payload.labels", p.Labels)
 	if p.Release != "" {
 		c.hex("payload.release", p.Release, digitsOfRelease)
 	}
 	c.optionalULID("payload.root_run", p.RootRun)
+	c.text("payload.request_id", p.RequestID, MaxRequestID)
+	c.text("payload.trigger.tick_id", p.Trigger.TickID, MaxName)
 	c.vars(p.Vars)
 }
 
@@ -132,7 +142,7 @@ func (c *checker) limitSet(p *LimitSet) {
 
 func (c *checker) timerRequested(p *TimerRequested) {
 	c.timer(p.TimerID, p.Generation)
-	c.oneOf("payload.timer_type", p.TimerType, TimerRetry, TimerLiveness)
+	c.oneOf("payload.timer_type", p.TimerType, TimerRetry, TimerLiveness, TimerWake)
 	c.time("payload.fire_at", p.FireAt)
 	if len(p.Payload) == 0 {
 		return
@@ -198,6 +208,13 @@ func ULIDs(e *Envelope) []string {
 		found = append(found, p.CommandID)
 	case *PartitionsMarked:
 		found = append(found, p.CommandID)
+	case *RunRequested:
+		found = append(found, p.CommandID)
+	case *AutomationCommand:
+		found = append(found, p.CommandID)
+	case *SchedulesDefined:
+		found = append(found, p.DeployID)
+	case *RequestRefused, *CalendarAdvanced:
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -237,7 +254,8 @@ func HasFiredTimer(group []*Envelope) bool {
 // the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
-	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked, *DispatchRequested,
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

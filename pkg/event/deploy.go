@@ -43,6 +43,8 @@ type ProjectDeployed struct {
 	Accept []AcceptedCode `json:"accept,omitempty"`
 	// Changes counts the assets that differ from the release before.
 	Changes Changes `json:"changes"`
+	// Schedules identifies the schedules of the release: [HashSchedules]; "": it has none.
+	Schedules string `json:"schedules,omitempty"`
 }
 
 // Git is the state of a Git repository.
@@ -94,6 +96,13 @@ func (c *checker) projectDeployed(p *ProjectDeployed) {
 	c.count("payload.changes.added", int64(p.Changes.Added))
 	c.count("payload.changes.removed", int64(p.Changes.Removed))
 	c.count("payload.changes.changed", int64(p.Changes.Changed))
+	c.optionalHex("payload.schedules", p.Schedules, digitsOfCode)
+}
+
+func (c *checker) optionalHex(path, s string, digits int) {
+	if s != "" {
+		c.hex(path, s, digits)
+	}
 }
 
 // hex checks a hash in lower-case hexadecimal digits.

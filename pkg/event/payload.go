@@ -26,6 +26,7 @@ type Trigger struct {
 	Type        string `json:"type"`
 	UserID      string `json:"user_id,omitempty"`
 	ScheduleID  string `json:"schedule_id,omitempty"`
+	TickID      string `json:"tick_id,omitempty"` // the tick of the schedule
 	SensorID    string `json:"sensor_id,omitempty"`
 	WebhookID   string `json:"webhook_id,omitempty"`
 	BackfillID  string `json:"backfill_id,omitempty"`
@@ -58,6 +59,9 @@ type RunTriggered struct {
 	Vars map[string]string `json:"vars,omitempty"`
 	// AllowIncomplete means that the request accepts missing partitions of upstream assets.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
+	// RequestID is the row of run_requests that the run was planned for; "": a caller has triggered the
+	// run itself. RunID is then the one of the request.
+	RequestID string `json:"request_id,omitempty"`
 }
 
 // Task kinds.
@@ -224,6 +228,9 @@ const (
 	// TimerLiveness is the domain's timer for its earliest deadline: a heartbeat, a task or
 	// run timeout, or the grace period of a cancellation.
 	TimerLiveness = "LIVENESS"
+	// TimerWake is the domain's timer for its earliest planned time: the next tick of a schedule, or the
+	// time of a request.
+	TimerWake = "WAKE"
 )
 
 // TimerRequested requests a timer that the fold does not derive, or the repair of one.
@@ -279,6 +286,9 @@ const MaxGrantedAttempts = 10
 type TaskStarted struct {
 	AttemptRef
 	StartedAt Time `json:"started_at"`
+	// Plan is the beginning of the hash of the plan that is executed, if two plans may exist for the run:
+	// that of a request.
+	Plan string `json:"plan,omitempty"`
 }
 
 // TaskHeartbeat reports that an attempt is alive.
@@ -331,6 +341,8 @@ type CheckResult struct {
 // TaskFinished reports the end of an attempt.
 type TaskFinished struct {
 	AttemptRef
+	// Plan is that of [TaskStarted].
+	Plan    string  `json:"plan,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	Error   *Error  `json:"error,omitempty"`
 	// Output is the output of a success. With a failure, it is the output that a check has blocked and
@@ -363,6 +375,11 @@ func (*QuarantineResolved) Type() string { return "QuarantineResolved" }
 func (*ProjectDeployed) Type() string    { return "ProjectDeployed" }
 func (*PartitionsChanged) Type() string  { return "PartitionsChanged" }
 func (*PartitionsMarked) Type() string   { return "PartitionsMarked" }
+func (*RunRequested) Type() string       { return "RunRequested" }
+func (*RequestRefused) Type() string     { return "RequestRefused" }
+func (*SchedulesDefined) Type() string   { return "SchedulesDefined" }
+func (*CalendarAdvanced) Type() string   { return "CalendarAdvanced" }
+func (*AutomationCommand) Type() string  { return "AutomationCommand" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -381,6 +398,11 @@ func (*QuarantineResolved) Version() int { return 1 }
 func (*ProjectDeployed) Version() int    { return 1 }
 func (*PartitionsChanged) Version() int  { return 1 }
 func (*PartitionsMarked) Version() int   { return 1 }
+func (*RunRequested) Version() int       { return 1 }
+func (*RequestRefused) Version() int     { return 1 }
+func (*SchedulesDefined) Version() int   { return 1 }
+func (*CalendarAdvanced) Version() int   { return 1 }
+func (*AutomationCommand) Version() int  { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -403,6 +425,16 @@ func (p *QuarantineResolved) Key() string { return "quarantine:" + p.CommandID }
 
 func (p *PartitionsChanged) Key() string { return "partitions:" + p.CommandID }
 func (p *PartitionsMarked) Key() string  { return "mark:" + p.CommandID }
+
+func (p *RunRequested) Key() string { return "request:" + p.CommandID }
+
+func (p *RequestRefused) Key() string {
+	return generationKey("refused_request", p.RequestID, p.Generation)
+}
+
+func (p *SchedulesDefined) Key() string { return generationKey("schedules", p.DeployID, p.Part) }
+
+func (p *AutomationCommand) Key() string { return "command:" + p.CommandID }
 
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
@@ -428,6 +460,11 @@ func (*QuarantineResolved) payload() {}
 func (*ProjectDeployed) payload()    {}
 func (*PartitionsChanged) payload()  {}
 func (*PartitionsMarked) payload()   {}
+func (*RunRequested) payload()       {}
+func (*RequestRefused) payload()     {}
+func (*SchedulesDefined) payload()   {}
+func (*CalendarAdvanced) payload()   {}
+func (*AutomationCommand) payload()  {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

@@ -43,10 +43,8 @@ func (f *folder) check(g Group) verdict {
 		if run := runOf(e.Payload); run != "" && f.isClosed(run, g) {
 			return verdict{outcome: state.Late, detail: "run " + run + " is closed"}
 		}
-		if p, ok := e.Payload.(*event.RunTriggered); ok {
-			if v := checkAge(p, g.Entry); v.outcome != "" {
-				return v
-			}
+		if v := f.checkAge(e.Payload, g.Entry); v.outcome != "" {
+			return v
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
@@ -67,12 +65,32 @@ func triggersOther(g Group, run string) bool {
 	})
 }
 
-// checkAge rejects the trigger of a run whose id is too old for the name of its entry. So every run
-// that is still to be folded has a greater id than runs below [state.Cutoff.Partitions].
-func checkAge(p *event.RunTriggered, entry string) verdict {
-	appended, made := ids.Time(entry), ids.Time(p.RunID)
-	if appended.IsZero() || appended.Sub(made) <= MaxRunAge {
+// checkAge rejects events whose ids are too old for the name of their entry.
+//
+// For the trigger of a run, every run that is still to be folded thus has a greater id than runs below
+// [state.Cutoff.Partitions]. The run of a request may be planned at any later time: the request keeps its
+// partitions live.
+//
+// A command that makes requests leaves rows that outlive this age, so that a second delivery has no
+// effect.
+func (f *folder) checkAge(p event.Payload, entry string) verdict {
+	what, id := "command", ""
+	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {
+		what, id = "trigger", p.RunID
+	}
+	if p, ok := p.(*event.RunRequested); ok {
+		id = p.CommandID
+	}
+	if p, ok := p.(*event.AutomationCommand); ok && (p.Verb == event.VerbTrigger || p.Verb == event.VerbBackfill) {
+		id = p.CommandID
+	}
+	appended, made := ids.Time(entry), ids.Time(id)
+	if id == "" || appended.IsZero() || appended.Sub(made) <= MaxRunAge {
 		return verdict{}
+	}
+	if what == "command" {
+		return stale(fmt.Sprintf("the command was appended %s after it got its id: at most %s are allowed; repeat it",
+			appended.Sub(made).Round(time.Second), MaxRunAge))
 	}
 	return stale(fmt.Sprintf("the trigger was appended %s after the run got its id: at most %s are allowed; request the run again",
 		appended.Sub(made).Round(time.Second), MaxRunAge))
@@ -84,6 +102,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	if p, ok := p.(*event.RunTriggered); ok {
 		if v = f.checkRunKey(p, c); v.outcome == "" && !proven {
 			v = f.checkRetry(p, c)
+		}
+		if v.outcome == "" {
+			v = f.checkRequest(p, c)
 		}
 		c.runs[p.RunID] = true
 	}
@@ -196,7 +217,8 @@ func target(p event.Payload) (runID, taskKey string) {
 		return p.RunID, p.TaskKey
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
-	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked, *event.DispatchEnqueued,
+	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.DispatchEnqueued,
 		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""

@@ -42,7 +42,9 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	if f.recorded(p.DeployID) {
 		return noChange
 	}
+	schedules, pending := "", false
 	if current := f.st.Deployment(); current != nil {
+		schedules, pending = current.Schedules, current.SchedulesPending
 		row := *current
 		row.SupersededAt, row.SupersededBy = f.at(), p.DeployID
 		put(f, f.st.Deployments, &row)
@@ -50,6 +52,7 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	row := &state.Deployment{
 		DeployID: p.DeployID, Release: p.Release, Kind: p.Kind, Environment: p.Environment, Actor: f.ev.Actor,
 		Message: p.Message, Changes: jsonOf(p.Changes), DeployedAt: f.at(),
+		Schedules: p.Schedules, SchedulesPending: pending || p.Schedules != schedules,
 	}
 	if p.Git != nil {
 		row.Git = jsonOf(p.Git)

@@ -99,7 +99,7 @@ func (f *folder) timerEnqueued(p *event.TimerEnqueued) verdict {
 func (f *folder) timerRequested(p *event.TimerRequested) verdict {
 	old := f.st.Timers.Get(p.TimerID)
 	switch {
-	case old == nil && (p.TimerType == event.TimerRetry || p.TimerType == event.TimerLiveness):
+	case old == nil && (p.TimerType == event.TimerRetry || p.TimerType == event.TimerLiveness || p.TimerType == event.TimerWake):
 		return stale("the timer has fired or was cancelled")
 	case old == nil:
 		f.putTimer(&state.Timer{

@@ -107,6 +107,9 @@ type Group struct {
 	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers.
 	// It replaces the sequence numbers that the plans of the group observed, by run.
 	Inputs map[string]int64
+	// Bare is set in a rebuild without the recorded order. Events that timers had decided come last there,
+	// so a run may come before the decision that requested it.
+	Bare bool
 	// Proven means that other events prove that the group was folded: its run conflicts with none.
 	Proven bool
 }
@@ -137,7 +140,10 @@ type folder struct {
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64
+	bare   bool   // [Group.Bare]
+	entry  string // [Group.Entry]
 
+	ended    []*state.Run          // runs of schedules that have ended, for afterRuns
 	runs     map[string]*state.Run // changed runs, put by flushRuns
 	changed  bool
 	appeared []string
@@ -149,7 +155,7 @@ func Apply(st *state.State, g Group) Result {
 	if known != nil && !known.Waits() {
 		return Result{Known: true, Row: known}
 	}
-	f := &folder{st: st, plan: g.Plans, inputs: g.Inputs, runs: map[string]*state.Run{}}
+	f := &folder{st: st, plan: g.Plans, inputs: g.Inputs, bare: g.Bare, entry: g.Entry, runs: map[string]*state.Run{}}
 	row := &state.Entry{
 		Entry: g.Entry, Group: g.ID, Revision: g.Revision, FirstSeq: st.FoldSeq + 1,
 		Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
@@ -238,6 +244,16 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.partitionsChanged(p)
 	case *event.PartitionsMarked:
 		return f.partitionsMarked(p)
+	case *event.RunRequested:
+		return f.runRequested(p)
+	case *event.RequestRefused:
+		return f.requestRefused(p)
+	case *event.SchedulesDefined:
+		return f.schedulesDefined(p)
+	case *event.CalendarAdvanced:
+		return f.calendarAdvanced(p)
+	case *event.AutomationCommand:
+		return f.automationCommand(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:
@@ -260,15 +276,18 @@ func (f *folder) event(p event.Payload) verdict {
 	panic("fold: no case for " + p.Type())
 }
 
-// afterEvents admits tasks to free slots and sets the liveness timer.
+// afterEvents admits tasks to free slots, releases requests of schedules whose runs have ended, and sets
+// the timers of the domain.
 func (f *folder) afterEvents() {
 	if f.ev == nil {
 		return
 	}
 	f.flushRuns()
+	f.afterRuns()
 	f.admit()
 	f.flushRuns()
 	f.keepLiveness()
+	f.keepWake()
 }
 
 // run returns a copy of a run's row for changes. flushRuns puts it.
@@ -291,7 +310,13 @@ func (f *folder) flushRuns() {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		put(f, f.st.Runs, f.runs[key])
+		run := f.runs[key]
+		if run.ScheduleID != "" && run.State.Terminal() {
+			if old := f.st.Runs.Get(key); old == nil || !old.State.Terminal() {
+				f.ended = append(f.ended, run)
+			}
+		}
+		put(f, f.st.Runs, run)
 	}
 	clear(f.runs)
 }

@@ -30,6 +30,9 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 		AllowIncomplete: p.AllowIncomplete,
 		CreatedAt:       f.at(), LastActivityAt: f.at(),
 	}
+	if p.RequestID != "" {
+		f.startRequest(run, p)
+	}
 	run.Asked(p.RootAssets, p.PartitionSelection)
 	f.runs[p.RunID] = run
 	f.appeared = append(f.appeared, p.RunID)

@@ -88,6 +88,9 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 		for _, d := range f.st.Due(p.FiredAt) {
 			f.overdue(d)
 		}
+	case event.TimerWake:
+		f.endTimer(timer, state.TimerFired, false) // the row stays, for its generation and its time
+		f.wake(p.FiredAt)
 	default:
 		f.deleteTimer(timer, state.TimerFired)
 	}

@@ -123,6 +123,18 @@ func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }
 
+// RequestedRunID returns the id of the run that a request becomes. at is the time at which the request
+// became ready to be planned. All planners of the request derive the same id.
+func RequestedRunID(d Domain, requestID string, at time.Time) string {
+	return derived(AtTime(at), d.Tenant, d.Workspace, requestID)
+}
+
+// TickID returns the id of the tick of a schedule at an instant. A tick that a command made at another
+// time has that time, and depends on the command.
+func TickID(d Domain, schedule string, instant time.Time, command string, at time.Time) string {
+	return derived(AtTime(at), d.Tenant, d.Workspace, schedule, strconv.FormatInt(instant.UnixMicro(), 10), command, "tick")
+}
+
 // TaskID returns a ULID for a task of a run, for use where a task key is too long.
 func TaskID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "task")

@@ -177,7 +177,7 @@ func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 		next := queue[0]
 		queue = queue[1:]
 		next.Closed = f.evictor.evicted(fold.Names(next))
-		next.Inputs = f.versions.observed(next)
+		next.Inputs, next.Bare = f.versions.observed(next), true
 		result := fold.Apply(f.state, next)
 		f.versions.note(next, result)
 		for _, run := range result.Appeared {

@@ -104,7 +104,7 @@ func (r *replay) apply(p place, g fold.Group) {
 		fold.Apply(r.state, g)
 		return
 	}
-	g.Inputs, g.Proven = r.versions.observed(g), p.folded
+	g.Inputs, g.Bare, g.Proven = r.versions.observed(g), true, p.folded
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/automator"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
@@ -18,11 +19,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/domain"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // dispatch runs the dispatcher service: callbacks of workers, timers, POST /v1/reconcile and
@@ -126,11 +129,26 @@ func (d *dispatchers) open(ctx context.Context, key ids.Domain) (*served[*dispat
 		OnStored: func(e ledger.Entry) { d.announce.put(key, announced(e)) },
 	})
 	snapshots := h.Reader()
+	automation := automator.New(automator.Config{
+		Engine: engine.New(engine.Config{Handle: h, Appender: appender, Compactor: d.client(key), Snapshots: snapshots, Traces: s.traces}),
+		Clock:  s.clock, Logger: s.logger,
+	})
 	opened := dispatcher.New(dispatcher.Config{
 		Handle: h, Queue: d.queue, Appender: appender, Compactor: d.client(key), Snapshots: snapshots,
+		OnState: func(st *state.State, overdue bool) {
+			if overdue {
+				automation.Nudge()
+			}
+			automation.React(st)
+		},
 		Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.fairQueue, WorkerURL: d.workerURL, BaseURL: d.base, Traces: s.traces,
 	})
-	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.runAppender(ctx, appender) }}, nil
+	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) {
+		var automating sync.WaitGroup
+		defer automating.Wait()
+		automating.Go(func() { _ = automation.Run(ctx) }) // returns only ctx's error
+		d.runAppender(ctx, appender)
+	}}, nil
 }
 
 // workerURL returns the URL to which the tasks of a queue are pushed.

@@ -112,6 +112,10 @@ func (s *State) PartitionsBelow(entries string) string {
 		return false
 	})
 	below := ids.AtTime(ids.Time(entries).Add(-MaxRunAge))
+	for request := range s.PendingRequests { // its run has an id of the time of its release
+		below = min(below, ids.AtTime(request.ReleasedAt.Time()))
+		break
+	}
 	for run := range s.Runs.All {
 		if run.RunID >= below {
 			break

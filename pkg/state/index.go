@@ -31,6 +31,7 @@ type index struct {
 	liveRuns int
 	// candidates is the number of pending candidates.
 	candidates int
+	automation automation
 }
 
 // runPool is the key of a run and a pool.
@@ -111,14 +112,15 @@ func lessDeadline(a, b Deadline) bool {
 
 func newIndex() *index {
 	return &index{
-		ready:     newSorted(lessReady),
-		heads:     newSorted(lessHead),
-		headOf:    newByText[headItem](),
-		runSlots:  newByText[int32](),
-		poolSlots: newByText[int32](),
-		deadlines: newSorted(lessDeadline),
-		chains:    newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
-		waiting:   newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
+		ready:      newSorted(lessReady),
+		heads:      newSorted(lessHead),
+		headOf:     newByText[headItem](),
+		runSlots:   newByText[int32](),
+		poolSlots:  newByText[int32](),
+		deadlines:  newSorted(lessDeadline),
+		chains:     newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
+		waiting:    newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
+		automation: newAutomation(),
 		expiries: newSorted(func(a, b keyExpiry) bool {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
 		}),
@@ -129,6 +131,7 @@ func (x *index) copy() *index {
 	c := *x
 	c.ready, c.heads, c.deadlines = x.ready.copy(), x.heads.copy(), x.deadlines.copy()
 	c.waiting, c.expiries, c.chains = x.waiting.copy(), x.expiries.copy(), x.chains.copy()
+	c.automation = x.automation.copy()
 	c.headOf, c.runSlots, c.poolSlots = x.headOf.copy(), x.runSlots.copy(), x.poolSlots.copy()
 	return &c
 }
@@ -149,9 +152,15 @@ func (row *Run) reindex(s *State, old *Run) {
 	case was && !is:
 		x.liveRuns--
 		x.chains.Delete(Key2{row.Root(), row.RunID})
+		if row.ScheduleID != "" {
+			x.automation.runs.Delete(Key2{row.ScheduleID, row.RunID})
+		}
 	case is && !was:
 		x.liveRuns++
 		x.chains.Set(Key2{row.Root(), row.RunID})
+		if row.ScheduleID != "" {
+			x.automation.runs.Set(Key2{row.ScheduleID, row.RunID})
+		}
 	}
 	if old == nil || row.Deleted || admits(old) != admits(row) || old.MaxParallelism != row.MaxParallelism {
 		x.refreshRun(s, row.RunID)

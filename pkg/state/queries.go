@@ -168,16 +168,16 @@ func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 }
 
 // Liveness returns the domain's latest liveness timer in any state, or nil.
-func (s *State) Liveness() *Timer {
+func (s *State) Liveness() *Timer { return s.singleton("timer:liveness:", event.TimerLiveness) }
+
+// singleton returns the timer of a type of which a domain has one, by the prefix of its id.
+func (s *State) singleton(prefix, timerType string) *Timer {
 	var timer *Timer
-	s.Timers.Ascend(livenessPrefix, func(t *Timer) bool {
-		if t.TimerType == event.TimerLiveness {
+	s.Timers.Ascend(prefix, func(t *Timer) bool {
+		if t.TimerType == timerType {
 			timer = t
 		}
-		return timer == nil && strings.HasPrefix(t.TimerID, livenessPrefix)
+		return timer == nil && strings.HasPrefix(t.TimerID, prefix)
 	})
 	return timer
 }
-
-// livenessPrefix is the prefix of the id of every liveness timer.
-const livenessPrefix = "timer:liveness:"

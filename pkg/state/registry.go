@@ -52,7 +52,10 @@ type Tables struct {
 
 	Entries Table[Key2, Entry] `table:"ledger_entries,history,entry=entry"`
 
-	Marks Table[Key3, Mark] `table:"partition_marks"`
+	Marks     Table[Key3, Mark]         `table:"partition_marks"`
+	Requests  Table[string, RunRequest] `table:"run_requests"`
+	Schedules Table[string, Schedule]   `table:"schedules"`
+	Ticks     Table[string, Tick]       `table:"ticks,history,ulid=tick_id"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

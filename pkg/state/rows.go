@@ -65,6 +65,11 @@ type Run struct {
 	Vars    string `col:"vars,null"`    // JSON: the variables that the request overrides
 	// AllowIncomplete means that the request accepted missing partitions of upstream assets.
 	AllowIncomplete bool `col:"allow_incomplete"`
+	// RequestID is the request that the run was planned for; "": a caller triggered it. ScheduleID and
+	// TickID are those of the request.
+	RequestID  string `col:"request_id,null"`
+	ScheduleID string `col:"schedule_id,null,dict"`
+	TickID     string `col:"tick_id,null"`
 	// RootRun is the first run of the chain of retries; "": this run. See [Run.Root].
 	RootRun string `col:"root_run,null"`
 	// InputsSeq and InputsAt are the fold sequence and the fold time of the state on which the first
@@ -585,6 +590,10 @@ type Deployment struct {
 	DeployedAt   event.Time `col:"deployed_at"`
 	SupersededAt event.Time `col:"superseded_at,null"`
 	SupersededBy string     `col:"superseded_by,null"`
+	// Schedules identifies the schedules of the release; "": it has none. SchedulesPending means that the
+	// rows of schedules are still those of an earlier release.
+	Schedules        string `col:"schedules,null"`
+	SchedulesPending bool   `col:"schedules_pending"`
 	Meta
 }
 

@@ -10,6 +10,8 @@ type sorted[T any] interface {
 	Ascend(from T, yield func(T) bool)
 	Scan(yield func(T) bool)
 	Min() (T, bool)
+	Max() (T, bool)
+	Len() int
 	Items() []T
 	copy() sorted[T]
 }

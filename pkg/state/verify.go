@@ -12,6 +12,9 @@ func (s *State) Verify() error {
 	fresh := New(s.Domain)
 	fresh.Load(s.All())
 	have, want := s.index, fresh.index
+	if err := have.automation.same(&want.automation); err != nil {
+		return err
+	}
 	for _, err := range []error{
 		same("ready tasks", have.ready.Items(), want.ready.Items()),
 		same("candidates", have.heads.Items(), want.heads.Items()),

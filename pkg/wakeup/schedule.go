@@ -43,7 +43,7 @@ type Swept struct {
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),
-		Soon:    found || len(control.Sweep(st, now)) > 0,
+		Soon:    found || len(control.Sweep(st, now)) > 0 || control.Unattended(st, now),
 	}
 }
 

@@ -1,0 +1,153 @@
+// Package automator does what the fold cannot decide by itself: it plans the requests that are to become
+// runs. This package is not a stable API.
+//
+// An automator is a stateless shell beside the dispatcher. The projections say what is to be done, and
+// every event that an automator appends names what it saw. So two automators that do the same work, and
+// one that dies between two steps, have no effect of their own: the run of a request has an id that
+// follows from the request.
+package automator
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Principal is the actor of the events that automators append.
+const Principal = "service:automator"
+
+// Config configures an automator.
+type Config struct {
+	// Engine reads and changes the domain. Its events have the actor [Principal].
+	Engine *engine.Engine
+	Clock  clock.Clock
+	Logger *slog.Logger
+	// Root is the folder of the project, for releases whose tasks execute in it; "": there is none, and
+	// requests on such releases are refused.
+	Root string
+}
+
+// Automator is the automator of one domain.
+type Automator struct {
+	cfg      Config
+	engine   *engine.Engine
+	wake     chan struct{}
+	releases releases
+}
+
+// New returns an automator. [Automator.Run] must be called for it to do anything.
+func New(cfg Config) *Automator {
+	return &Automator{cfg: cfg, engine: cfg.Engine.As(Principal), wake: make(chan struct{}, 1)}
+}
+
+// Nudge tells the automator that a state has work for it. It does not block.
+func (a *Automator) Nudge() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// React nudges the automator if a state has work for it.
+func (a *Automator) React(s *state.State) {
+	if !control.Automate(s, 1).Empty() {
+		a.Nudge()
+	}
+}
+
+const (
+	// batch is how many schedules and how many requests one pass handles.
+	batch = 200
+	// parallel is how many requests are planned at once.
+	parallel = 4
+	// The wait after a failed pass doubles between these bounds.
+	minWait = time.Second
+	maxWait = 30 * time.Second
+)
+
+// Run works until ctx is done. Work that is left then is found again in the projections.
+func (a *Automator) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		}
+		if a.drain(ctx) != nil {
+			return nil //nolint:nilerr // ctx is done
+		}
+	}
+}
+
+// drain works until the current state has no more work.
+func (a *Automator) drain(ctx context.Context) error {
+	for wait := minWait; ; {
+		done, err := a.Pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && done:
+			return nil
+		case err == nil:
+			wait = minWait
+			continue
+		}
+		a.cfg.Logger.WarnContext(ctx, "schedules and requests are delayed; will retry", slog.Duration("wait", wait), slog.Any("error", err))
+		if err := a.cfg.Clock.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, maxWait)
+	}
+}
+
+// Pass handles some of the work of the current state. It returns true if the state has none.
+func (a *Automator) Pass(ctx context.Context) (done bool, err error) {
+	snap, err := a.engine.Current(ctx)
+	if err != nil {
+		return false, err
+	}
+	work := control.Automate(snap.State, batch)
+	if work.Empty() {
+		return true, nil
+	}
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, row := range work.Pending {
+		g.Go(func() error { return a.plan(ctx, snap, row) })
+	}
+	return false, g.Wait()
+}
+
+// releases caches the newest release that was read.
+type releases struct {
+	mu   sync.Mutex
+	sha  string
+	last *project
+}
+
+// current returns the project of the release that a snapshot has deployed.
+func (a *Automator) current(ctx context.Context, snap *snapshot.Snapshot) (*project, error) {
+	sha := snap.State.Release()
+	if sha == "" {
+		return nil, errNoRelease
+	}
+	a.releases.mu.Lock()
+	defer a.releases.mu.Unlock()
+	if a.releases.sha != sha {
+		release, code, err := a.engine.ReadRelease(ctx, sha)
+		if err != nil {
+			return nil, err
+		}
+		a.releases.sha, a.releases.last = sha, &project{sha, release, code}
+	}
+	return a.releases.last, nil
+}

@@ -1,0 +1,151 @@
+package automator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/selector"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// project is a release with its code.
+type project struct {
+	sha     string
+	release *release.Release
+	code    *release.Code
+}
+
+// Codes of refusals.
+const (
+	unplannable = "UNPLANNABLE"       // the request does not fit the release
+	noRelease   = "NO_RELEASE"        // nothing is deployed
+	unavailable = "STORE_UNAVAILABLE" // something could not be read
+)
+
+var errNoRelease = errors.New("no release is deployed: start `servo dev`, or deploy the project with `servo deploy`")
+
+// plan turns a request into a run, or refuses it.
+func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest) error {
+	p, err := a.current(ctx, snap)
+	if err == nil {
+		err = a.start(ctx, snap, row, p)
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return a.engine.RefuseRequest(ctx, row, snap.State.Release(), refusal(err))
+}
+
+// start plans a request and starts its run.
+func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, p *project) error {
+	var spec event.RunSpec
+	if err := json.Unmarshal([]byte(row.Spec), &spec); err != nil {
+		return &engine.PlanError{Err: fmt.Errorf("read request %s: %w", row.RequestID, err)}
+	}
+	request, err := a.request(&spec, p)
+	if err != nil {
+		return &engine.PlanError{Err: err}
+	}
+	request.Trigger = triggerOf(row)
+	now := a.cfg.Clock.Now()
+	if row.Logical != 0 {
+		now = row.Logical.Time() // what is latest at the time of the tick, not at that of planning
+	}
+	return a.engine.StartRequest(ctx, snap, row, request, now)
+}
+
+// triggerOf returns the cause of the run of a request.
+func triggerOf(row *state.RunRequest) event.Trigger {
+	if row.ScheduleID != "" {
+		return event.Trigger{Type: "cron", ScheduleID: row.ScheduleID, TickID: row.TickID, UserID: userOf(row.Actor)}
+	}
+	return event.Trigger{Type: "manual", UserID: userOf(row.Actor)}
+}
+
+// userOf returns the name of the user in a principal, or "".
+func userOf(principal string) string {
+	const prefix = "user:"
+	if len(principal) > len(prefix) && principal[:len(prefix)] == prefix {
+		return principal[len(prefix):]
+	}
+	return ""
+}
+
+// request resolves what a request runs against a release.
+func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest, error) {
+	texts := spec.Assets
+	if spec.All {
+		texts = []string{"*"}
+	}
+	q := selector.Query{Upstream: spec.Upstream, Downstream: spec.Downstream}
+	var err error
+	if q.Include, err = selector.ParseAll(texts); err == nil && len(spec.Exclude) > 0 {
+		q.Exclude, err = selector.ParseAll(spec.Exclude)
+	}
+	if err != nil {
+		return engine.RunRequest{}, err
+	}
+	chosen, err := selector.NewCatalog(p.code.Assets).Select(q)
+	if err != nil {
+		return engine.RunRequest{}, err
+	}
+	r := engine.RunRequest{
+		Release: p.sha, Roots: chosen.Roots, MaxParallelism: spec.MaxParallelism, TimeoutSec: spec.TimeoutSec, Labels: spec.Labels,
+		Need: engine.Need(spec.Only),
+		Plan: plan.Request{
+			Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Select: chosen.Named, Matched: chosen.Matched,
+			AllowIncomplete: spec.AllowIncomplete,
+		},
+	}
+	if r.MaxParallelism == 0 {
+		r.MaxParallelism = p.release.MaxParallelism
+	}
+	if r.Plan.Source == "" {
+		if r.Plan.Root = a.cfg.Root; r.Plan.Root == "" {
+			return r, fmt.Errorf("release %s has no archive of the project's files, and its folder is not known here: deploy it with deploy: explicit",
+				release.Short(p.sha))
+		}
+	}
+	for _, text := range spec.Partitions {
+		selection, err := plan.ParseSelection(text)
+		if err != nil {
+			return r, err
+		}
+		r.Plan.Partitions = append(r.Plan.Partitions, selection)
+	}
+	return r, nil
+}
+
+// refusal describes why a request could not be planned. An error that is not about the request itself may
+// pass.
+func refusal(err error) event.Error {
+	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
+	permanent := new(engine.PlanError)
+	switch {
+	case errors.Is(err, engine.ErrNothing):
+		e.Code, e.Category, e.Retryable = fold.NothingToDo, event.CategoryUser, false
+	case errors.Is(err, errNoRelease):
+		e.Code, e.Category = noRelease, event.CategoryConfiguration
+	case errors.As(err, &permanent):
+		e.Code, e.Category, e.Retryable = unplannable, event.CategoryConfiguration, false
+	}
+	return e
+}
+
+// maxMessage bounds the message of a refusal.
+const maxMessage = 2000
+
+func limited(text string) string {
+	if len(text) > maxMessage {
+		return text[:maxMessage] + "…"
+	}
+	return text
+}

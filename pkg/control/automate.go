@@ -1,0 +1,93 @@
+package control
+
+import (
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// AutomationAge is the age at which a sweep takes up a request or a schedule that no automator has
+// handled. A storm of requests takes an automator as long; an earlier second one would double the work.
+const AutomationAge = 2 * time.Minute
+
+// Automation is the work that a state has for automators. Doing it twice has no effect: every event
+// names what its writer saw.
+type Automation struct {
+	// Define is the deployment whose schedules are to be defined, or nil.
+	Define *state.Deployment
+	// Wanted are schedules that wait for their next instants.
+	Wanted []*state.Schedule
+	// Pending are requests to be planned, those that wait longest first.
+	Pending []*state.RunRequest
+}
+
+// Empty reports whether there is no work.
+func (a Automation) Empty() bool {
+	return a.Define == nil && len(a.Wanted) == 0 && len(a.Pending) == 0
+}
+
+// Automate returns the work of a state, at most limit schedules and limit requests. It reads indexes only.
+func Automate(s *state.State, limit int) Automation {
+	a := Automation{Define: s.SchedulesPending()}
+	if s.WantedCount() > 0 {
+		s.WantedSchedules(func(row *state.Schedule) bool {
+			a.Wanted = append(a.Wanted, row)
+			return len(a.Wanted) < limit
+		})
+	}
+	if s.PendingCount() > 0 {
+		s.PendingRequests(func(row *state.RunRequest) bool {
+			a.Pending = append(a.Pending, row)
+			return len(a.Pending) < limit
+		})
+	}
+	return a
+}
+
+// Unattended reports whether a sweep should have an automator look at a state, because its work is old.
+func Unattended(s *state.State, now event.Time) bool {
+	at, ok := automationDue(s)
+	return ok && at <= now
+}
+
+// automationDue returns when the oldest work of automators is due for a sweep.
+func automationDue(s *state.State) (at event.Time, ok bool) {
+	by := func(since event.Time) {
+		if t := since.Add(AutomationAge); !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	if d := s.SchedulesPending(); d != nil {
+		by(d.DeployedAt)
+	}
+	s.WantedSchedules(func(row *state.Schedule) bool {
+		by(row.WantedAt)
+		return false
+	})
+	s.PendingRequests(func(row *state.RunRequest) bool {
+		by(row.ReleasedAt)
+		return false
+	})
+	return at, ok
+}
+
+// missingTimers returns requests that restore the timers that a state should have. Any fold restores
+// them: a request only ensures that something is folded.
+func missingTimers(s *state.State) []Action {
+	var actions []Action
+	restore := func(timerType string, timer *state.Timer, at event.Time, ok bool) {
+		if ok && (timer == nil || timer.State != state.TimerScheduled) {
+			actions = append(actions, Retime{Request: &event.TimerRequested{
+				TimerID: ids.TimerID(timerType, "", "", 0, at.Time().Unix()), TimerType: timerType, FireAt: at,
+			}})
+		}
+	}
+	next, ok := s.NextDeadline()
+	restore(event.TimerLiveness, s.Liveness(), next.At, ok)
+	if wake, ok := s.NextWake(); ok {
+		restore(event.TimerWake, s.Wake(), wake, ok)
+	}
+	return actions
+}

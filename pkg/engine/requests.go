@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Request is a run that is to be planned at a time, or for a tick of a schedule.
+type Request struct {
+	ID         string             `json:"request_id"`
+	State      state.RequestState `json:"state"`
+	Actor      string             `json:"actor,omitempty"`
+	ScheduleID string             `json:"schedule_id,omitempty"`
+	Logical    event.Time         `json:"logical,omitempty,omitzero"`
+	Run        event.RunSpec      `json:"run"`
+	RunID      string             `json:"run_id,omitempty"`
+	// NextAt is when a WAITING request is planned, and Tries how often it was planned before.
+	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
+	Tries     int32      `json:"tries,omitempty"`
+	ErrorCode string     `json:"error_code,omitempty"`
+	Error     string     `json:"error,omitempty"`
+	CreatedAt event.Time `json:"created_at"`
+	EndedAt   event.Time `json:"ended_at,omitempty,omitzero"`
+}
+
+// RequestOf returns the request in a row.
+func RequestOf(row *state.RunRequest) (Request, error) {
+	r := Request{
+		ID: row.RequestID, State: row.State, Actor: row.Actor, ScheduleID: row.ScheduleID, Logical: row.Logical, RunID: row.RunID,
+		NextAt: row.NextAt, Tries: row.Generation, ErrorCode: row.ErrorCode, Error: row.ErrorMessage, CreatedAt: row.CreatedAt, EndedAt: row.EndedAt,
+	}
+	if err := json.Unmarshal([]byte(row.Spec), &r.Run); err != nil {
+		return r, fmt.Errorf("read request %s: %w", row.RequestID, err)
+	}
+	return r, nil
+}
+
+// Requests returns the requests of a state, oldest first. Those that ended within the last hour are
+// included if ended is set.
+func Requests(s *state.State, ended bool) ([]Request, error) {
+	requests := []Request{}
+	for row := range s.Requests.All {
+		if row.State.Ended() && !ended {
+			continue
+		}
+		r, err := RequestOf(row)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, r)
+	}
+	slices.SortStableFunc(requests, func(a, b Request) int { return int(a.CreatedAt - b.CreatedAt) })
+	return requests, nil
+}
+
+// RequestRun asks for a run at a time. The run is planned then, on the release that is current then.
+func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
+	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
+	snap, entry, err := e.append(ctx, "", p)
+	if err != nil {
+		return Request{}, fmt.Errorf("request a run: %w", err)
+	}
+	row := snap.State.Requests.Get("at:" + p.CommandID)
+	if row == nil {
+		return Request{}, fmt.Errorf("request a run: %s", entryOutcome(snap, entry))
+	}
+	return RequestOf(row)
+}
+
+// CancelRequest ends a request before it becomes a run.
+func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return err
+	}
+	row := snap.State.Requests.Get(id)
+	if row == nil {
+		return fmt.Errorf("cancel request %s: %w: list the requests with `servo requests`", id, ErrNotFound)
+	}
+	p := &event.AutomationCommand{
+		CommandID: e.cfg.IDs.New(), Target: event.TargetRequest, Name: id, Verb: event.VerbCancel, Reason: reason,
+	}
+	if !row.State.Ended() {
+		if snap, _, err = e.append(ctx, "", p); err != nil {
+			return fmt.Errorf("cancel request %s: %w", id, err)
+		}
+		if now := snap.State.Requests.Get(id); now != nil {
+			row = now
+		}
+		if row.State == state.RequestCancelled {
+			return nil
+		}
+	}
+	if row.State == state.RequestStarted {
+		return fmt.Errorf("cancel request %s: %w: it has become a run: cancel it with `servo cancel %s`", id, ErrEnded, row.RunID)
+	}
+	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrEnded, row.State)
+}
+
+// PlanError is an error of a request that planning it again on the same state cannot avoid.
+type PlanError struct{ Err error }
+
+// Error implements error.
+func (e *PlanError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *PlanError) Unwrap() error { return e.Err }
+
+// StartRequest plans a request on a snapshot and starts its run. The run has the id of the request, so
+// two planners start one run. A request that has ended, or is planned by another process, is no error.
+func (e *Engine) StartRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, now time.Time) error {
+	if _, err := Choose(ctx, snap, &r, now); err != nil {
+		return err
+	}
+	built, err := Prepare(ctx, snap, r.Plan, now)
+	if err != nil {
+		return err
+	}
+	p := &event.RunTriggered{
+		RunID: row.RunID, RequestID: row.RequestID, Trigger: r.Trigger, RootAssets: roots(r), MaxParallelism: r.MaxParallelism,
+		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels, Release: r.Release,
+		AllowIncomplete: r.Plan.AllowIncomplete, PartitionSelection: built.Selected,
+	}
+	_, err = e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
+	return err
+}
+
+// RefuseRequest records that a request could not be planned on a release.
+func (e *Engine) RefuseRequest(ctx context.Context, row *state.RunRequest, release string, cause event.Error) error {
+	_, _, err := e.append(ctx, "", &event.RequestRefused{
+		RequestID: row.RequestID, Generation: row.Generation, Release: release, Error: cause,
+	})
+	if err != nil {
+		return fmt.Errorf("refuse request %s: %w", row.RequestID, err)
+	}
+	return nil
+}
+
+// planned marks the error of a planner, which depends on nothing but the request and the snapshot.
+func planned(p *plan.Plan, err error) (*plan.Plan, error) {
+	if err != nil && !errors.Is(err, ErrNothing) {
+		return nil, &PlanError{err}
+	}
+	return p, err
+}

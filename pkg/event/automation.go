@@ -1,0 +1,423 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Limits of requests and schedules.
+const (
+	MaxScheduleName  = 128  // bytes of the name of a schedule
+	MaxSchedules     = 200  // schedules in one SchedulesDefined, and items in one CalendarAdvanced
+	MaxSelections    = 200  // selections of assets, and of partitions, of one request
+	MaxSelectionText = 4096 // bytes of one selection
+	MaxInstants      = 1000 // instants in one event
+	MaxRequestID     = 256
+)
+
+// RunSpec says what a request runs. A planner resolves it against the release that is current when
+// the request is planned.
+type RunSpec struct {
+	// Assets and Exclude are selections: "clean/daily", "tag:gold". All selects every asset.
+	Assets  []string `json:"assets,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
+	All     bool     `json:"all,omitempty"`
+	// Upstream and Downstream add everything that the selected assets read, or that reads them.
+	Upstream   bool `json:"upstream,omitempty"`
+	Downstream bool `json:"downstream,omitempty"`
+	// Partitions are selections of partitions: "date=latest".
+	Partitions []string `json:"partitions,omitempty"`
+	// Only is stale, missing or failed: it chooses partitions by their status instead of Partitions.
+	Only            string            `json:"only,omitempty"`
+	AllowIncomplete bool              `json:"allow_incomplete,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	MaxParallelism  int32             `json:"max_parallelism,omitempty"`
+	TimeoutSec      int32             `json:"timeout_sec,omitempty"`
+}
+
+// Values of [RunSpec.Only].
+const (
+	OnlyStale   = "stale"
+	OnlyMissing = "missing"
+	OnlyFailed  = "failed"
+)
+
+// Overlap policies: what a tick does while a run of its schedule is live, or a request of it waits.
+const (
+	OverlapSkip           = "skip"            // the tick is skipped; the default
+	OverlapBufferOne      = "buffer_one"      // one tick waits; others are skipped
+	OverlapBufferAll      = "buffer_all"      // all ticks wait, in order
+	OverlapCancelOther    = "cancel_other"    // the live run is cancelled, and the tick waits for its end
+	OverlapTerminateOther = "terminate_other" // the live run is ended by force, and the tick starts at once
+	OverlapAllowAll       = "allow_all"       // the tick starts at once
+)
+
+// Overlaps returns the overlap policies.
+func Overlaps() []string {
+	return []string{
+		OverlapSkip, OverlapBufferOne, OverlapBufferAll, OverlapCancelOther, OverlapTerminateOther, OverlapAllowAll,
+	}
+}
+
+// Catch-up policies: which of the instants that passed while nothing could tick become ticks.
+const (
+	CatchUpNone   = "none"   // those that are at most 15 minutes late; the default
+	CatchUpLatest = "latest" // the newest one within the window
+	CatchUpAll    = "all"    // all within the window, oldest first
+)
+
+// Policies for local times that a change of the clock skips or repeats.
+const (
+	GapShift      = "shift" // a tick at the first instant after the gap; the default
+	GapSkip       = "skip"  // no tick
+	RepeatedFirst = "first" // the first of the two instants; the default
+	RepeatedLast  = "last"
+	RepeatedBoth  = "both"
+)
+
+// Schedule is a schedule as a release and SchedulesDefined contain it. The fold reads only the
+// policies; Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
+type Schedule struct {
+	Name string `json:"name"`
+	// Cron is an expression of five fields, or EverySec the number of seconds between two ticks,
+	// counted from Start or from 1970.
+	Cron     string `json:"cron,omitempty"`
+	EverySec int64  `json:"every_sec,omitempty"`
+	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"
+	Gap      string `json:"gap,omitempty"`      // shift (default) or skip
+	Repeated string `json:"repeated,omitempty"` // first (default), last or both
+	// JitterSec delays a tick by less than this many seconds, always the same for one instant.
+	JitterSec int64 `json:"jitter_sec,omitempty"`
+	// Start and End bound the instants: from Start, before End.
+	Start Time `json:"start,omitempty,omitzero"`
+	End   Time `json:"end,omitempty,omitzero"`
+
+	Run     RunSpec `json:"run"`
+	Overlap string  `json:"overlap,omitempty"`  // default skip
+	CatchUp string  `json:"catch_up,omitempty"` // default none
+	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect for none.
+	WindowSec int64 `json:"window_sec,omitempty"`
+	// PauseAfterFailures pauses the schedule after so many failures in a row; 0: never.
+	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
+	// Paused is the state of the schedule when it is new.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// DefinitionVersion returns the version of a schedule: it changes with the definition, but not with
+// Paused, which has no effect on a schedule that exists.
+func (s *Schedule) DefinitionVersion() string {
+	with := *s
+	with.Paused = false
+	return shortHash(with)
+}
+
+// HashSchedules identifies the schedules of a release, in the order of their names. It returns "" for
+// none.
+func HashSchedules(schedules []Schedule) string {
+	if len(schedules) == 0 {
+		return ""
+	}
+	return shortHash(schedules)
+}
+
+// shortHash returns the first digits of the SHA-256 of a value as JSON.
+func shortHash(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("event: encode a value as JSON: %v", err)) // plain data
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:digitsOfCode/2])
+}
+
+// RunRequested is the command to run assets at a time. The fold keeps the request until then.
+type RunRequested struct {
+	// CommandID is a ULID and makes the request unique: its id is "at:" and the command id.
+	CommandID string  `json:"command_id"`
+	At        Time    `json:"at"`
+	Run       RunSpec `json:"run"`
+}
+
+// RequestRefused reports that a request cannot be planned.
+type RequestRefused struct {
+	RequestID  string `json:"request_id"`
+	Generation int32  `json:"generation"`
+	// Release is the release on which the request was planned; "": none is deployed.
+	Release string `json:"release,omitempty"`
+	Error   Error  `json:"error"`
+}
+
+// SchedulesDefined brings the schedules of a domain in line with its current release. It has the
+// schedules that differ from those of the state.
+type SchedulesDefined struct {
+	// DeployID is the deployment that the writer saw as the current one.
+	DeployID string `json:"deploy_id"`
+	// Part counts the events for one deployment from 0, and Last marks the last of them.
+	Part   int32      `json:"part"`
+	Last   bool       `json:"last,omitempty"`
+	Set    []Schedule `json:"set,omitempty"`
+	Remove []string   `json:"remove,omitempty"`
+}
+
+// CalendarAdvanced tells the fold the next instants of schedules. The fold has no calendar.
+type CalendarAdvanced struct {
+	Items []CalendarItem `json:"items"`
+}
+
+// CalendarItem is what a calendar says about one schedule.
+type CalendarItem struct {
+	Schedule string `json:"schedule"`
+	// Version is the version of the definition that was read.
+	Version string `json:"version"`
+	// After is the cursor of the schedule that was read. Missed are the instants after it, up to
+	// Through, that the catch-up policy may take, oldest first. Dropped counts those that it does not
+	// take.
+	After   Time   `json:"after,omitempty,omitzero"`
+	Missed  []Time `json:"missed,omitempty"`
+	Dropped int64  `json:"dropped,omitempty"`
+	Through Time   `json:"through,omitempty,omitzero"`
+	// Next is the first instant that is not due, and NextAt when it ticks, with its jitter. Without
+	// them the schedule has ended.
+	Next   Time `json:"next,omitempty,omitzero"`
+	NextAt Time `json:"next_at,omitempty,omitzero"`
+	// Calendar is the version of the zone data.
+	Calendar string `json:"calendar,omitempty"`
+	// Error says why the calendar has no answer, for example because it does not know the zone.
+	Error string `json:"error,omitempty"`
+}
+
+// Targets of an AutomationCommand.
+const (
+	TargetSchedule = "schedule"
+	TargetRequest  = "request"
+)
+
+// Verbs of an AutomationCommand.
+const (
+	VerbPause    = "pause"    // a schedule: no more ticks
+	VerbResume   = "resume"   // a schedule: tick again
+	VerbTrigger  = "trigger"  // a schedule: tick now
+	VerbBackfill = "backfill" // a schedule: tick for past instants, one after the other
+	VerbCancel   = "cancel"   // a request: end it before it becomes a run
+)
+
+// AutomationCommand is a command of a person about a schedule or a request.
+type AutomationCommand struct {
+	// CommandID makes the command unique. Of two commands that pause or resume one schedule, the one
+	// with the greater id wins.
+	CommandID string `json:"command_id"`
+	Target    string `json:"target"` // schedule or request
+	Name      string `json:"name"`   // of the schedule, or the id of the request
+	Verb      string `json:"verb"`
+	Reason    string `json:"reason,omitempty"`
+	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.
+	CatchUp bool `json:"catch_up,omitempty"`
+	// Overlap is the overlap policy of trigger, instead of that of the schedule.
+	Overlap string `json:"overlap,omitempty"`
+	// Instants are the past instants of backfill, oldest first.
+	Instants []Time `json:"instants,omitempty"`
+}
+
+// Key names the schedules and cursors of the items.
+func (p *CalendarAdvanced) Key() string {
+	var b strings.Builder
+	for i := range p.Items {
+		fmt.Fprintf(&b, "%s|%s|%d|%d;", p.Items[i].Schedule, p.Items[i].Version, p.Items[i].After, p.Items[i].Through)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return "calendar:" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26])
+}
+
+func (c *checker) runSpec(path string, r *RunSpec) {
+	c.selections(path+".assets", r.Assets)
+	c.selections(path+".exclude", r.Exclude)
+	c.selections(path+".partitions", r.Partitions)
+	if r.All == (len(r.Assets) > 0) {
+		c.fail(path+".assets", "set either assets or all")
+	}
+	c.optionalOneOf(path+".only", r.Only, OnlyStale, OnlyMissing, OnlyFailed)
+	if r.Only != "" && len(r.Partitions) > 0 {
+		c.fail(path+".only", "is set together with partitions")
+	}
+	c.count(path+".max_parallelism", int64(r.MaxParallelism))
+	c.count(path+".timeout_sec", int64(r.TimeoutSec))
+	c.labels(path+".labels", r.Labels)
+}
+
+func (c *checker) selections(path string, texts []string) {
+	c.atMost(path+" (count)", int64(len(texts)), MaxSelections)
+	for i, text := range texts {
+		c.text(fmt.Sprintf("%s[%d]", path, i), text, MaxSelectionText)
+		if text == "" {
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "is empty")
+		}
+	}
+}
+
+func (c *checker) labels(path string, labels map[string]string) {
+	c.atMost(path+" (count)", int64(len(labels)), MaxLabels)
+	for key, value := range labels {
+		c.name(path+" (a key)", key)
+		c.text(fmt.Sprintf("%s[%.100q]", path, key), value, MaxLabelValue)
+	}
+}
+
+// ValidScheduleName reports whether a text can name a schedule: lower-case letters, digits, "_" and
+// "-", beginning with a letter or digit.
+func ValidScheduleName(name string) bool {
+	if name == "" || len(name) > MaxScheduleName || name[0] == '-' || name[0] == '_' {
+		return false
+	}
+	for _, b := range []byte(name) {
+		if (b < 'a' || b > 'z') && (b < '0' || b > '9') && b != '_' && b != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checker) scheduleName(path, name string) {
+	if !ValidScheduleName(name) {
+		c.fail(path, "%.140q does not name a schedule: expected 1 to %d of a-z, 0-9, _ and -", name, MaxScheduleName)
+	}
+}
+
+// minEverySec is the least time between two ticks.
+const minEverySec = 60
+
+// Validate returns the first error of a schedule.
+func (s *Schedule) Validate() error {
+	c := &checker{}
+	c.schedule("schedule", s)
+	if c.err != nil {
+		return c.err
+	}
+	return nil
+}
+
+func (c *checker) schedule(path string, s *Schedule) {
+	c.scheduleName(path+".name", s.Name)
+	if (s.Cron == "") == (s.EverySec == 0) {
+		c.fail(path+".cron", "set either cron or every_sec")
+	}
+	c.text(path+".cron", s.Cron, MaxName)
+	if s.EverySec != 0 && s.EverySec < minEverySec {
+		c.fail(path+".every_sec", "%d is less than %d", s.EverySec, minEverySec)
+	}
+	c.text(path+".timezone", s.Timezone, MaxName)
+	c.optionalOneOf(path+".gap", s.Gap, GapShift, GapSkip)
+	c.optionalOneOf(path+".repeated", s.Repeated, RepeatedFirst, RepeatedLast, RepeatedBoth)
+	c.count(path+".jitter_sec", s.JitterSec)
+	c.optionalTime(path+".start", s.Start)
+	c.optionalTime(path+".end", s.End)
+	c.runSpec(path+".run", &s.Run)
+	c.optionalOneOf(path+".overlap", s.Overlap, Overlaps()...)
+	c.optionalOneOf(path+".catch_up", s.CatchUp, CatchUpNone, CatchUpLatest, CatchUpAll)
+	if s.CatchUp == CatchUpAll && s.Overlap != OverlapBufferAll && s.Overlap != OverlapAllowAll {
+		c.fail(path+".catch_up", "all needs the overlap policy %s or %s: any other drops most ticks", OverlapBufferAll, OverlapAllowAll)
+	}
+	c.count(path+".window_sec", s.WindowSec)
+	c.count(path+".pause_after_failures", int64(s.PauseAfterFailures))
+}
+
+func (c *checker) runRequested(p *RunRequested) {
+	c.ulid("payload.command_id", p.CommandID)
+	c.time("payload.at", p.At)
+	c.runSpec("payload.run", &p.Run)
+}
+
+func (c *checker) requestRefused(p *RequestRefused) {
+	c.requestID("payload.request_id", p.RequestID)
+	c.count("payload.generation", int64(p.Generation))
+	if p.Release != "" {
+		c.hex("payload.release", p.Release, digitsOfRelease)
+	}
+	c.failure("payload.error", &p.Error)
+}
+
+func (c *checker) requestID(path, id string) {
+	if id == "" {
+		c.fail(path, "is empty")
+	}
+	c.text(path, id, MaxRequestID)
+}
+
+func (c *checker) schedulesDefined(p *SchedulesDefined) {
+	c.ulid("payload.deploy_id", p.DeployID)
+	c.count("payload.part", int64(p.Part))
+	c.atMost("payload.set (count)", int64(len(p.Set)), MaxSchedules)
+	for i := range p.Set {
+		c.schedule(fmt.Sprintf("payload.set[%d]", i), &p.Set[i])
+	}
+	c.atMost("payload.remove (count)", int64(len(p.Remove)), MaxInstants)
+	for i, name := range p.Remove {
+		c.scheduleName(fmt.Sprintf("payload.remove[%d]", i), name)
+	}
+}
+
+func (c *checker) calendarAdvanced(p *CalendarAdvanced) {
+	if len(p.Items) == 0 || len(p.Items) > MaxSchedules {
+		c.fail("payload.items (count)", "%d is not between 1 and %d", len(p.Items), MaxSchedules)
+	}
+	missed := 0
+	for i := range p.Items {
+		item, path := &p.Items[i], fmt.Sprintf("payload.items[%d]", i)
+		c.scheduleName(path+".schedule", item.Schedule)
+		c.hex(path+".version", item.Version, digitsOfCode)
+		c.optionalTime(path+".after", item.After)
+		c.instants(path+".missed", item.Missed)
+		c.count(path+".dropped", item.Dropped)
+		c.optionalTime(path+".through", item.Through)
+		c.optionalTime(path+".next", item.Next)
+		c.optionalTime(path+".next_at", item.NextAt)
+		c.text(path+".calendar", item.Calendar, MaxName)
+		c.text(path+".error", item.Error, MaxRef)
+		switch {
+		case (item.Next == 0) != (item.NextAt == 0):
+			c.fail(path+".next_at", "next and next_at belong together")
+		case item.NextAt < item.Next:
+			c.fail(path+".next_at", "is before next")
+		case item.Through < item.After || item.Next != 0 && item.Next <= item.Through:
+			c.fail(path+".through", "must not be before after, and next must be after it")
+		}
+		if n := len(item.Missed); n > 0 && (item.Missed[0] <= item.After || item.Missed[n-1] > item.Through) {
+			c.fail(path+".missed", "must be after the field after, and not after through")
+		}
+		missed += len(item.Missed)
+	}
+	c.atMost("payload.items (missed instants)", int64(missed), MaxInstants)
+}
+
+// instants checks times that must be ascending.
+func (c *checker) instants(path string, times []Time) {
+	c.atMost(path+" (count)", int64(len(times)), MaxInstants)
+	for i, t := range times {
+		c.time(fmt.Sprintf("%s[%d]", path, i), t)
+		if i > 0 && t <= times[i-1] {
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "is not after the time before it")
+			return
+		}
+	}
+}
+
+func (c *checker) automationCommand(p *AutomationCommand) {
+	c.ulid("payload.command_id", p.CommandID)
+	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest)
+	c.text("payload.reason", p.Reason, MaxMessage)
+	c.optionalOneOf("payload.overlap", p.Overlap, Overlaps()...)
+	c.instants("payload.instants", p.Instants)
+	if p.Target == TargetRequest {
+		c.requestID("payload.name", p.Name)
+		c.oneOf("payload.verb", p.Verb, VerbCancel)
+	} else {
+		c.scheduleName("payload.name", p.Name)
+		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbTrigger, VerbBackfill)
+	}
+	if (p.Verb == VerbBackfill) != (len(p.Instants) > 0) {
+		c.fail("payload.instants", "belongs to backfill, which needs at least one")
+	}
+}

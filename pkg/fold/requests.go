@@ -1,0 +1,214 @@
+package fold
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Requests that cannot be planned.
+const (
+	// NothingToDo is the code of a refusal because no partition needs to run. It is no failure.
+	NothingToDo = "NOTHING_TO_DO"
+	// MaxRequestTries is how often a request is planned again after refusals that may pass.
+	MaxRequestTries = 12
+	// The delay before a request is planned again doubles between these bounds.
+	minRequestDelay = 10 * time.Second
+	maxRequestDelay = 10 * time.Minute
+	// maxExpired is how many rows of ended requests one event removes.
+	maxExpired = 4
+)
+
+// runRequested makes a request that waits for its time.
+func (f *folder) runRequested(p *event.RunRequested) verdict {
+	id := "at:" + p.CommandID
+	if f.st.Requests.Get(id) != nil {
+		return noChange
+	}
+	f.expireRequests(maxExpired)
+	put(f, f.st.Requests, &state.RunRequest{
+		RequestID: id, Actor: f.ev.Actor, Spec: jsonOf(p.Run), State: state.RequestWaiting, NextAt: p.At, CreatedAt: f.at(),
+	})
+	return folded
+}
+
+// expireRequests removes rows of requests that ended long ago.
+func (f *folder) expireRequests(limit int) {
+	for _, old := range f.st.EndedRequests(f.st.FoldTime.Add(-state.RequestKept), limit) {
+		row := *old
+		remove(f, f.st.Requests, &row)
+	}
+}
+
+// pend makes a request PENDING. Its run gets an id of the time at which it may be planned, which is not
+// before the entry that decides it: runs of later entries have greater ids, up to [MaxRunAge]. Requests
+// that become PENDING together get ids in their order.
+func (f *folder) pend(r *state.RunRequest) {
+	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
+	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond
+	r.State, r.NextAt = state.RequestPending, 0
+	r.RunID = ids.RequestedRunID(f.domain(), r.RequestID, r.ReleasedAt.Time())
+	put(f, f.st.Requests, r)
+	f.setTick(r, state.TickRequested, "")
+}
+
+const millisecond = event.Time(1000)
+
+// endRequest puts a request in a final state. The schedule may then start its next request.
+func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome state.TickOutcome, detail string) {
+	row := *old
+	row.State, row.EndedAt, row.NextAt = s, f.at(), 0
+	put(f, f.st.Requests, &row)
+	f.setTick(&row, outcome, detail)
+}
+
+// checkRequest rejects the run of a request that is not to be planned, or that is planned as another run.
+//
+// In a rebuild without the recorded order, the request may not have been decided yet: the run proves that
+// it was. A request that was refused or cancelled proves the contrary.
+func (f *folder) checkRequest(p *event.RunTriggered, c *checked) verdict {
+	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
+		return verdict{}
+	}
+	row := f.st.Requests.Get(p.RequestID)
+	switch {
+	case row == nil && f.bare:
+		return verdict{}
+	case row == nil:
+		return stale("request " + p.RequestID + " does not exist: it ended long ago")
+	case row.State == state.RequestStarted:
+		return stale("request " + p.RequestID + " has become run " + row.RunID)
+	case row.State.Ended():
+		return stale("request " + p.RequestID + " is " + string(row.State))
+	case f.bare:
+		return verdict{}
+	case row.State != state.RequestPending || row.RunID != p.RunID:
+		return stale(fmt.Sprintf("request %s is %s as run %s", p.RequestID, row.State, orDefault(row.RunID, "none")))
+	}
+	return verdict{}
+}
+
+// startRequest ends the request of a new run.
+func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
+	run.RequestID, run.ScheduleID, run.TickID = p.RequestID, p.Trigger.ScheduleID, p.Trigger.TickID
+	f.expireRequests(maxExpired)
+	row := state.RunRequest{RequestID: p.RequestID, ScheduleID: run.ScheduleID, TickID: run.TickID, Spec: "{}", CreatedAt: f.at()}
+	if old := f.st.Requests.Get(p.RequestID); old != nil {
+		row = *old
+		run.ScheduleID, run.TickID = row.ScheduleID, row.TickID
+	}
+	row.RunID = p.RunID
+	f.endRequest(&row, state.RequestStarted, state.TickStarted, "")
+	if s := f.st.Schedules.Get(run.ScheduleID); s != nil {
+		next := *s
+		next.LastRun = run.RunID
+		put(f, f.st.Schedules, &next)
+	}
+}
+
+// requestRefused ends a request that cannot be planned, or has it planned again later.
+func (f *folder) requestRefused(p *event.RequestRefused) verdict {
+	old := f.st.Requests.Get(p.RequestID)
+	switch {
+	case old == nil:
+		return stale("the request does not exist")
+	case old.State != state.RequestPending:
+		return stale("the request is " + string(old.State))
+	case old.Generation != p.Generation:
+		return stale("the request was tried again")
+	}
+	row := *old
+	row.ErrorCode, row.ErrorMessage = p.Error.Code, p.Error.Message
+	// A later release may be able to plan it.
+	if passes := p.Error.Retryable || p.Release != f.st.Release(); passes && row.Generation < MaxRequestTries {
+		delay := min(minRequestDelay<<row.Generation, maxRequestDelay)
+		row.State, row.NextAt = state.RequestWaiting, f.at().Add(delay)
+		row.Generation++
+		put(f, f.st.Requests, &row)
+		return folded
+	}
+	outcome := state.TickRefused
+	if p.Error.Code == NothingToDo {
+		outcome = state.TickNothing
+	}
+	f.endRequest(&row, state.RequestRefused, outcome, p.Error.Message)
+	if outcome == state.TickRefused {
+		f.countFailure(row.ScheduleID, "the last request was refused: "+p.Error.Message)
+	}
+	f.releaseNext(row.ScheduleID)
+	return folded
+}
+
+// cancelRequest ends a request before it becomes a run. In a rebuild without the recorded order, the
+// request may not exist yet; its run must not be adopted later.
+func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
+	old := f.st.Requests.Get(p.Name)
+	switch {
+	case old == nil && f.bare:
+		old = &state.RunRequest{RequestID: p.Name, Spec: "{}", CreatedAt: f.at()}
+	case old == nil:
+		return stale("the request does not exist")
+	case old.State.Ended():
+		return stale("the request is " + string(old.State))
+	}
+	f.endRequest(old, state.RequestCancelled, state.TickCancelled, orDefault(p.Reason, "cancelled on request"))
+	f.releaseNext(old.ScheduleID)
+	return folded
+}
+
+// wake handles the schedules and requests whose time has come.
+func (f *folder) wake(now event.Time) {
+	f.expireRequests(MaxWoken)
+	schedules, requests := f.st.DueToWake(now, MaxWoken)
+	for _, id := range requests {
+		row := *f.st.Requests.Get(id)
+		f.pend(&row)
+	}
+	for _, id := range schedules {
+		f.due(f.st.Schedules.Get(id), now)
+	}
+}
+
+// MaxWoken is how many schedules and requests one call of the wake timer handles.
+const MaxWoken = 10_000
+
+// wakePause is the least time between two calls of the wake timer.
+const wakePause = time.Second
+
+// keepWake schedules the domain's only wake timer at the earliest time for which a schedule or a request
+// waits. A timer that fires earlier stays: it sets the next one.
+func (f *folder) keepWake() {
+	next, ok := f.st.NextWake()
+	if !ok {
+		return
+	}
+	fireAt, generation := roundUp(next, time.Second), int32(0)
+	if timer := f.st.Wake(); timer != nil {
+		scheduled := timer.State == state.TimerScheduled
+		if !scheduled {
+			fireAt = max(fireAt, roundUp(timer.FiredAt.Add(wakePause), time.Second))
+		}
+		if scheduled && timer.FireAt <= fireAt {
+			return
+		}
+		generation = timer.Generation + 1
+		f.deleteTimer(timer, state.TimerCancelled)
+	}
+	f.putTimer(&state.Timer{
+		TimerID:   ids.TimerID(event.TimerWake, "", "", 0, fireAt.Time().Unix()),
+		TimerType: event.TimerWake, Generation: generation, State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
+	})
+}
+
+// specOf decodes the definition in the row of a schedule.
+func specOf(s *state.Schedule) *event.Schedule {
+	spec := new(event.Schedule)
+	if err := json.Unmarshal([]byte(s.Spec), spec); err != nil {
+		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // written by jsonOf
+	}
+	return spec
+}

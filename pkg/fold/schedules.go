@@ -1,0 +1,479 @@
+package fold
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// A schedule is *wanted* while the fold waits for its next instant, which it cannot compute. Its cursor is
+// the last instant that is decided, and only moves forward. So no instant is decided twice.
+
+// Limits of schedules.
+const (
+	// OnTime is how late a tick may be to be decided when its timer fires. Later, the calendar lists the
+	// instants that have passed, and the catch-up policy decides.
+	OnTime = time.Minute
+	// LateTick is how late a tick may be without catching up. A lost call of a timer is found earlier.
+	LateTick = 15 * time.Minute
+	// MaxBuffered is how many ticks of a schedule wait.
+	MaxBuffered = 1000
+	// MaxAtOnce is how many ticks that may overlap start together when a schedule catches up.
+	MaxAtOnce = 100
+	// RemovedKept is how long the row of a removed schedule stays.
+	RemovedKept = 30 * 24 * time.Hour
+	// An answer of the calendar that is an error is asked for again after a delay between these bounds.
+	minCalendarDelay = time.Minute
+	maxCalendarDelay = time.Hour
+)
+
+// schedulesDefined changes the schedules to those of the current release.
+func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
+	deployment := f.st.Deployment()
+	if deployment == nil || deployment.DeployID != p.DeployID {
+		return stale("another deployment is current")
+	}
+	complete := true
+	for i := range p.Set {
+		complete = f.define(&p.Set[i], deployment.DeployedAt) && complete
+	}
+	for _, name := range p.Remove {
+		f.removeSchedule(name)
+	}
+	if p.Last && complete && deployment.SchedulesPending {
+		row := *deployment
+		row.SchedulesPending = false
+		put(f, f.st.Deployments, &row)
+		f.forgetSchedules()
+	}
+	if !f.changed {
+		return noChange
+	}
+	return folded
+}
+
+// define creates or changes a schedule, from the time of its deployment on. The old definition decides
+// all instants up to then. While it has not, define asks for them and returns false.
+func (f *folder) define(spec *event.Schedule, at event.Time) bool {
+	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
+	version := spec.DefinitionVersion()
+	if old := f.st.Schedules.Get(spec.Name); old != nil {
+		switch {
+		case old.RemovedAt == 0 && old.Version == version:
+			return true
+		case old.Live() && old.WantedAt != 0:
+			return false
+		case old.Live() && old.Next != 0 && old.Next <= at:
+			row = *old
+			f.want(&row, at)
+			put(f, f.st.Schedules, &row)
+			return false
+		}
+		row = *old
+	}
+	row.Version, row.Spec, row.DefinedAt, row.RemovedAt = version, jsonOf(spec), at, 0
+	row.Cursor, row.Error, row.Errors = max(row.Cursor, at), "", 0
+	row.Next, row.NextAt = 0, 0
+	if row.Live() {
+		f.want(&row, max(f.at(), at))
+	}
+	put(f, f.st.Schedules, &row)
+	return true
+}
+
+// want asks for the instants of a schedule after its cursor, up to a time, and for the next one.
+func (f *folder) want(row *state.Schedule, until event.Time) {
+	row.Next, row.NextAt, row.WantedAt = 0, 0, until
+}
+
+// removeSchedule ends a schedule that the release does not have. Its runs continue.
+func (f *folder) removeSchedule(name string) {
+	old := f.st.Schedules.Get(name)
+	if old == nil || old.RemovedAt != 0 {
+		return
+	}
+	row := *old
+	row.RemovedAt = f.at()
+	f.want(&row, 0)
+	put(f, f.st.Schedules, &row)
+	for first, _ := f.st.BufferedOf(name); first != nil; first, _ = f.st.BufferedOf(name) {
+		f.endRequest(first, state.RequestCancelled, state.TickCancelled, "the schedule was removed")
+	}
+}
+
+// forgetSchedules deletes the rows of schedules that were removed long ago.
+func (f *folder) forgetSchedules() {
+	var gone []*state.Schedule
+	for row := range f.st.Schedules.All {
+		if row.RemovedAt != 0 && f.at().Sub(row.RemovedAt) >= RemovedKept {
+			gone = append(gone, row)
+		}
+	}
+	for _, old := range gone {
+		if runs, requests := f.st.ActiveOf(old.ScheduleID); len(runs)+len(requests) == 0 {
+			row := *old
+			remove(f, f.st.Schedules, &row)
+		}
+	}
+}
+
+// due handles a schedule whose next tick is due. A tick on time is decided now; about late ones, the
+// calendar is asked.
+func (f *folder) due(old *state.Schedule, now event.Time) {
+	row := *old
+	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime
+	f.want(&row, now)
+	if next != 0 && onTime {
+		row.Cursor = next
+		f.tick(&row, specOf(&row), next, state.TickOnTime)
+	}
+	put(f, f.st.Schedules, &row)
+}
+
+// calendarAdvanced decides the instants that have passed, and sets the next ticks.
+func (f *folder) calendarAdvanced(p *event.CalendarAdvanced) verdict {
+	for i := range p.Items {
+		f.advance(&p.Items[i])
+	}
+	if !f.changed {
+		return stale("the schedules have advanced already, were changed, or are paused")
+	}
+	return folded
+}
+
+func (f *folder) advance(item *event.CalendarItem) {
+	old := f.st.Schedules.Get(item.Schedule)
+	if !old.Live() || old.Version != item.Version || item.After < old.Cursor {
+		return
+	}
+	// Without the recorded order, the tick that moved the cursor may not be folded yet.
+	if old.WantedAt == 0 && item.After == old.Cursor && (item.Calendar <= old.Calendar || item.Error != "" || item.Through > item.After) {
+		return
+	}
+	bound := max(old.WantedAt, f.at())
+	if item.Through > bound {
+		return
+	}
+	row := *old
+	if item.Error != "" {
+		f.want(&row, 0)
+		row.Error, row.NextAt = item.Error, f.at().Add(min(minCalendarDelay<<min(row.Errors, maxDoublings), maxCalendarDelay))
+		row.Errors++
+		put(f, f.st.Schedules, &row)
+		return
+	}
+	spec := specOf(&row)
+	row.Calendar, row.Error, row.Errors = item.Calendar, "", 0
+	take := taken(spec, item.Missed, orDefault(row.WantedAt, bound))
+	row.TicksDropped += item.Dropped + int64(len(item.Missed)-len(take))
+	for _, instant := range take {
+		f.tick(&row, spec, instant, state.TickCaughtUp)
+	}
+	row.Cursor = max(item.After, item.Through)
+	row.Next, row.NextAt, row.WantedAt = item.Next, item.NextAt, 0
+	put(f, f.st.Schedules, &row)
+}
+
+// maxDoublings bounds the exponent of a delay.
+const maxDoublings = 10
+
+// taken returns the instants that the catch-up policy takes.
+func taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
+	jitter := time.Duration(spec.JitterSec) * time.Second
+	oldest := wanted.Add(-LateTick - jitter)
+	if spec.CatchUp == event.CatchUpLatest || spec.CatchUp == event.CatchUpAll {
+		oldest = 0
+		if spec.WindowSec > 0 {
+			oldest = wanted.Add(-time.Duration(spec.WindowSec)*time.Second - jitter)
+		}
+	}
+	first, _ := slices.BinarySearch(missed, oldest)
+	missed = missed[first:]
+	most := MaxBuffered
+	switch {
+	case spec.CatchUp == event.CatchUpLatest:
+		most = 1
+	case spec.Overlap == event.OverlapAllowAll:
+		most = MaxAtOnce
+	}
+	return missed[max(0, len(missed)-most):]
+}
+
+// tick decides one instant of a schedule. The caller puts the row.
+func (f *folder) tick(s *state.Schedule, spec *event.Schedule, instant event.Time, kind string) {
+	f.decide(s, spec, spec.Overlap, &state.RunRequest{
+		RequestID: "tick:" + s.ScheduleID + ":" + strconv.FormatInt(int64(instant), 10), Logical: instant,
+		TickID: ids.TickID(f.domain(), s.ScheduleID, instant.Time(), "", instant.Time()),
+	}, kind)
+}
+
+// decide applies an overlap policy to a new request of a schedule, and records its tick.
+func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string, r *state.RunRequest, kind string) {
+	if f.st.Ticks.Get(r.TickID) != nil || f.st.Requests.Get(r.RequestID) != nil {
+		return
+	}
+	f.flushRuns() // the indexes of live runs must be current
+	f.expireRequests(maxExpired)
+	r.ScheduleID, r.Spec, r.CreatedAt = s.ScheduleID, jsonOf(spec.Run), f.at()
+	tick := &state.Tick{
+		TickID: r.TickID, ScheduleID: s.ScheduleID, Logical: r.Logical, Kind: kind, Outcome: state.TickRequested, RequestID: r.RequestID,
+		Calendar: s.Calendar, DecidedAt: f.at(),
+	}
+	s.LastTick = tick.TickID
+	outcome, detail := f.overlap(s.ScheduleID, overlap)
+	if outcome == state.TickRequested && f.st.PendingCount() >= state.MaxPending {
+		outcome, detail = state.TickDropped, fmt.Sprintf("%d requests of the domain wait to be planned", state.MaxPending)
+	}
+	tick.Outcome, tick.Detail = outcome, detail
+	switch outcome {
+	case state.TickRequested:
+		s.TicksStarted++
+		put(f, f.st.Ticks, tick)
+		f.pend(r)
+		return
+	case state.TickBuffered:
+		s.TicksStarted++
+		r.State = state.RequestBuffered
+		put(f, f.st.Requests, r)
+	case state.TickDropped:
+		s.TicksDropped++
+		tick.EndedAt = f.at()
+	default:
+		s.TicksSkipped++
+		tick.EndedAt = f.at()
+	}
+	put(f, f.st.Ticks, tick)
+}
+
+// overlap makes room for a new request as its policy says, and returns whether it is requested,
+// buffered, skipped or dropped, and why.
+func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
+	runs, requests := f.st.ActiveOf(schedule)
+	_, buffered := f.st.BufferedOf(schedule)
+	busy := len(runs)+len(requests) > 0
+	switch policy {
+	case event.OverlapAllowAll:
+		return state.TickRequested, ""
+	case event.OverlapCancelOther, event.OverlapTerminateOther:
+		return f.replace(schedule, policy == event.OverlapTerminateOther, runs, requests)
+	case event.OverlapBufferOne:
+		switch {
+		case buffered > 0:
+			return state.TickSkipped, "a tick waits already for the end of " + blocking(runs, requests)
+		case busy:
+			return state.TickBuffered, "waits for the end of " + blocking(runs, requests)
+		}
+	case event.OverlapBufferAll:
+		switch {
+		case buffered >= MaxBuffered:
+			return state.TickDropped, fmt.Sprintf("%d ticks wait already", MaxBuffered)
+		case busy || buffered > 0:
+			return state.TickBuffered, "waits for the end of " + blocking(runs, requests)
+		}
+	default:
+		if busy {
+			return state.TickSkipped, blocking(runs, requests) + " had not ended"
+		}
+	}
+	return state.TickRequested, ""
+}
+
+// replace ends the runs and requests of a schedule, and returns whether the new one may start.
+func (f *folder) replace(schedule string, force bool, runs, requests []string) (state.TickOutcome, string) {
+	const reason = "a later tick replaces it"
+	for first, _ := f.st.BufferedOf(schedule); first != nil; first, _ = f.st.BufferedOf(schedule) {
+		f.endRequest(first, state.RequestCancelled, state.TickReplaced, reason)
+	}
+	for _, id := range requests {
+		f.endRequest(f.st.Requests.Get(id), state.RequestCancelled, state.TickReplaced, reason)
+	}
+	for _, id := range runs {
+		if run := f.run(id); force || run.State != state.RunCancelling {
+			f.cancelRun(run, reason, force)
+		}
+	}
+	f.flushRuns()
+	if left, _ := f.st.ActiveOf(schedule); len(left) > 0 {
+		return state.TickBuffered, "waits for the end of " + blocking(left, nil)
+	}
+	return state.TickRequested, ""
+}
+
+// blocking names what a tick waits for.
+func blocking(runs, requests []string) string {
+	switch {
+	case len(runs) > 0:
+		return "run " + runs[0]
+	case len(requests) > 0:
+		return "request " + requests[0]
+	}
+	return "earlier ticks"
+}
+
+// setTick updates the tick of a request.
+func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail string) {
+	if r.TickID == "" {
+		return
+	}
+	row := state.Tick{TickID: r.TickID, ScheduleID: r.ScheduleID, Logical: r.Logical, RequestID: r.RequestID, Kind: state.TickOnTime, DecidedAt: f.at()}
+	if old := f.st.Ticks.Get(r.TickID); old != nil {
+		row = *old
+	} else if !f.bare {
+		return
+	}
+	row.Outcome, row.RunID, row.Detail = outcome, r.RunID, detail
+	if outcome.Final() {
+		row.EndedAt = f.at()
+	}
+	put(f, f.st.Ticks, &row)
+}
+
+// afterRuns handles the ends of runs of schedules.
+func (f *folder) afterRuns() {
+	for len(f.ended) > 0 {
+		run := f.ended[0]
+		f.ended = f.ended[1:]
+		switch run.State {
+		case state.RunFailed, state.RunTimedOut:
+			f.countFailure(run.ScheduleID, "run "+run.RunID+" has failed")
+		case state.RunSucceeded:
+			f.countSuccess(run.ScheduleID)
+		case state.RunPending, state.RunRunning, state.RunPaused, state.RunCancelling, state.RunCancelled:
+		}
+		f.releaseNext(run.ScheduleID)
+	}
+}
+
+// releaseNext starts the next buffered request of a schedule, unless another one or a run is live.
+func (f *folder) releaseNext(schedule string) {
+	if schedule == "" {
+		return
+	}
+	first, _ := f.st.BufferedOf(schedule)
+	if s := f.st.Schedules.Get(schedule); first == nil || s != nil && !s.Live() {
+		return
+	}
+	if runs, requests := f.st.ActiveOf(schedule); len(runs)+len(requests) > 0 {
+		return
+	}
+	row := *first
+	f.pend(&row)
+}
+
+// countFailure counts a failure of a schedule, and pauses it after too many in a row.
+func (f *folder) countFailure(schedule, what string) {
+	old := f.st.Schedules.Get(schedule)
+	if old == nil {
+		return
+	}
+	row := *old
+	row.Failures++
+	if most := specOf(&row).PauseAfterFailures; most > 0 && row.Failures >= most && row.Live() {
+		f.pauseSchedule(&row, "", fmt.Sprintf("%d failures in a row: %s", row.Failures, what))
+	}
+	put(f, f.st.Schedules, &row)
+}
+
+func (f *folder) countSuccess(schedule string) {
+	if old := f.st.Schedules.Get(schedule); old != nil && old.Failures > 0 {
+		row := *old
+		row.Failures = 0
+		put(f, f.st.Schedules, &row)
+	}
+}
+
+// pauseSchedule stops the ticks of a schedule.
+func (f *folder) pauseSchedule(row *state.Schedule, by, reason string) {
+	row.Paused, row.PausedAt, row.PausedBy, row.Reason = true, f.at(), by, reason
+	f.want(row, 0)
+}
+
+// automationCommand applies a command about a schedule or a request.
+func (f *folder) automationCommand(p *event.AutomationCommand) verdict {
+	if p.Target == event.TargetRequest {
+		return f.cancelRequest(p)
+	}
+	old := f.st.Schedules.Get(p.Name)
+	if old == nil || old.RemovedAt != 0 {
+		return stale("the schedule does not exist")
+	}
+	row := *old
+	v := folded
+	switch p.Verb {
+	case event.VerbPause, event.VerbResume:
+		v = f.pauseOrResume(&row, p)
+	case event.VerbTrigger:
+		v = f.trigger(&row, p)
+	case event.VerbBackfill:
+		v = f.backfillSchedule(&row, p)
+	}
+	if v != folded {
+		return v
+	}
+	put(f, f.st.Schedules, &row)
+	if p.Verb == event.VerbResume {
+		f.releaseNext(p.Name)
+	}
+	return folded
+}
+
+// pauseOrResume applies the command with the greatest id.
+func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) verdict {
+	switch {
+	case p.CommandID == row.CommandID:
+		return noChange
+	case p.CommandID < row.CommandID:
+		return stale("a later command has paused or resumed the schedule")
+	}
+	row.CommandID = p.CommandID
+	if p.Verb == event.VerbPause {
+		f.pauseSchedule(row, f.ev.Actor, p.Reason)
+		return folded
+	}
+	if !row.Paused {
+		return folded // only the id is recorded
+	}
+	row.Paused, row.PausedAt, row.PausedBy, row.Reason, row.Failures = false, 0, "", "", 0
+	if !p.CatchUp {
+		row.Cursor = max(row.Cursor, f.at())
+	}
+	f.want(row, max(f.at(), row.Cursor))
+	return folded
+}
+
+// trigger makes a tick that no instant asked for.
+func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdict {
+	id := "manual:" + p.CommandID
+	if f.st.Requests.Get(id) != nil || f.st.Ticks.Get(p.CommandID) != nil {
+		return noChange
+	}
+	spec := specOf(row)
+	f.decide(row, spec, orDefault(p.Overlap, spec.Overlap), &state.RunRequest{
+		RequestID: id, Actor: f.ev.Actor, Logical: f.at(), TickID: p.CommandID,
+	}, state.TickManual)
+	return folded
+}
+
+// backfillSchedule makes ticks for past instants, one after the other.
+func (f *folder) backfillSchedule(row *state.Schedule, p *event.AutomationCommand) verdict {
+	spec, made := specOf(row), ids.Time(p.CommandID)
+	decided := row.LastTick
+	for _, instant := range p.Instants {
+		if instant > row.Cursor {
+			break
+		}
+		f.decide(row, spec, event.OverlapBufferAll, &state.RunRequest{
+			RequestID: fmt.Sprintf("backfill:%s:%d", p.CommandID, int64(instant)), Actor: f.ev.Actor, Logical: instant,
+			TickID: ids.TickID(f.domain(), row.ScheduleID, instant.Time(), p.CommandID, made),
+		}, state.TickBackfill)
+	}
+	if row.LastTick == decided {
+		return noChange
+	}
+	return folded
+}

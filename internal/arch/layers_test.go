@@ -32,7 +32,7 @@ var layers = []layer{
 		// Checks of assets as data and as SQL; callers execute the SQL.
 		{"pkg/quality", words},
 		// The instants of schedules, and the zone data of all packages.
-		{"pkg/calendar", nil},
+		{"pkg/calendar", words},
 		// Partitions: dimensions, keys, selections and mappings.
 		{"pkg/space", []string{"pkg/ids"}},
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},

@@ -116,6 +116,9 @@ func (s *Schedule) DST() DST {
 	return DST{Gap: s.gap, Overlap: s.overlap}
 }
 
+// EveryHour reports whether the hour field is *: the schedule ticks in every hour, whatever its [DST].
+func (s *Schedule) EveryHour() bool { return s.cron != nil && s.cron.everyHour }
+
 // Notes returns what a person may not expect of the expression.
 func (s *Schedule) Notes() []string {
 	var notes []string

@@ -51,7 +51,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	c := &candidate{project: p, against: against}
 	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
 		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
-		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish,
+		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish, Schedules: p.Schedules,
 	}}
 	var err error
 	if explicit(p) {

@@ -1,13 +1,19 @@
 package project
 
+import (
+	"slices"
+	"strings"
+)
+
 // A problem in a file affects only the assets of that file and their readers. All other assets
 // can run.
 
-// ofProject reports whether a problem affects every asset: a problem in the settings, or with
-// the folder of assets.
+// ofProject reports whether a problem affects every asset: a problem in the settings or in a schedule,
+// or with the folder of assets. A release without a broken schedule would remove it.
 func (ps Problems) ofProject() bool {
-	files := ps.files()
-	return files[ConfigFile] || files[AssetsDir]
+	return slices.ContainsFunc(ps, func(p Problem) bool {
+		return p.File == ConfigFile || p.File == AssetsDir || p.File == SchedulesDir || strings.HasPrefix(p.File, SchedulesDir+"/")
+	})
 }
 
 // files returns the files with problems.

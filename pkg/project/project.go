@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/release"
@@ -63,6 +64,8 @@ type Project struct {
 	Publish *release.Places
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
+	// Schedules are sorted by name.
+	Schedules []event.Schedule
 }
 
 // Workers configures the workers on this machine. Zero: the worker decides.
@@ -203,6 +206,9 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	if err := l.readAssets(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.readSchedules(ctx); err != nil {
+		return nil, err
+	}
 	l.unreadable = l.problems.files()
 	if err := l.parseQueries(ctx); err != nil {
 		return nil, err
@@ -211,6 +217,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return nil, err
 	}
 	l.link()
+	l.linkSchedules()
 	l.fingerprint()
 	if len(l.problems) == 0 {
 		return &l.project, nil
@@ -240,13 +247,14 @@ func (p *Project) setDefaults() {
 
 // loader reads one project.
 type loader struct {
-	files    fs.FS
-	options  Options
-	project  Project
-	problems Problems
-	read     int64 // bytes read so far
-	pools    []place
-	assets   []declared
+	files     fs.FS
+	options   Options
+	project   Project
+	problems  Problems
+	read      int64 // bytes read so far
+	pools     []place
+	assets    []declared
+	schedules []schedule
 	// unreadable holds the files with problems outside their queries.
 	unreadable map[string]bool
 	// cyclic are the files of assets on a cycle. twice are the files of assets that another

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/projecttest"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -72,6 +74,33 @@ func rewriteProblems(t *testing.T, name, problems string) {
 		}
 	}
 	require.NoError(t, os.WriteFile(name, txtar.Format(a), 0o600))
+}
+
+func TestLoadReadsSchedules(t *testing.T) {
+	files, _ := archive(t, "testdata/good.txtar")
+	p, err := project.LoadFS(t.Context(), files, "/p/demo", options)
+	require.NoError(t, err)
+	require.Equal(t, []event.Schedule{
+		{
+			Name: "nightly", Cron: "30 2 * * 1-5", Timezone: "Europe/Paris", Gap: "skip", Repeated: "both", JitterSec: 300,
+			Start: event.At(time.Date(2024, 12, 31, 23, 0, 0, 0, time.UTC)), End: event.At(time.Date(2035, 1, 1, 5, 0, 0, 0, time.UTC)),
+			Run: event.RunSpec{
+				Assets: []string{"clean/daily", "raw/*"}, Partitions: []string{"date=latest,2012-01-01"}, AllowIncomplete: true,
+				Labels: map[string]string{"team": "data"}, MaxParallelism: 8,
+			},
+			Overlap: "buffer_one", CatchUp: "latest", WindowSec: 86_400, PauseAfterFailures: 5, Paused: true,
+		},
+		{Name: "often", EverySec: 5_400, Run: event.RunSpec{Assets: []string{"*"}, Upstream: true, Only: "missing"}},
+	}, p.Schedules)
+}
+
+// A release without a broken schedule would remove the schedule.
+func TestBrokenScheduleStopsProject(t *testing.T) {
+	files, _ := archive(t, "testdata/good.txtar")
+	files["schedules/often.yml"] = &fstest.MapFile{Data: []byte("often: {every: 1s, run: {assets: [raw/weather]}}")}
+	p, err := project.LoadFS(t.Context(), files, "/p/demo", options)
+	require.ErrorContains(t, err, "schedules/often.yml:1:16: every is 1s")
+	require.Nil(t, p)
 }
 
 func TestLoadFillsInDefaults(t *testing.T) {

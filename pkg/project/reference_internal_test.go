@@ -69,6 +69,10 @@ func settingsPage(t *testing.T) string {
 		"{kinds}", kindsTables(definitions["check"]),
 		"{tests}", fieldsTable(propertyOf(definitions["tests"], "tests").Items, nil),
 		"{expect}", fieldsTable(propertyOf(propertyOf(definitions["tests"], "tests").Items, "expect"), nil),
+		"{schedule}", fieldsTable(scheduleShape(), nil),
+		"{tick}", fieldsTable(propertyOf(scheduleShape(), "run"), nil),
+		"{dst}", fieldsTable(propertyOf(scheduleShape(), "dst"), nil),
+		"{catch_up}", fieldsTable(propertyOf(scheduleShape(), "catch_up"), nil),
 		"{defaults}", namesOf(propertyOf(config, "defaults")),
 	}
 	for name, file := range files {
@@ -94,8 +98,19 @@ func kindsTables(check *shape) string {
 	return strings.Join(out, "\n\n")
 }
 
-func propertyOf(s *shape, name string) *shape {
-	return s.Properties[slices.IndexFunc(s.Properties, func(p property) bool { return p.name == name })].shape
+func propertyIndex(s *shape, name string) int {
+	return slices.IndexFunc(s.Properties, func(p property) bool { return p.name == name })
+}
+
+func propertyOf(s *shape, name string) *shape { return s.Properties[propertyIndex(s, name)].shape }
+
+// scheduleShape returns the shape of one schedule.
+func scheduleShape() *shape {
+	each, ok := schedulesDefinition().Additional.(*shape)
+	if !ok {
+		panic("a schedule has no shape")
+	}
+	return each
 }
 
 func namesOf(s *shape) string {
@@ -130,6 +145,12 @@ func fieldsTable(s, except *shape) string {
 		}
 		value := valueOf(p.shape)
 		switch {
+		case p.name == "schedules":
+			value = "[mapping](#schedules)"
+		case p.name == "run" && propertyIndex(p.shape, "upstream") >= 0:
+			value = "[mapping](#run-of-a-schedule)"
+		case p.name == "partitions" && s.Description == "What a tick runs.":
+			value = "mapping"
 		case p.name == "checks":
 			value = "[list of checks](#checks)"
 		case p.name == "columns" && p.Type == "object":

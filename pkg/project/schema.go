@@ -214,6 +214,7 @@ func schema() shape {
 			{"command", &asset},
 			{"query", &query},
 			{"tests", testsShape()},
+			{"schedules", schedulesDefinition()},
 		}, sharedShapes()...),
 	}
 }

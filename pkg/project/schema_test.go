@@ -45,7 +45,7 @@ func TestIsSchemaIgnoresFormatting(t *testing.T) {
 }
 
 // schemas are the compiled definitions for the kinds of files.
-type schemas struct{ config, assets, query, tests *jsonschema.Schema }
+type schemas struct{ config, assets, query, tests, schedules *jsonschema.Schema }
 
 func compile(t testing.TB) schemas {
 	t.Helper()
@@ -58,7 +58,7 @@ func compile(t testing.TB) schemas {
 		require.NoError(t, err)
 		return s
 	}
-	return schemas{definition("project"), definition("assets"), definition("query"), definition("tests")}
+	return schemas{definition("project"), definition("assets"), definition("query"), definition("tests"), definition("schedules")}
 }
 
 // validate checks a file as an editor does.
@@ -69,6 +69,8 @@ func (s schemas) validate(name string, text []byte) error {
 		schema = s.config
 	case strings.HasPrefix(name, project.TestsDir+"/"):
 		schema = s.tests
+	case strings.HasPrefix(name, project.SchedulesDir+"/"):
+		schema = s.schedules
 	case path.Ext(name) == ".sql":
 		schema, text = s.query, project.Header(text)
 	}
@@ -193,6 +195,9 @@ func addProjects(all map[string]fstest.MapFS, name string, a *txtar.Archive) {
 	for _, f := range a.Files {
 		root, assets, below := strings.Cut("/"+f.Name, "/"+project.AssetsDir+"/")
 		key := project.AssetsDir + "/" + assets
+		if above, schedules, is := strings.Cut("/"+f.Name, "/"+project.SchedulesDir+"/"); is && !below {
+			root, key, below = above, project.SchedulesDir+"/"+schedules, true
+		}
 		if !below {
 			if path.Base(f.Name) != project.ConfigFile {
 				continue
@@ -238,7 +243,8 @@ var beyond = regexp.MustCompile(`unknown variable|no output that could be kept|m
 	`has no asset|no rows to check|no output whose columns|duplicate column|` +
 	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
 	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run|` +
-	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|it has other files|which is read by Servo|select: |invalid path|invalid name`)
+	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|it has other files|which is read by Servo|select: |invalid path|invalid name|` +
+	`cron: |has almost no effect|has no effect|chooses partitions by their state|never ticks|matches no asset|no selected asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
 
 func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	s := compile(t)

@@ -176,6 +176,45 @@ A task of the asset may use these resources instead of the [default share](asset
 
 {keep}
 
+## Schedules
+
+A schedule runs assets at the ticks of a cron expression or of an interval. ` + "`schedules`" + ` of ` + "`servo.yaml`" + `, and every YAML
+file below ` + "`schedules/`" + `, are mappings from names to schedules. A schedule that differs between environments belongs
+in ` + "`servo.yaml`" + `. A problem in a schedule stops every run and deployment, because a release without the schedule
+would remove it.
+
+` + "```yaml" + `
+# schedules/nightly.yaml
+nightly:
+  cron: "30 2 * * 1-5"
+  timezone: Europe/Paris
+  run: {assets: [clean/daily, "tag:gold"], partitions: {date: latest}}
+  catch_up: {policy: latest, window: 24h}
+  overlap: buffer_one
+` + "```" + `
+
+{schedule}
+
+A schedule has either ` + "`cron`" + ` or ` + "`every`" + `. [` + "`servo schedule next`" + `](cli.md#schedule) describes cron expressions, prints
+the ticks of one, and explains them.
+
+Editors use the definition ` + "`schedules`" + `: the first line of ` + "`schedules/NAME.yaml`" + ` is
+` + "`# yaml-language-server: $schema=../servo.schema.json#/definitions/schedules`" + `.
+
+### run of a schedule
+
+{tick}
+
+` + "`missing` and `stale`" + ` choose partitions by their state, and exclude ` + "`partitions`" + `.
+
+### dst
+
+{dst}
+
+### catch_up
+
+{catch_up}
+
 ## Test files
 
 YAML files below ` + "`tests/`" + ` are unit tests of queries, which ` + "[`servo test`](cli.md#test)" + ` executes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
@@ -53,6 +54,8 @@ type Settings struct {
 	Vars               map[string]plan.Var `json:"vars,omitempty"`
 	// Publish names the places where outputs are published. Nil: there are none.
 	Publish *Places `json:"publish,omitempty"`
+	// Schedules are sorted by name.
+	Schedules []event.Schedule `json:"schedules,omitempty"`
 }
 
 // Places are where outputs are published: paths as in servo.yaml, relative to the project.

@@ -1,0 +1,11 @@
+package calendar
+
+import "github.com/servo-orchestration/servo/pkg/event"
+
+// Of compiles a schedule of a release.
+func Of(s *event.Schedule) (*Schedule, error) {
+	return Spec{
+		Cron: s.Cron, EverySec: s.EverySec, Timezone: s.Timezone, DST: DST{Gap: s.Gap, Overlap: s.Repeated},
+		Start: s.Start.Time(), End: s.End.Time(), JitterSec: s.JitterSec,
+	}.Compile()
+}

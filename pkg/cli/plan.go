@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
@@ -28,6 +29,8 @@ type planReport struct {
 	Against string `json:"against,omitempty"`
 	// Changes are the assets that differ.
 	Changes []plannedChange `json:"changes"`
+	// Schedules are the schedules that differ.
+	Schedules []release.ScheduleChange `json:"schedules,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
 	// Stale are the partitions that become stale through the deployment. Run are those that `servo run
@@ -156,6 +159,13 @@ func reportOf(c *candidate, snap *snapshot.Snapshot) *planReport {
 		}
 		r.Changes = append(r.Changes, planned)
 	}
+	if c.summary != nil || c.against == "" {
+		var before []event.Schedule
+		if c.summary != nil {
+			before = c.summary.Schedules
+		}
+		r.Schedules = release.DiffSchedules(before, c.Schedules)
+	}
 	if snap != nil {
 		r.Facts = facts(c, snap.State)
 	}
@@ -260,6 +270,9 @@ func (a *app) planText(r *planReport) string {
 	partitionsText(&b, "become stale", r.Stale)
 	partitionsText(&b, "servo run --stale would then materialize", r.Run)
 	r.Estimate.text(&b)
+	for _, s := range r.Schedules {
+		fmt.Fprintf(&b, "schedule %s: %s\n", s.Schedule, s.Kind)
+	}
 	if r.FilesDiffer && len(r.Changes) == 0 {
 		b.WriteString("other files of the project have changed\n")
 	}

@@ -224,6 +224,7 @@ func (a *app) deployLocal(
 		}
 		_, err = s.Deploy(ctx, engine.DeployRequest{
 			Release: c.SHA, Expects: current, Kind: event.DeployLocal, Environment: p.Environment.Name, Changes: countsOf(c.changes),
+			Schedules: c.Schedules,
 		})
 		if _, conflict := errors.AsType[*engine.ReleaseConflictError](err); conflict && try < maxDeployTries {
 			continue

@@ -29,6 +29,8 @@ type DeployRequest struct {
 	// Accept lists the changes of code that make no partition stale.
 	Accept  []Accept
 	Changes event.Changes
+	// Schedules are those of the release.
+	Schedules []event.Schedule
 }
 
 // Accept is a change of an asset's code that makes no partition stale: partitions made by Previous,
@@ -99,7 +101,7 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	e.cfg.IDs.Observe(current.ID) // the fold rejects an id below that of the current deployment
 	p := &event.ProjectDeployed{
 		DeployID: e.cfg.IDs.New(), Release: r.Release, Expects: r.Expects, Force: r.Force, Kind: r.Kind,
-		Environment: r.Environment, Message: r.Message, Git: r.Git, Changes: r.Changes,
+		Environment: r.Environment, Message: r.Message, Git: r.Git, Changes: r.Changes, Schedules: event.HashSchedules(r.Schedules),
 	}
 	if p.Accept, err = accepted(snap.State, r.Accept); err != nil {
 		return Deployment{}, err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/calendar"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
 )
 
 func (a *app) scheduleCommand() *cobra.Command {
@@ -39,14 +42,25 @@ type nextFlags struct {
 func (a *app) nextTicksCommand() *cobra.Command {
 	f := nextFlags{}
 	cmd := &cobra.Command{
-		Use:   "next",
-		Short: "Print the next ticks of a cron expression",
-		Long: "Print the next ticks of a cron expression. The command needs no project.\n\n" +
+		Use:   "next [SCHEDULE]",
+		Short: "Print the next ticks of a schedule, or of a cron expression",
+		Long: "Print the next ticks of a schedule of the project's files, or of a cron expression, which needs no project.\n\n" +
 			"--explain also prints what becomes of local times that clocks skip or repeat.",
-		Example: "  servo schedule next --cron '30 2 * * 1-5' --timezone Europe/Paris\n" +
+		Example: "  servo schedule next nightly --explain\n" +
+			"  servo schedule next --cron '30 2 * * 1-5' --timezone Europe/Paris\n" +
 			"  servo schedule next --cron '30 2 * * *' --timezone Europe/Paris --from 2025-03-29 -n 2 --explain",
-		Args: takes(),
-		RunE: func(*cobra.Command, []string) error { return a.nextTicks(&f) },
+		Args: takes("[SCHEDULE]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.nextTicks(&f)
+			}
+			for _, flag := range []string{"cron", "timezone", "dst-gap", "dst-overlap"} {
+				if cmd.Flags().Changed(flag) {
+					return usagef("--%s and the schedule %s cannot be combined: remove one", flag, args[0])
+				}
+			}
+			return a.nextOfSchedule(cmd.Context(), args[0], &f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Cron, "cron", "", "a cron expression: minute, hour, day of month, month, day of week")
@@ -59,31 +73,43 @@ func (a *app) nextTicksCommand() *cobra.Command {
 	return cmd
 }
 
+// nextTicks prints the ticks of the expression in the flags. They have no jitter, which needs the name
+// of a schedule.
 func (a *app) nextTicks(f *nextFlags) error {
 	if f.spec.Cron == "" {
-		return usagef("missing flag --cron: write, for example, --cron '30 2 * * *'")
-	}
-	if f.n < 1 || f.n > maxTicks {
-		return usagef("-n %d: write a number from 1 to %d", f.n, maxTicks)
+		return usagef("missing argument: name a schedule, or write, for example, --cron '30 2 * * *'")
 	}
 	s, err := f.spec.Compile()
 	if err != nil {
 		return ofFlag(err)
 	}
-	after := a.Clock.Now()
-	if f.from != "" {
-		if after, err = time.Parse(time.RFC3339, f.from); err != nil {
-			if after, err = calendar.Bound(f.from, f.spec.Timezone); err != nil {
-				return usagef("--from: %w", err)
+	return a.showTicks(s, "", f)
+}
+
+// nextOfSchedule prints the ticks of a schedule of the project's files.
+func (a *app) nextOfSchedule(ctx context.Context, name string, f *nextFlags) error {
+	dir, err := a.projectDir()
+	if err != nil {
+		return err
+	}
+	schedules, err := project.LoadSchedules(ctx, dir, a.projectOptions())
+	if err != nil {
+		return a.problems(dir, err)
+	}
+	names := make([]string, len(schedules))
+	for i := range schedules {
+		if names[i] = schedules[i].Name; names[i] == name {
+			s, err := calendar.Of(&schedules[i])
+			if err != nil {
+				return err
 			}
+			return a.showTicks(s, name, f)
 		}
-		after = after.Add(-time.Second)
 	}
-	for _, note := range s.Notes() {
-		a.note("note: %s", note)
+	if near := plan.Suggest(name, names); near != "" {
+		return fmt.Errorf("unknown schedule %q: did you mean %s?", name, near)
 	}
-	// The ticks of an expression have no jitter, which needs the name of a schedule.
-	return a.showTicks(s, "", after, f.n, f.explain)
+	return fmt.Errorf("unknown schedule %q: declare it in %s or below %s", name, project.ConfigFile, project.SchedulesDir)
 }
 
 // ofFlag names the flag of a field in an error.
@@ -115,13 +141,37 @@ type ticksDocument struct {
 	Untaken []calendar.Reason `json:"untaken,omitempty"`
 }
 
-// showTicks prints the next n ticks of a schedule. The id of the schedule determines their jitter.
-func (a *app) showTicks(s *calendar.Schedule, id string, after time.Time, n int, explain bool) error {
-	rows := nextRows(s, id, after, n)
-	if len(rows) < n {
+// after returns the time after which ticks are printed: one second before --from, or now.
+func (f *nextFlags) after(s *calendar.Schedule, now time.Time) (time.Time, error) {
+	if f.from == "" {
+		return now, nil
+	}
+	at, err := time.Parse(time.RFC3339, f.from)
+	if err != nil {
+		if at, err = calendar.Bound(f.from, s.Location().String()); err != nil {
+			return at, usagef("--from: %w", err)
+		}
+	}
+	return at.Add(-time.Second), nil
+}
+
+// showTicks prints the next ticks of a schedule. The id of the schedule determines their jitter.
+func (a *app) showTicks(s *calendar.Schedule, id string, f *nextFlags) error {
+	if f.n < 1 || f.n > maxTicks {
+		return usagef("-n %d: write a number from 1 to %d", f.n, maxTicks)
+	}
+	after, err := f.after(s, a.Clock.Now())
+	if err != nil {
+		return err
+	}
+	for _, note := range s.Notes() {
+		a.note("note: %s", note)
+	}
+	rows := nextRows(s, id, after, f.n)
+	if len(rows) < f.n {
 		a.note("the schedule has no tick after these")
 	}
-	if !explain {
+	if !f.explain {
 		return list(a, tickColumns(s), rows)
 	}
 	d := ticksDocument{Timezone: s.Location().String(), ZoneData: calendar.ZoneVersion, Gap: s.DST().Gap, Overlap: s.DST().Overlap, Ticks: rows}

@@ -416,9 +416,16 @@ func (l *loader) readSchedules(ctx context.Context) error {
 	})
 }
 
-// linkSchedules checks the schedules against each other and against the assets, and adds them to the
-// project.
+// linkSchedules adds the schedules to the project, and checks them against the assets.
 func (l *loader) linkSchedules() {
+	l.collectSchedules()
+	if len(l.problems) == 0 { // otherwise assets may be missing
+		l.checkSelections()
+	}
+}
+
+// collectSchedules checks the schedules against each other, and adds them to the project.
+func (l *loader) collectSchedules() {
 	first := map[string]place{}
 	for i := range l.schedules {
 		s := &l.schedules[i]
@@ -433,9 +440,6 @@ func (l *loader) linkSchedules() {
 		l.report(place{file: SchedulesDir}, "remove some", "the project has %d schedules; at most %d are allowed", len(l.schedules), MaxSchedules)
 	}
 	slices.SortFunc(l.project.Schedules, func(a, b event.Schedule) int { return strings.Compare(a.Name, b.Name) })
-	if len(l.problems) == 0 { // otherwise assets may be missing
-		l.checkSelections()
-	}
 }
 
 // checkSelections reports selections that match no asset, and dimensions that no selected asset has.

@@ -1,10 +1,13 @@
 package project
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // LoadSettings reads only servo.yaml. Commands that inspect runs use it, so that they work
@@ -18,6 +21,20 @@ func LoadSettings(dir string, o Options) (*Project, error) {
 		return nil, l.problems.Sorted()
 	}
 	return &l.project, nil
+}
+
+// LoadSchedules reads only servo.yaml and the files of schedules, sorted by name. It does not check what
+// the schedules select.
+func LoadSchedules(ctx context.Context, dir string, o Options) ([]event.Schedule, error) {
+	l, err := read(dir, o, func(l *loader) error { l.readConfig(); return l.readSchedules(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	l.collectSchedules()
+	if len(l.problems) > 0 {
+		return nil, l.problems.Sorted()
+	}
+	return l.project.Schedules, nil
 }
 
 // read opens the folder dir and reads a part of the project.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -50,6 +52,7 @@ func (a *app) validateCommand() *cobra.Command {
 				return errReported
 			}
 			a.warnings(largeResources(p.Assets, worker.MachineMemory()))
+			a.warnings(surprises(p.Schedules))
 			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)
 			return nil
 		},
@@ -64,6 +67,18 @@ func largeResources(assets []plan.Asset, memory int64) (found []string) {
 		if r := a.Work.Resources; r != nil && r.MemoryBytes > memory && (a.WorkerQueue == "" || a.WorkerQueue == "default") {
 			found = append(found, fmt.Sprintf("%s: resources.memory is %s, and this machine has %s: its tasks fail here with %s",
 				a.Key, bytesText(r.MemoryBytes), bytesText(memory), worker.CodeResourcesExceeded))
+		}
+	}
+	return found
+}
+
+// surprises warns of schedules that may tick at other times than their author expects.
+func surprises(schedules []event.Schedule) (found []string) {
+	for i := range schedules {
+		if compiled, err := calendar.Of(&schedules[i]); err == nil { // errors are problems, reported already
+			for _, note := range compiled.Notes() {
+				found = append(found, "schedule "+schedules[i].Name+": "+note)
+			}
 		}
 	}
 	return found

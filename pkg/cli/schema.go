@@ -14,9 +14,10 @@ func (a *app) schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of project files, for editors",
-		Long: "Print the JSON Schema of servo.yaml, asset files and test files. Editors complete and check YAML files whose first line is\n" +
+		Long: "Print the JSON Schema of servo.yaml, asset files, schedules and test files. Editors complete and check YAML files whose first line is\n" +
 			"  # yaml-language-server: $schema=" + project.SchemaFile + "#/definitions/project   in servo.yaml\n" +
 			"  # yaml-language-server: $schema=../../" + project.SchemaFile + "#/definitions/assets   in assets/NAMESPACE/NAME.yaml\n" +
+			"  # yaml-language-server: $schema=../" + project.SchemaFile + "#/definitions/schedules    in schedules/NAME.yaml\n" +
 			"  # yaml-language-server: $schema=../" + project.SchemaFile + "#/definitions/tests        in tests/NAME.yaml\n" +
 			"servo init writes the schema and these lines.",
 		Args: takes(),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/release"
 )
 
 // Watching polls the files. Polling works on every file system, including network mounts and
@@ -25,7 +26,8 @@ const (
 	watchShare = 50
 )
 
-// watch calls changed when the project's files have changed: servo.yaml, those of assets, and more.
+// watch calls changed when the project's files have changed: servo.yaml, those of assets and schedules, and
+// more.
 func (a *app) watch(ctx context.Context, root string, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)
@@ -73,23 +75,25 @@ func fingerprint(root string) uint64 {
 	if info, err := os.Stat(filepath.Join(root, project.ConfigFile)); err == nil {
 		add(project.ConfigFile, info)
 	}
-	n := 0
-	_ = filepath.WalkDir(filepath.Join(root, project.AssetsDir), func(name string, entry fs.DirEntry, err error) error {
-		if n++; n > project.MaxFiles {
-			return fs.SkipAll
-		}
-		if err != nil || entry.IsDir() {
-			return nil //nolint:nilerr // see above
-		}
-		if info, err := entry.Info(); err == nil {
-			add(name, info)
-		}
-		return nil
-	})
+	for _, dir := range []string{project.AssetsDir, project.SchedulesDir} {
+		n := 0
+		_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
+			if n++; n > project.MaxFiles {
+				return fs.SkipAll
+			}
+			if err != nil || entry.IsDir() {
+				return nil //nolint:nilerr // see above
+			}
+			if info, err := entry.Info(); err == nil {
+				add(name, info)
+			}
+			return nil
+		})
+	}
 	return sum.Sum64()
 }
 
-// difference describes which assets were added, removed and changed.
+// difference describes which assets and schedules were added, removed and changed.
 func difference(before, after *project.Project) string {
 	was := map[string]*plan.Asset{}
 	for i := range before.Assets {
@@ -111,6 +115,16 @@ func difference(before, after *project.Project) string {
 		if key := before.Assets[i].Key.String(); was[key] != nil {
 			removed = append(removed, key)
 		}
+	}
+	for _, s := range release.DiffSchedules(before.Schedules, after.Schedules) {
+		list := &changed
+		switch s.Kind {
+		case release.Added:
+			list = &added
+		case release.Removed:
+			list = &removed
+		}
+		*list = append(*list, "schedule "+s.Schedule)
 	}
 	var text strings.Builder
 	for _, part := range []struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -57,12 +58,13 @@ func TestWatchReportsChangedFiles(t *testing.T) {
 		look(func() { write("assets/b/two.sql", "SELECT 2") }),
 		look(func() { require.NoError(t, os.Remove(filepath.Join(root, "assets/a/one.sql"))) }),
 		look(func() { write("servo.yaml", "name: other") }),
+		look(func() { write("schedules/nightly.yaml", "nightly: {}") }),
 		look(func() {}),
 	}}
 	a := &app{Env: Env{Clock: clock}}
 	err := a.watch(t.Context(), root, func() []string { return nil }, func(context.Context) error { changes++; return nil })
 	require.EqualError(t, err, "nothing more to do")
-	require.Equal(t, []int{0, 0, 1, 1, 2, 3, 4}, after)
+	require.Equal(t, []int{0, 0, 1, 1, 2, 3, 4, 5}, after)
 }
 
 func TestReloadDescribesChangedAssets(t *testing.T) {
@@ -79,4 +81,8 @@ func TestReloadDescribesChangedAssets(t *testing.T) {
 	require.Empty(t, difference(before, before))
 	require.Equal(t, "; added: a/three; removed: a/one; changed: a/two",
 		difference(before, of(map[string]string{"two": "SELECT 22", "three": "SELECT 3"})))
+	scheduled := of(map[string]string{"one": "SELECT 1", "two": "SELECT 2"})
+	scheduled.Schedules = []event.Schedule{{Name: "nightly", Cron: "@daily"}}
+	require.Equal(t, "; added: schedule nightly", difference(before, scheduled))
+	require.Equal(t, "; removed: schedule nightly", difference(scheduled, before))
 }

@@ -98,7 +98,7 @@ func noResult(what string, known []string, check string) error {
 }
 
 func noSample(check, message string) error {
-	return fmt.Errorf("check %s has stored no failing rows: it measures a value, is a command or broken, or the asset has `samples: 0`; its message: %s",
+	return fmt.Errorf("check %s stored no failing rows: measurements, commands, broken checks, and assets with `samples: 0` store none; its message: %s",
 		check, message)
 }
 

@@ -63,9 +63,9 @@ func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	case len(has) == 0 && c.asked[n.asset.Key]:
 		return nil, nil, errNoOutput(n.asset)
 	case n.asset.Partitions == nil:
-		c.warn("left out %s, which has no output", n.asset.Key)
+		c.warn("skipped %s: it has no output", n.asset.Key)
 	default:
-		c.warn("left out partitions of %s without an output: %s", n.asset.Key, n.asset.Partitions.Describe(keys, without(keys, has)))
+		c.warn("skipped partitions of %s that have no output: %s", n.asset.Key, n.asset.Partitions.Describe(keys, without(keys, has)))
 	}
 	checked := *n.asset
 	checked.Deps = readByChecks(n.asset)
@@ -98,7 +98,7 @@ func readByChecks(a *Asset) []ids.AssetKey {
 // dropDeferred leaves out the assets whose partitions the selections do not determine.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
-		c.warn("left out %s: it is partitioned by %s, which -p does not select", n.asset.Key, dimensionNames(n.asset.Partitions))
+		c.warn("skipped %s: it is partitioned by %s, which -p does not select", n.asset.Key, dimensionNames(n.asset.Partitions))
 	}
 	c.deferred = nil
 }

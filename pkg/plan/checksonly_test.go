@@ -50,7 +50,7 @@ func TestChecksOnlyPlansOutputsOfEarlierRuns(t *testing.T) {
 	require.Equal(t, []string{"clean/daily[date=2012-01-01]", "clean/daily[date=2012-01-03]", "clean/smooth[date=2012-01-01]"}, tasks)
 	require.Equal(t, []plan.Input{{PartitionKey: day("2012-01-01"), MaterializationID: "M-clean/daily 2012-01-01", URI: "assets/clean/daily/2012-01-01/"}},
 		p.Tasks[2].Inputs["clean/daily"].Items, "a task never reads an output of the run, which makes none")
-	require.Equal(t, []string{"left out report/summary, which has no output"}, p.Warnings)
+	require.Equal(t, []string{"skipped report/summary: it has no output"}, p.Warnings)
 	_, err := plan.Retry(p, []string{"clean/smooth[date=2012-01-01]"}, nil)
 	require.ErrorContains(t, err, "only checked outputs")
 }
@@ -88,5 +88,5 @@ func TestChecksOnlyRejectsWhatHasNothingToCheck(t *testing.T) {
 	some.Select, some.Partitions = keys("clean/daily"), selection(t, "date=2012-01-01..2012-01-02")
 	p := build(t, some)
 	require.Len(t, p.Tasks, 1)
-	require.Equal(t, []string{"left out partitions of clean/daily without an output: 2012-01-02"}, p.Warnings)
+	require.Equal(t, []string{"skipped partitions of clean/daily that have no output: 2012-01-02"}, p.Warnings)
 }

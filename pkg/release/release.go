@@ -125,7 +125,7 @@ func Decode(data []byte, sha string) (*Release, error) {
 		return nil, fmt.Errorf("decode release: %w", err)
 	}
 	if r.SchemaVersion != SchemaVersion {
-		return nil, fmt.Errorf("decode release: it has version %d, and this program reads version %d", r.SchemaVersion, SchemaVersion)
+		return nil, fmt.Errorf("decode release: unsupported format version %d: this program reads version %d", r.SchemaVersion, SchemaVersion)
 	}
 	return &r, nil
 }
@@ -137,7 +137,7 @@ func DecodeCode(data []byte, sha string) (*Code, error) {
 		return nil, fmt.Errorf("decode the code of a release: %w", err)
 	}
 	if c.SchemaVersion != SchemaVersion {
-		return nil, fmt.Errorf("decode the code of a release: it has version %d, and this program reads version %d", c.SchemaVersion, SchemaVersion)
+		return nil, fmt.Errorf("decode the code of a release: unsupported format version %d: this program reads version %d", c.SchemaVersion, SchemaVersion)
 	}
 	return &c, nil
 }

@@ -104,7 +104,7 @@ func (h *header) encode() ([]byte, uint32) {
 
 func decodeHeader(b []byte) (h header, sum uint32, err error) {
 	if len(b) < headerBytes || string(b[:len(logMagic)]) != logMagic || b[24] > bootBytes {
-		return header{}, 0, errors.New("it is not a journal of a known version")
+		return header{}, 0, errors.New("not a journal, or one with an unsupported version")
 	}
 	sum = crc32.Checksum(b[:headerBytes-4], castagnoli)
 	if sum != binary.LittleEndian.Uint32(b[headerBytes-4:]) {

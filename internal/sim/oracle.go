@@ -564,8 +564,8 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	}
 }
 
-// restartTime bounds the time from the end of the old revision numbers to the first new revision: a
-// few requests, each of up to four minutes.
+// restartTime is the longest time in which a domain may have no revision, between the end of the old
+// timeline and the first revision of the new one. It allows for a few requests of four minutes each.
 const restartTime = 20 * time.Minute
 
 // damaged follows a reader that finds the state damaged. A bare rebuild of a domain without

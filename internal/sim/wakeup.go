@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// wakeupSlack limits the time from when a domain can get stuck to its wakeup, if clocks agree: ten
-// minutes, plus a minute of rounding at each end.
+// wakeupSlack is the longest time between the instant at which a domain can get stuck and its wakeup,
+// if clocks agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
 // wakeup checks that a domain that can get stuck is due in time, and that its wakeup exists.

@@ -200,8 +200,8 @@ func downstreamOf(asset string, readers map[string][]string) []string {
 	return list
 }
 
-// facts returns what in the state concerns the changes: running tasks of removed assets, and
-// partitions that a change of dimensions makes unreadable.
+// facts describes how the changes affect the current state: which removed assets have running tasks,
+// and which partitions become unreadable because the dimensions of their asset change.
 func facts(c *candidate, s *state.State) (texts []string) {
 	changed := map[string]release.Change{}
 	for _, change := range c.changes {

@@ -51,8 +51,9 @@ func withoutPast(e *estimate.Estimate) (unknown []string) {
 	return unknown
 }
 
-// addEstimate plans the run of the partitions in toRun with the new definitions, and predicts it. A run
-// that cannot be planned is a fact: the deployment itself is possible.
+// addEstimate plans the run of the partitions in toRun with the new definitions, and estimates its
+// duration. If the run cannot be planned, the report says so, but there is no error: the release can
+// be deployed nevertheless.
 func (a *app) addEstimate(ctx context.Context, r *planReport, c *candidate, snap *snapshot.Snapshot, toRun map[ids.AssetKey][]string) error {
 	if len(r.Run) == 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A worker starts a task and never reports again. Only the domain's liveness timer detects this:
-// the only other task sleeps.
+// A worker starts a task and never reports again. Only the domain's liveness timer can detect this,
+// because no other task reports anything meanwhile.
 func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	s := start(t, t.TempDir())
 	require.NoError(t, s.SetLimit(t.Context(), "one", 1))

@@ -85,8 +85,9 @@ func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []strin
 	return slices.Sorted(maps.Keys(assets))
 }
 
-// AssetSchemas describes how the newest partition of an asset differs in its columns from the
-// newest other partition with another schema. rows are the newest partitions of each schema.
+// AssetSchemas compares the columns of an asset's newest partition with those of the newest partition
+// that has a different schema, and describes the differences. rows has the newest partition of each
+// schema.
 func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
 	if len(rows) == 0 {
 		return nil

@@ -67,7 +67,7 @@ func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }
 
-// supersede ends the pending candidate of a task's partition, if the task is later.
+// supersede marks the pending candidate of t's partition as superseded, unless a later task made it.
 func (f *folder) supersede(t *state.Task) {
 	var older []*state.Candidate
 	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {

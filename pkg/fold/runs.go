@@ -137,8 +137,8 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 	return task
 }
 
-// cancelRequested cancels a run. It cancels tasks that do not run at once. Running tasks get the
-// grace period, unless the request forces the cancel.
+// cancelRequested cancels a run. Tasks that are not running are cancelled immediately. Running tasks
+// get the grace period, unless the request forces the cancel.
 func (f *folder) cancelRequested(p *event.RunCancelRequested) verdict {
 	run := f.peekRun(p.RunID)
 	switch {

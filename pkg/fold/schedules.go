@@ -122,8 +122,8 @@ func (f *folder) forgetSchedules() {
 	}
 }
 
-// due handles a schedule whose next tick is due. A tick on time is decided now; about late ones, the
-// calendar is asked.
+// due handles a schedule whose next tick is due. It fires a tick that is on time. For late ticks, it
+// asks the calendar.
 func (f *folder) due(old *state.Schedule, now event.Time) {
 	row := *old
 	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime

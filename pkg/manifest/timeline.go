@@ -75,8 +75,9 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 // maxDamaged is how many damaged revisions lastFloor skips.
 const maxDamaged = 16
 
-// lastFloor returns the orphan floor of the greatest readable revision, or "". The
-// boundary may cover that revision. Reading it raises the id source above the floor.
+// lastFloor returns the orphan floor of the greatest readable revision, or "" if none can be read.
+// The revision may be one that the boundary already marks as deleted. Reading it raises the id source
+// above the floor.
 func (s *Store) lastFloor(ctx context.Context) (string, error) {
 	var last []int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {

@@ -31,9 +31,10 @@ const (
 // Dep says how an asset reads one of its dependencies, if the project declares it.
 type Dep struct {
 	Asset ids.AssetKey `json:"asset"`
-	// Map says which partitions a partition reads. The zero Map is inferred.
+	// Map is the mapping from a partition of the asset to the partitions that it reads. If it is zero,
+	// the mapping is inferred from the dimensions of both assets.
 	Map space.Map `json:"map"`
-	// Requires is [RequiresComplete] or [RequiresAvailable]. "": the asset's.
+	// Requires is [RequiresComplete] or [RequiresAvailable]. "": the setting of the asset applies.
 	Requires string `json:"requires,omitempty"`
 }
 

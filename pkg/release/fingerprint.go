@@ -38,8 +38,8 @@ func fingerprint(v any) string {
 	return hex.EncodeToString(sum[:fingerprintBytes])
 }
 
-// dimension is what identifies a dimension of an asset's partitions. Its range and the values of a
-// static dimension are not part of it.
+// dimension is the part of a partition dimension that enters the fingerprint. Ranges and the values of
+// static dimensions do not enter it.
 type dimension struct {
 	Name     string     `json:"name"`
 	Kind     space.Kind `json:"kind"`

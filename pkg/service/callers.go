@@ -23,7 +23,7 @@ import (
 // AnyCaller is the value of --callers with which a service authenticates nobody.
 const AnyCaller = "any"
 
-// Values of --identity: the account with which a service calls others.
+// Values of --identity, which selects the account that a service uses to call other services.
 const (
 	NoIdentity     = "none"
 	GoogleIdentity = "google"

@@ -64,7 +64,8 @@ type opened[T any] struct {
 	err    error
 
 	bytes func() int64
-	// counted is the last size in the registry's sum; guarded by the registry's lock.
+	// counted is the size with which the registry's sum includes this domain. The registry's lock
+	// guards it.
 	counted int64
 
 	users int       // requests that use it; guarded by the registry's lock, like the fields below

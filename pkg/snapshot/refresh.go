@@ -52,11 +52,12 @@ func Refresh(
 	}
 }
 
-// newest returns the newest manifest. It follows the chain of revisions from last, or
-// loads the newest directly. follows reports whether the result is known to descend from
-// last. If enough is greater than 0, newest returns the first revision that is at least
-// enough, without reading its successors: its predecessor was not collected, so it was not
-// collected either.
+// newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest
+// directly. follows reports whether the result is known to descend from last.
+//
+// If enough is greater than 0, newest stops at the first revision that is at least enough. It need not
+// read the successors to know that this revision was not collected: Next has verified this for the
+// predecessor, and revisions are collected in ascending order.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {

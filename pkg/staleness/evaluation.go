@@ -84,11 +84,12 @@ type evaluated struct {
 	newest newest
 	loaded bool
 	some   map[string]*cell
-	// marks are the marks by partition, and hidden those of outputs that are marked as missing. An output
-	// that replaced a hidden one is not hidden.
+	// marks are the marks by partition. hidden are the marks of outputs that are marked as missing. An
+	// output that replaced a hidden one is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
-	// codes are the numbers of the codes that count as the current code; nil: it is unknown.
+	// codes are the numbers of all fingerprints that are accepted as the current code. Nil: the current
+	// code is unknown.
 	codes []uint32
 	// expected are the keys that the asset should have, sorted; listed is set once they are known.
 	expected []string

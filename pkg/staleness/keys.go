@@ -6,10 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// keyChanges says when the keys of a key set were last removed or added again.
+// keyChanges records when the keys of a key set were last removed or added again.
 type keyChanges struct {
-	of map[string]int64
-	// newest is the greatest sequence number of any of them.
+	of map[string]int64 // the sequence number of each key's last change
+	// newest is the greatest sequence number in of.
 	newest int64
 }
 
@@ -27,9 +27,9 @@ func (e *Evaluation) changes(set string) keyChanges {
 	return c
 }
 
-// changedSet returns a key set of an upstream asset from which a key was removed, or to which one was
-// added again, after the state on which a partition was planned, inputs, if the partition would therefore read other partitions
-// now. It returns "" if there is none.
+// changedSet returns a key set whose changes make a partition stale, or "" if there is none. The
+// partition must read keys of this set from the upstream asset, and one of these keys must have been
+// removed or added again after inputs, the sequence of the state on which the partition was planned.
 func (e *Evaluation) changedSet(reader *plan.Asset, partition string, inputs int64, up *evaluated) (string, error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

@@ -51,8 +51,8 @@ func (n *newest) add(q *cell) {
 	}
 }
 
-// newerThan reports whether any of the partitions makes p stale. If p read the greatest version of its
-// own chain, it read the lesser ones, too.
+// newerThan reports whether any of the partitions makes p stale. The greatest version is enough to decide
+// about p's own chain of retries: if p read that version, it also read every lesser version of the chain.
 func (n *newest) newerThan(p *cell) bool {
 	if n.root != p.root {
 		return n.version > p.inputs

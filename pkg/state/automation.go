@@ -105,7 +105,8 @@ func (r *Schedule) Key() string { return r.ScheduleID }
 
 func (*Schedule) newTable() store { return new(rowTable[string, Schedule, *Schedule]) }
 
-// Live reports whether the schedule ticks, unless it has ended.
+// Live reports whether the schedule is neither paused nor removed. A live schedule whose end has passed
+// has no further ticks.
 func (r *Schedule) Live() bool { return r != nil && !r.Paused && r.RemovedAt == 0 }
 
 // Kinds of ticks.

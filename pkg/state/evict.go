@@ -28,11 +28,12 @@ type Cutoff struct {
 	Seq     int64
 	Time    event.Time
 	Entries string
-	// Runs is a ULID. Closed runs below it are not kept: history has all, some or none of their
-	// rows.
+	// Runs is a ULID. Closed runs below it have expired: some or all of their rows may have been deleted
+	// from history.
 	Runs string
-	// Partitions is a ULID. Rows of partition_status that runs below it wrote are in history, except
-	// those that an unfinished task of an earlier run competes with: see [State.PartitionsBelow].
+	// Partitions is a ULID. History has the rows of partition_status that runs below it wrote. A row stays
+	// in the live state while an unfinished task of an earlier run may write the same partition: see
+	// [State.PartitionsBelow].
 	Partitions string
 }
 

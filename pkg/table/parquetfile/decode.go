@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// maxRowsPerByte rejects decompression bombs: keys are unique text, so no row fits into
-// an eighth of a byte.
+// maxRowsPerByte limits the rows of a file by its size, so that decompression bombs are rejected. Each
+// row has a unique text key, so a genuine file never has more than 8 rows per byte.
 const maxRowsPerByte = 8
 
 // batchCells is how many cells of a column are decoded at a time.

@@ -1,9 +1,9 @@
 // Package calendar computes the instants at which schedules tick. It has its own time zone data, so
 // every machine computes the same instants. The package is pure. This package is not a stable API.
 //
-// A tick is its instant: local times that lead to one instant are one tick, and a local time that
-// occurs twice can be two ticks. Local times that clocks skip or repeat follow a policy: see [DST].
-// Instants lie in the years 1970 to 2199.
+// An instant identifies a tick. If several matching local times lead to one instant, they are one tick. A
+// local time that occurs twice can be two ticks. The policy [DST] applies to local times that clocks skip
+// or repeat. Instants lie in the years 1970 to 2199.
 package calendar
 
 import (
@@ -21,8 +21,8 @@ const (
 	OverlapBoth  = "both"
 )
 
-// DST says what happens to local times that a zone skips (a gap) or has twice (an overlap). A
-// schedule whose hour field is * ticks in each hour that elapses, whatever the policy.
+// DST is the policy for local times that a zone skips (a gap) or has twice (an overlap). It has no effect
+// if the hour field is *: such a schedule ticks in every hour that elapses.
 type DST struct {
 	Gap     string
 	Overlap string
@@ -39,7 +39,7 @@ type Spec struct {
 	Timezone string
 	DST      DST
 	// Start and End bound the instants of ticks: Start is the first possible one, End is exclusive.
-	// The zero time is no bound.
+	// A zero time means that there is no bound.
 	Start, End time.Time
 	// JitterSec is the maximum delay of a tick: see [Schedule.Jitter].
 	JitterSec int64
@@ -55,7 +55,7 @@ const (
 // Schedule is a compiled [Spec]. It is immutable.
 type Schedule struct {
 	spec       Spec
-	cron       *cron // nil: every
+	cron       *cron // nil: the schedule has every instead
 	every      int64 // seconds
 	zone       *zone
 	gap        string
@@ -119,7 +119,7 @@ func (s *Schedule) DST() DST {
 // EveryHour reports whether the hour field is *: the schedule ticks in every hour, whatever its [DST].
 func (s *Schedule) EveryHour() bool { return s.cron != nil && s.cron.everyHour }
 
-// Notes returns what a person may not expect of the expression.
+// Notes returns remarks about parts of the schedule that may surprise its author.
 func (s *Schedule) Notes() []string {
 	var notes []string
 	if s.cron != nil && !s.cron.anyDay && !s.cron.anyWeekday {
@@ -189,9 +189,10 @@ func (s *Schedule) readBounds() error {
 	return nil
 }
 
-// ticks returns an error if the schedule never ticks. Only the policy and the bounds can prevent
-// that: [parseCron] rejects expressions without a date. The search covers 28 years, after which the
-// weekdays of dates repeat, from the year of the zone data, so it does not depend on the clock.
+// ticks returns an error if the schedule never ticks. The only possible reasons are the policy and the
+// bounds, because [parseCron] rejects expressions that match no date. The search covers 28 years, because
+// dates then have the same weekdays again. It begins in the year of the zone data, so the result does not
+// depend on the clock.
 func (s *Schedule) ticks() error {
 	const years = 28
 	if _, ok := s.next(s.start - 1); !ok {

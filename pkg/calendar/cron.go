@@ -90,12 +90,12 @@ type parser struct {
 	err  *CronError
 }
 
-// fail records an error at a part, which the nearest valid expression replaces by other.
+// fail records an error at a part. The suggestion has other in place of this part.
 func (p *parser) fail(field string, at part, other, format string, args ...any) {
 	p.failIn(field, at, at, other, format, args...)
 }
 
-// failIn records an error at a part of another part, which the nearest valid expression replaces.
+// failIn records an error at a part. The suggestion has other in place of whole, which contains the part.
 func (p *parser) failIn(field string, at, whole part, other, format string, args ...any) {
 	if p.err != nil {
 		return
@@ -106,8 +106,8 @@ func (p *parser) failIn(field string, at, whole part, other, format string, args
 	}
 }
 
-// parseCron reads an expression. An error suggests a valid expression: as long as a suggestion has
-// errors itself, theirs replace it.
+// parseCron reads an expression. Its error suggests a valid expression: while the suggestion is itself
+// invalid, parseCron replaces it with the suggestion of its error.
 func parseCron(text string) (*cron, error) {
 	c, err := parseOnce(text)
 	if err == nil {
@@ -191,8 +191,8 @@ func (p *parser) countFields(fields []part) bool {
 	return false
 }
 
-// checkDates rejects expressions that match no date of 28 years. After that time, dates have the same
-// weekdays again.
+// checkDates rejects expressions that match no date in 28 years. After 28 years, dates have the same
+// weekdays again, so a longer search would find nothing.
 func (p *parser) checkDates(c *cron, fields []part) {
 	const first, days = 10957, 28*365 + 7 // 2000-01-01
 	for n := int64(first); n < first+days; n++ {

@@ -18,7 +18,7 @@ const (
 	Elapsed = "elapsed" // ticks of every do not depend on clocks
 )
 
-// Reason explains what the policy makes of a local time that matches the expression.
+// Reason explains how a local time that matches the expression becomes ticks.
 type Reason struct {
 	Kind string `json:"kind"`
 	// At is the first instant that shows the local time, or the end of the gap.
@@ -27,16 +27,17 @@ type Reason struct {
 	// ClocksFrom and ClocksTo are the local times before and after the change of a gap or an overlap.
 	ClocksFrom string `json:"clocks_from,omitempty"`
 	ClocksTo   string `json:"clocks_to,omitempty"`
-	// Policy is what decided: shift, skip, first, last, both, or every hour.
+	// Policy is the rule that was applied: shift, skip, first, last, both, or every hour.
 	Policy string `json:"policy,omitempty"`
-	// Ticks are the instants that are ticks, and Skipped the other instants that show the local time.
+	// Ticks are the instants of the ticks. Skipped are the instants at which the clocks also show the local
+	// time, but which are not ticks.
 	Ticks   []time.Time `json:"ticks,omitempty"`
 	Skipped []time.Time `json:"skipped,omitempty"`
 }
 
-// Explain returns the reasons for an instant: the matching local times that the clocks show at it or
-// skip there. The instant is a tick if one of them has it in Ticks. Without reasons, no local time
-// of the schedule belongs to the instant.
+// Explain returns a Reason for each matching local time that the clocks show at an instant, or skip at
+// that instant. The instant is a tick if a Reason has it in Ticks. The result is empty if no local time of
+// the schedule belongs to the instant.
 func (s *Schedule) Explain(instant time.Time) []Reason {
 	at := instant.Unix()
 	if s.cron == nil {
@@ -62,9 +63,8 @@ func (s *Schedule) Explain(instant time.Time) []Reason {
 	return reasons
 }
 
-// Changes returns the reasons that are not [Shown] or [Elapsed], for the changes of the clocks after an
-// instant and up to another one: what the policy makes of each change. It returns at most limit
-// reasons.
+// Changes returns a Reason of kind [Gap] or [Overlap] for each matching local time that the clocks skip or
+// repeat after one instant and up to and including another. It returns at most limit reasons.
 func (s *Schedule) Changes(after, through time.Time, limit int) []Reason {
 	if s.cron == nil {
 		return nil
@@ -77,7 +77,7 @@ func (s *Schedule) Changes(after, through time.Time, limit int) []Reason {
 		for wall := s.cron.match(low, high); wall < high && len(reasons) < limit; wall = s.cron.match(wall+minute, high) {
 			l := z.resolve(wall)
 			if l.n > 1 && from < to || l.n == 0 && l.gap != i || l.n == 1 {
-				continue // another change decides it
+				continue // this local time belongs to another change of the clocks
 			}
 			at := z.spans[i].start
 			if l.n > 0 {
@@ -145,7 +145,7 @@ func (z *zone) local(at int64, i int) string {
 	return wall.Format(localTime)
 }
 
-// Text returns a reason for people. The id of the schedule determines the jitter of its ticks.
+// Text describes a reason to people. The id of the schedule determines the jitter of its ticks.
 func (s *Schedule) Text(r *Reason, id string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s %s", r.Local, s.zone.name)
@@ -164,7 +164,8 @@ func (s *Schedule) Text(r *Reason, id string) string {
 	return out.String()
 }
 
-// between writes the times of a change, without a date where it is that of the local time.
+// between formats the times before and after a change. It omits their date if both have the date of the
+// local time.
 func between(r *Reason) string {
 	date := r.Local[:len(time.DateOnly)]
 	if strings.HasPrefix(r.ClocksFrom, date) && strings.HasPrefix(r.ClocksTo, date) {

@@ -10,7 +10,7 @@ import (
 type kind struct {
 	name        string
 	least, most int
-	names       []string // of the values from least
+	names       []string // names[i] is the name of the value least+i
 }
 
 var kinds = [5]kind{
@@ -29,7 +29,7 @@ const (
 	weekdayField
 )
 
-// fallback is what a suggestion has instead of a part that cannot be read.
+// fallback returns the text that replaces an unreadable part in a suggestion.
 func (k *kind) fallback() string {
 	if k.name == kinds[minuteField].name || k.name == kinds[hourField].name {
 		return "0"
@@ -112,7 +112,7 @@ func (p *parser) span(k *kind, item, base part) (from, to int, ok bool) {
 	return from, to, true
 }
 
-// reversed writes the values of a reversed range.
+// reversed returns a list that is valid and has the values of a reversed range: 22-2 becomes 22-23,0-2.
 func (k *kind) reversed(ends []part) string {
 	if k.name == kinds[weekdayField].name && ends[1].text == "0" {
 		return ends[0].text + "-7"

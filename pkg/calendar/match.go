@@ -32,7 +32,8 @@ func (c *cron) match(wall, limit int64) int64 {
 	return limit
 }
 
-// inDay returns the first matching time of a day at or after a time, or a day.
+// inDay returns the first matching time of day at or after a time of day, in seconds. If there is none, it
+// returns 24 hours.
 func (c *cron) inDay(at int64) int64 {
 	h := at / hour
 	if c.hours&(1<<h) != 0 {
@@ -121,8 +122,9 @@ func (c *cron) matchesDay(d date) bool {
 	if c.lastWorkday && (d.day == last || d.weekday == friday && d.day+2 >= last) {
 		return true
 	}
-	// A weekday is nearest to itself, on Fridays to the Saturday after it, on Mondays to the Sunday
-	// before it. The nearest weekday is in the same month.
+	// near has the days of the month to which this date is the nearest weekday: the date itself, the
+	// Saturday after a Friday, and the Sunday before a Monday. At the ends of a month, the nearest weekday
+	// in the same month may be two days away.
 	near := uint64(1) << d.day
 	if d.weekday == friday && d.day < last {
 		near |= 1 << (d.day + 1)

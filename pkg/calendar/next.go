@@ -67,13 +67,13 @@ func (s *Schedule) shiftedTo(i int) bool {
 	return false
 }
 
-// skipped returns the local times that the clocks skip at the beginning of a span, [from, to).
-// from > to if they are set back.
+// skipped returns the local times [from, to) that the clocks skip at the beginning of a span. If the
+// clocks are set back instead, from is greater than to.
 func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether the instant at which clocks show a matching local time is a tick.
+// takes reports whether an instant is a tick, given that the clocks show a matching local time at it.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {
 		return true
@@ -85,8 +85,8 @@ func (s *Schedule) takes(at, wall int64) bool {
 	return at == l.instants[0]
 }
 
-// Between returns the newest limit ticks after an instant and up to and including another one, in
-// ascending order, and how many earlier ones it leaves out.
+// Between returns the ticks after one instant and up to and including another, in ascending order. If
+// there are more than limit, it returns the newest ones, and the number of earlier ticks that it omitted.
 func (s *Schedule) Between(after, through time.Time, limit int) (ticks []time.Time, dropped int64) {
 	return s.between(after.Unix(), through.Unix(), limit)
 }
@@ -111,8 +111,8 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	}
 }
 
-// count returns how many ticks are after an instant, up to and including another one. It visits
-// days instead of ticks where offsets do not change.
+// count returns the number of ticks after one instant and up to and including another. It counts by days,
+// not by single ticks, except near changes of the offset.
 func (s *Schedule) count(after, through int64) int64 {
 	from, to := max(after+1, s.start), min(through+1, s.end)
 	if from >= to {
@@ -168,7 +168,8 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed is [Schedule.Between] for ticks that are due at or before a time, jitter included.
+// Missed returns what [Schedule.Between] returns, for the ticks that are due at or before a time. The
+// jitter of a tick is part of the time at which it is due.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
 	// A tick is due before the next one, so only the last tick can be due later than by.

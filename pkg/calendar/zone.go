@@ -32,7 +32,7 @@ type zoneData struct {
 	loaded  sync.Map // name → *zone
 }
 
-// unpacked returns the zone data. It is a constant that is computed on first use.
+// unpacked returns the zone data. The first call unpacks it.
 var unpacked = sync.OnceValue(func() *zoneData {
 	d, err := unpack(packed)
 	if err != nil {
@@ -125,10 +125,10 @@ func loadZone(name string) (*zone, error) {
 	return found.(*zone), nil //nolint:errcheck // the map holds nothing else
 }
 
-// reach exceeds every UTC offset.
+// reach is greater than every UTC offset, in seconds.
 const reach = 16 * 60 * 60
 
-// spansOf lists the spans of a zone that instants and their local times touch.
+// spansOf lists the spans of a zone that can contain an instant of a schedule or its local time.
 func spansOf(location *time.Location) []span {
 	at := time.Unix(firstInstant-2*reach, 0).In(location)
 	_, offset := at.Zone()
@@ -163,15 +163,16 @@ func (z *zone) until(i int) int64 {
 	return math.MaxInt64
 }
 
-// local is what a zone has for a local time: the instants at which its clocks show that time, and, if
-// there are none, the index of the span that begins after the gap.
+// local holds the first n instants at which the clocks of a zone show a local time. If there are none, the
+// local time is in a gap, and gap is the index of the span that begins after it.
 type local struct {
 	instants [maxInstants]int64
 	n        int
 	gap      int // 0: no gap
 }
 
-// maxInstants is how often a local time can occur. No zone has had one three times.
+// maxInstants is the greatest number of instants in a local. In no zone has a local time occurred three
+// times.
 const maxInstants = 4
 
 // resolve finds a local time, in seconds since 1970-01-01T00:00 of the zone's clocks.
@@ -194,8 +195,8 @@ func (z *zone) resolve(wall int64) local {
 }
 
 // Bound reads a start or an end of a schedule: 2026-01-31, or 2026-01-31T06:00, in a time zone, or a
-// time with a UTC offset. A local time in a gap is the end of the gap, and one that occurs twice is
-// its first occurrence.
+// time with a UTC offset. For a local time in a gap, Bound returns the end of the gap. For a local time
+// that occurs twice, it returns the first occurrence.
 func Bound(text, timezone string) (time.Time, error) {
 	z, err := loadZone(timezone)
 	if err != nil {

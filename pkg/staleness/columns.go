@@ -6,12 +6,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// cell is what an evaluation keeps of a row: some 80 bytes with its key, instead of 600.
+// cell has the columns of a row that an evaluation needs: about 80 bytes with the key, instead of 600.
 type cell struct {
 	version, inputs, leftOut int64
 	// made is when the run was requested.
 	made event.Time
-	// code, root and readIn are numbers of texts; 0: none. See [state.Partition.ReadIn].
+	// code, root and readIn are numbers of texts (see texts), or 0 for none. For readIn, see
+	// [state.Partition.ReadIn].
 	code, root, readIn uint32
 	// marked means that a person marked the output as stale.
 	marked bool
@@ -33,7 +34,7 @@ func (t texts) number(text string) uint32 {
 }
 
 func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
-	made := row.MaterializedAt // of a row without a run id of the usual form
+	made := row.MaterializedAt // if the run id contains no time
 	if at := ids.Time(row.RunID); !at.IsZero() {
 		made = event.At(at)
 	}
@@ -54,7 +55,8 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 type columns struct {
 	keys  []string
 	cells []cell
-	// next is the position after the last one that was found: readers mostly ask in the order of keys.
+	// next is the position after the last key that was found. It makes lookups in the order of keys fast,
+	// which are the usual ones.
 	next int
 }
 

@@ -32,15 +32,16 @@ type Data struct {
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
 	// Row returns the row of a partition, or nil.
 	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Version is Row with what an evaluation compares; nil: Row. A table may read fewer columns for it.
+	// Version is like Row, but only needs to return the columns that an evaluation compares, so that a table
+	// may read fewer columns. Nil: Row is called instead.
 	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Accepted returns the codes of an asset that count as a code; nil: there are none.
+	// Accepted returns the fingerprints that are accepted in place of an asset's code. Nil: there are none.
 	Accepted func(asset ids.AssetKey, code string) ([]string, error)
 	// KeyChanges returns the fold sequence at which each key of a key set was last removed or added
-	// again; nil: no key ever was.
+	// again. Nil: no key was ever removed.
 	KeyChanges func(set string) map[string]int64
-	// Marks yields the marks of an asset's outputs; nil: there are none. Rows, Row and Version return no
-	// output that is marked as missing.
+	// Marks yields the marks of an asset's outputs. Nil: there are none. Rows, Row and Version must not
+	// return outputs that are marked as missing.
 	Marks func(asset ids.AssetKey) iter.Seq[*state.Mark]
 	// Calendar decides which partitions are expected.
 	Calendar plan.Calendar
@@ -68,7 +69,7 @@ type Evaluation struct {
 	assets  map[ids.AssetKey]*evaluated
 	texts   texts
 	sets    map[string]keyChanges
-	// incomplete lets partitions run of which an expected input is missing.
+	// incomplete allows partitions to run although an expected input is missing.
 	incomplete bool
 	// unlisted are the errors of assets with too many partitions.
 	unlisted []error
@@ -78,8 +79,8 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// columns and newest are those of all partitions once loaded is set. Until then, some has the
-	// cells that were looked up one by one; nil: not materialized.
+	// Once loaded is set, columns and newest cover all partitions. Until then, some has the cells that
+	// were looked up one by one. A nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool
@@ -104,8 +105,8 @@ func New(g *plan.Graph, d Data) *Evaluation {
 	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}, texts: texts{}, sets: map[string]keyChanges{}}
 }
 
-// AllowIncomplete sets whether [Evaluation.ToRun] and [Evaluation.ToMake] also return partitions of which
-// an expected input is missing.
+// AllowIncomplete sets whether [Evaluation.ToRun] and [Evaluation.ToMake] also return partitions that lack
+// an expected input.
 func (e *Evaluation) AllowIncomplete(allow bool) { e.incomplete = allow }
 
 func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
@@ -213,8 +214,8 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	return a.some[partition], nil
 }
 
-// version returns what a reader of a partition compares with: the partition, or the mark that hides it. It
-// returns nil if there is neither.
+// version returns the cell whose version a reader compares with its own inputs: that of the visible output
+// or, if a mark hides the output, that of the mark. It returns nil if there is neither.
 func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	q, err := e.cell(a, partition)
 	if m := a.hidden[partition]; q == nil && m != nil {
@@ -223,8 +224,8 @@ func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	return q, err
 }
 
-// expects reports whether the asset should have a partition. It lists none of the others, of which there
-// may be millions.
+// expects reports whether the asset should have a partition. It does not list the asset's partitions,
+// because there may be millions.
 func (a *evaluated) expects(partition string) bool {
 	if a.asset.Partitions == nil {
 		return partition == ""
@@ -238,8 +239,8 @@ func (a *evaluated) changed(c *cell) bool {
 	return a.codes != nil && c.code != 0 && !slices.Contains(a.codes, c.code)
 }
 
-// early reports whether the run of a partition was requested before its period had ended, which it has
-// by now.
+// early reports whether the run of a partition was requested before the partition's period had ended, and
+// the period has ended by now.
 func (a *evaluated) early(partition string, p *cell) bool {
 	return p.made != 0 && a.members.Early(partition, p.made.Time())
 }
@@ -301,8 +302,8 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	return false, nil
 }
 
-// image returns the partitions of an upstream asset that a partition reads, if those in chosen existed,
-// too. all means every partition that the upstream declares.
+// image returns the partitions of an upstream asset that a partition would read if those in chosen were
+// already materialized. all means that it reads every partition that the upstream asset declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {
@@ -321,8 +322,8 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 	return images.Newest(image.Keys, func(key string) bool { return up.has(key) || has(chosen, key) }), false, nil
 }
 
-// hiddenLatest returns the hidden partitions that a reader of the newest partitions would read instead of
-// them if nobody had hidden them.
+// hiddenLatest returns the partitions that a reader with the mapping `latest` does not read only because a
+// mark hides them. newest are the partitions that it reads instead.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil
@@ -443,19 +444,19 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 }
 
 // ToRun returns the partitions of the selected assets to materialize: those that are missing or
-// stale, and those that read one of them. It leaves out partitions whose inputs neither exist nor are
-// to be materialized, and counts them as blocked, by asset.
+// stale, and those that read one of them. It omits a partition if one of its inputs neither exists nor is
+// among the partitions to materialize. blocked is the number of omitted partitions by asset.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
 
-// ToMake is ToRun for the partitions that are missing.
+// ToMake is like [Evaluation.ToRun], but returns only missing partitions.
 func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, _ bool) bool { return p.Status == Missing })
 }
 
-// Unlisted returns an error for each asset that [Evaluation.ToRun] or [Evaluation.ToMake] left out,
-// because it has more partitions than can be listed.
+// Unlisted returns an error for each asset that [Evaluation.ToRun] or [Evaluation.ToMake] skipped because
+// it has more partitions than can be listed.
 func (e *Evaluation) Unlisted() []error { return e.unlisted }
 
 func (e *Evaluation) choose(
@@ -495,9 +496,10 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// inputs reports whether a partition reads one of the chosen partitions, and whether it can run: it
-// needs something of each upstream asset that exists or is chosen, and every expected partition if it
-// requires complete inputs. Lists of chosen partitions are sorted.
+// inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are
+// complete. For each upstream asset, at least one partition that it reads must exist or be chosen. If the
+// asset requires complete inputs, this must hold for every expected partition that it reads. The lists in
+// chosen are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {
@@ -525,15 +527,15 @@ func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.Asse
 	return rereads, complete, nil
 }
 
-// missingInput reports whether a reader that requires complete inputs lacks an expected partition of an
-// upstream asset, of which it reads keys, or all.
+// missingInput reports whether a reader requires complete inputs and lacks an expected partition of an
+// upstream asset. It reads the partitions in keys, or every partition if all is set.
 func (e *Evaluation) missingInput(reader *plan.Asset, up *evaluated, keys []string, all bool, chosen []string) (bool, error) {
 	if e.incomplete || !reader.RequiresComplete(up.asset.Key) {
 		return false, nil
 	}
 	expected, err := e.expected(up)
 	if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
-		return true, nil // unknown
+		return true, nil // too many partitions to know
 	}
 	if err != nil {
 		return false, err

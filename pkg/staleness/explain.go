@@ -21,23 +21,24 @@ type Explanation struct {
 	Early bool
 	// Mark is what a person said about the output; nil: nothing. If it hides the output, Row is nil.
 	Mark *state.Mark
-	// Declared describes the partitions that the asset declares, if this one is not among them.
+	// Declared describes the partitions that the asset declares. It is empty if this one is among them.
 	Declared string
-	// Sets lists the key sets from which a key was removed, or to which one was added again, after the
-	// partition was planned, so that it would read other partitions now.
+	// Sets lists the key sets whose changes make the partition stale: since it was planned, a key that it
+	// reads was removed or added again, so it would read other partitions now.
 	Sets []string
-	// Newer lists the upstream assets with versions that the partition did not read.
+	// Newer lists the upstream assets with outputs that are newer than those that the partition read.
 	Newer []Source
 	// Via lists the upstream assets with partitions that are stale or missing themselves. When they
 	// are materialized, the partition becomes stale.
 	Via []Source
 }
 
-// Source is an upstream asset with partitions that concern a reader.
+// Source is an upstream asset with partitions that matter for the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
-	// Key is the partition that concerns the reader most: the newest version, or the first one that is
-	// stale or missing. Status is its status, and Row its row, nil if it is missing.
+	// Key is the most relevant partition. In [Explanation.Newer] it is the partition with the newest
+	// version, and in [Explanation.Via] the first one that is stale or missing. Status is its status, and
+	// Row its row, nil if it is missing.
 	Key    string
 	Status Status
 	Row    *state.Partition
@@ -87,8 +88,8 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	return x, nil
 }
 
-// explainUpstream adds what an upstream asset contributes to the explanation of p, nil if it is not
-// materialized.
+// explainUpstream adds what an upstream asset contributes to the explanation of p. p is nil if the
+// partition is not materialized.
 func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset, dep ids.AssetKey) error {
 	up, err := e.asset(dep)
 	if err != nil {

@@ -4,21 +4,24 @@
 //
 // A materialized partition p is stale if at least one of these holds:
 //
-//   - Code: its code is neither the current code of the asset nor one that counts as it.
-//   - Early: its period has ended (and is ready), and had not when its run was requested.
-//   - Upstream: for a partition q that p reads by the current definition, the version of q is greater
-//     than the inputs sequence of p, and p did not read q in its own chain of retries.
+//   - Code: its code is neither the current code of the asset nor accepted in its place.
+//   - Early: its run was requested before its period had ended and ready_after had passed. By now, both
+//     have happened.
+//   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
+//     inputs sequence of p, and p did not read q in its own chain of retries.
 //   - Mark: a person marked it as stale.
 //   - Keys: p reads partitions of more than one key of a key set, and one of these keys was removed or
-//     added again after the state that p was planned on.
+//     added again after the state on which p was planned.
 //
-// p read q in its own chain if both have the same root run, the version of q is less than that of p,
-// and q was not left out: q is left out if p has left_out and the version of q is greater, or if a
-// decision has published q from quarantine.
+// p read q in its own chain if all of these hold:
 //
-// If a person marked p as fresh, its inputs sequence is that of the state that the person saw. A partition
-// that a person marked as missing is not materialized any more; its version is that of the mark, and no
-// chain has read it.
+//   - p and q have the same root run.
+//   - The version of q is less than that of p.
+//   - If p has left_out, the version of q is at most left_out.
+//   - q was not published from quarantine by a decision.
+//
+// If a person marked p as fresh, p counts as planned on the state that the person saw. A partition that a
+// person marked as missing counts as not materialized; the mark is its version, and no chain has read it.
 package staleness
 
 // newer reports whether q, which p reads, makes p stale.

@@ -11,7 +11,8 @@ import (
 // Input is a loaded project.
 type Input struct {
 	Settings
-	// Assets are sorted by key and have their code fingerprints. Compile leaves out broken ones.
+	// Assets are sorted by key and have their code fingerprints. Assets whose files are broken may be
+	// among them.
 	Assets []plan.Asset
 	// Parser is the version of the parser that made the trees.
 	Parser string

@@ -14,7 +14,7 @@ const (
 	Added       = "added"
 	Removed     = "removed"
 	Breaking    = "breaking"     // the data of the asset may differ
-	NonBreaking = "non-breaking" // the query has further columns; the others are the same
+	NonBreaking = "non-breaking" // the query has additional columns, and nothing else differs
 	GateOnly    = "checks"       // the checks differ, and the code does not
 	PolicyOnly  = "policy"       // only retries, limits, descriptions and the like differ
 )
@@ -28,11 +28,11 @@ type Change struct {
 	NewCode string `json:"new_code,omitempty"`
 	// Columns are the changed columns of the query's result, if only its select list differs.
 	Columns []ColumnChange `json:"columns,omitempty"`
-	// Reasons name what else differs: query, command, file lib/rates.py, variable days.
+	// Reasons name the other differences, for example query, command, file lib/rates.py or variable days.
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// ColumnChange is a difference of a column of the result. Kind is Added, Removed or "changed".
+// ColumnChange is a difference of one column of a query's result. Kind is [Added], [Removed] or "changed".
 type ColumnChange struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
@@ -59,8 +59,9 @@ func Count(changes []Change) Counts {
 	return n
 }
 
-// Diff returns the differences between two releases by their code objects, by asset key. Both must
-// have trees of the same parser: see [Code.WithTrees]. A nil code has no assets.
+// Diff compares the code objects of two releases, and returns the differences sorted by asset key. The
+// trees of both must come from the same version of the parser: see [Code.WithTrees]. A nil code has no
+// assets.
 func Diff(before, after *Code) []Change {
 	var old, now []plan.Asset
 	if before != nil {
@@ -113,7 +114,7 @@ func compare(old, now *plan.Asset, olds, nows []plan.Asset) (Change, bool) {
 	return c, true
 }
 
-// describe says what differs in the code of an asset.
+// describe records the differences between two versions of an asset's code.
 func (c *Change) describe(old, now *plan.Asset, olds, nows []plan.Asset) {
 	c.Kind = Breaking
 	in := func(assets []plan.Asset) func(ids.AssetKey) *plan.Asset {
@@ -150,7 +151,7 @@ func (c *Change) describe(old, now *plan.Asset, olds, nows []plan.Asset) {
 
 func (c *Change) because(reason string) { c.Reasons = append(c.Reasons, reason) }
 
-// surroundings says what differs besides the text.
+// surroundings records the differences in everything that belongs to the code besides the text.
 func (c *Change) surroundings(old, now surroundings) {
 	differ := func(reason string, a, b any) {
 		if fingerprint(a) != fingerprint(b) {

@@ -49,7 +49,7 @@ type dimension struct {
 	Set      string     `json:"set,omitempty"`
 }
 
-// spaceOf returns what identifies the partitions of an asset; nil: none.
+// spaceOf returns the dimensions of an asset as they enter the fingerprint. Nil: it is not partitioned.
 func spaceOf(a *plan.Asset) []dimension {
 	if a.Partitions == nil {
 		return nil
@@ -68,13 +68,13 @@ func spaceOf(a *plan.Asset) []dimension {
 	return all
 }
 
-// dependency is what identifies how an asset reads another.
+// dependency is the part of a dependency that enters the fingerprint of the reader.
 type dependency struct {
 	Space []dimension `json:"space"`
-	// Map are the operations of the mapping of partitions, also of an inferred one.
+	// Map has the operations of the mapping, whether it is declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges are the declared ranges of the upstream dimensions of which a partition may read
-	// everything, by name: the rows of a partition that is no longer declared are no longer read.
+	// Ranges are the declared ranges, by name, of the upstream dimensions that a partition may read as a
+	// whole. They belong to the code because a smaller range means that rows are no longer read.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 }
 
@@ -118,14 +118,14 @@ type surroundings struct {
 	Env         map[string]string   `json:"env"`
 	Secrets     []string            `json:"secrets"` // the variables, without their references
 	Vars        map[string]plan.Var `json:"vars"`
-	// Text is how text files become a table, and Types are the declared types of their columns.
+	// Text describes how text files become a table. Types are the declared types of the columns.
 	Text  *plan.TextOutput  `json:"text,omitempty"`
 	Types map[string]string `json:"types,omitempty"`
 	// Integers are the types of columns in which 128-bit integers may be stored.
 	Integers map[string]string `json:"integers,omitempty"`
 }
 
-// text is the other part: the version stands for all of it.
+// text is the part of a code fingerprint that `version` replaces: the query or command, and the files.
 type text struct {
 	Version string            `json:"version,omitempty"`
 	Tree    string            `json:"tree,omitempty"`

@@ -106,7 +106,8 @@ func Hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shortDigits is how much of a hash people see. It identifies a release of a domain.
+// shortDigits is the number of digits of a hash that people see. They are enough to identify a release of
+// a domain.
 const shortDigits = 12
 
 // Short returns the beginning of a release's hash, for people.

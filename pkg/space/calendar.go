@@ -19,12 +19,12 @@ type TooManyError struct{ text string }
 // Error implements error.
 func (e *TooManyError) Error() string { return e.text }
 
-// Calendar holds what the partitions of a space depend on besides its declaration: the time, the
-// zone data and the key sets. In the zero Calendar every zone is UTC and every period has begun.
+// Calendar holds the time, the zone data and the key sets. Together with the declaration of a space, they
+// determine its partitions. In the zero Calendar every zone is UTC and every period has begun.
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
-	// Future lets a selection contain declared periods that have not begun.
+	// Future allows a selection to contain declared periods that have not begun.
 	Future bool
 	// Zone returns a time zone by its IANA name.
 	Zone func(name string) (*time.Location, error)
@@ -100,11 +100,11 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin exceeds every change of an offset: a zone that crosses the date line changes it by a day.
+// margin is greater than every change of an offset. The greatest changes are those of zones that cross the
+// date line: one day.
 const margin = 60 * time.Hour
 
-// firstInstant returns the first instant at which the clocks of a zone show a civil time or a later
-// one.
+// firstInstant returns the first instant at which the clocks of a zone show a civil time, or a later time.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-margin)
 	for {
@@ -122,8 +122,8 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	}
 }
 
-// boundary returns the end of the interval with the offset in effect at t, or the zero time if
-// there is none. It is always after t: near some transitions [time.Time.ZoneBounds] returns t itself.
+// boundary returns the time at which the offset that is in effect at t ends, or the zero time if it never
+// ends. The result is always after t. [time.Time.ZoneBounds] may return t itself near some transitions.
 func boundary(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -161,7 +161,7 @@ func (a *axis) current(now time.Time) int64 {
 	return a.ordinal(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 }
 
-// begun returns the last declared period that has begun, or a lower number than a.first.
+// begun returns the last declared period that has begun. If none has, it returns a number below a.first.
 func (c Calendar) begun(a *axis) int64 {
 	if c.Zone == nil {
 		return a.last
@@ -170,7 +170,7 @@ func (c Calendar) begun(a *axis) int64 {
 }
 
 // expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago.
-// It returns a lower number than a.first if there is none, or if it is unknown.
+// If there is none, or if it is unknown, it returns a number below a.first.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {
@@ -182,7 +182,7 @@ func (c Calendar) expected(a *axis) int64 {
 	return min(a.last, a.current(ready)-1)
 }
 
-// readyAfter returns how long after its end a period is expected.
+// readyAfter returns the delay from the end of a period until the period is expected.
 func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
 // Interval returns the instants at which the period with a key begins and ends, half-open.
@@ -199,7 +199,7 @@ func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err 
 	return start, end, nil
 }
 
-// horizon ends the years of which the offsets of a zone are checked.
+// horizon is the year up to which the offsets of a zone are checked.
 const horizon = 2100
 
 // CheckZone returns an error if the zone of d cannot have its periods: the offset of a zone of
@@ -305,8 +305,8 @@ func (c Calendar) Newest(d *Dimension, n int) ([]string, error) {
 	return a.values(max(a.first, last-int64(n)+1), last)
 }
 
-// EmptySet returns the name of a key set without keys: a space that depends on it has no partitions. It
-// returns "" if there is none.
+// EmptySet returns the name of a key set of the space that has no keys, or "" if there is none. A space
+// with such a key set has no partitions.
 func (c Calendar) EmptySet(s *Space) string {
 	if s == nil {
 		return ""

@@ -61,13 +61,14 @@ const (
 type Dimension struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Start and End are the first and the last period of a kind of time, inclusive: the key of a
-	// period, or for hours and shorter periods a day or a local time. End may be "": no end.
+	// Start and End are the first and the last period of a kind of time, inclusive. Each is the key of a
+	// period. For hours and shorter periods, it is a day or a local time instead. If End is "", there is
+	// no end.
 	Start string `json:"start,omitempty"`
 	End   string `json:"end,omitempty"`
 	// Timezone is the IANA name of the zone of a kind of time; "": UTC.
 	Timezone string `json:"timezone,omitempty"`
-	// ReadyAfterSec is how many seconds after its end a period is expected.
+	// ReadyAfterSec is the delay, in seconds, from the end of a period until the period is expected.
 	ReadyAfterSec int64 `json:"ready_after_sec,omitempty"`
 	// Minutes is the length of the periods of [Every]: a divisor of 60.
 	Minutes int `json:"minutes,omitempty"`

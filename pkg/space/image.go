@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Reader computes the images of a mapping: the upstream partitions that a partition reads. It is
-// made once for many partitions.
+// Reader computes the images of a mapping. The image of a partition is the upstream partitions that it
+// reads. One Reader serves many partitions.
 type Reader struct {
 	*Mapping
 	calendar Calendar
@@ -65,22 +65,23 @@ type Image struct {
 	All bool
 	// Keys are the partition keys, in order. They are declared upstream, but need not have begun.
 	Keys []string
-	// Latest means that only those keys are read whose period of time is the newest materialized one.
+	// Latest means that the partition reads only those of Keys whose period is the newest materialized one.
 	Latest bool
-	// Undeclared are the keys that the mapping names, but that the upstream asset does not declare.
+	// Undeclared is the number of keys that the mapping names, but that the upstream asset does not declare.
 	Undeclared int
 }
 
-// KeyRead names keys of a key set. A partition reads other data when one of them is removed, or added
-// again.
+// KeyRead names keys of a key set that determine what a partition reads. If one of them is removed, or
+// added again, the partition reads other data.
 type KeyRead struct {
 	Set string
-	// Keys are the keys; nil: all that the set ever had.
+	// Keys are the keys. Nil: all keys that the set has or had.
 	Keys []string
 }
 
-// KeyReads returns the keys on which it depends what the partition with a key reads. It leaves out keys
-// of dimensions that the reader has, too: without the key, there is no such partition of the reader.
+// KeyReads returns the keys of key sets that determine what a partition reads. It omits the values of
+// dimensions that the reader shares with the upstream asset: if such a key is removed, the reader's own
+// partition is removed, too.
 func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	var reads []KeyRead
 	if r.Upstream == nil || r.same {
@@ -114,7 +115,8 @@ func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	return reads, nil
 }
 
-// MaxImage is the most partitions that one partition reads through a mapping, other than all.
+// MaxImage is the maximum number of partitions that one partition may read through a mapping other than
+// [All].
 const MaxImage = 100_000
 
 // Same reports whether every partition reads the upstream partition with its own key, if the upstream
@@ -227,9 +229,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether the reader's partition down reads the upstream partition up. It is the
-// definition from which Image and Preimage follow. For [Latest] it reports whether down would read
-// up if up were the newest.
+// Reads reports whether the reader's partition down reads the upstream partition up. Image and Preimage
+// must agree with it. For [Latest] it reports whether down would read up if up were the newest partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)
 	if err != nil || !r.members.HasValues(ups) {
@@ -254,7 +255,7 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest returns those of some upstream partitions that exist and whose period is the newest of these.
+// Newest returns the existing upstream partitions among keys that have the newest period.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	var newest []string
 	best := int64(math.MinInt64)
@@ -286,7 +287,8 @@ func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 // Expects reports whether an upstream partition should be materialized by now.
 func (r *Reader) Expects(key string) bool { return r.members.Expects(key) }
 
-// Begun reports whether the period of an upstream partition has begun, or need not have.
+// Begun reports whether the period of an upstream partition has begun. It also returns true if the
+// partition has no period, or if the calendar allows future periods.
 func (r *Reader) Begun(key string) bool {
 	values, err := r.Upstream.Parse(key)
 	if err != nil {
@@ -306,8 +308,8 @@ func (r *Reader) Begun(key string) bool {
 // Has reports whether the upstream asset declares a partition.
 func (r *Reader) Has(key string) bool { return r.members.Has(key) }
 
-// Preimage returns the partitions of the reader that read an upstream partition, or all if every
-// partition does. It returns declared partitions that have begun.
+// Preimage returns the partitions of the reader that read an upstream partition. It returns only declared
+// partitions that have begun. If every partition reads it, Preimage returns all = true instead.
 func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	ups, err := r.Upstream.Parse(key)
 	if err != nil {
@@ -345,8 +347,8 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// back returns the values of the reader's dimension that read a value of upstream dimension i. It
-// is not limited if every value does.
+// back returns the values of the reader's dimension that read a value of upstream dimension i. If every
+// value reads it, limited is false.
 func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {

@@ -21,8 +21,8 @@ const (
 	Values   Op = "values"   // the listed values
 )
 
-// Map is a mapping as it is declared: one operation for the whole asset, or one for each of some
-// dimensions. The zero Map is inferred from both spaces.
+// Map is a declared mapping: one operation for the whole asset, or one for each of some dimensions.
+// Operations that it does not declare are inferred from both spaces. The zero Map declares none.
 type Map struct {
 	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
 	Op Op `json:"op,omitempty"`
@@ -46,15 +46,15 @@ type DimensionMap struct {
 
 // Mapping is a checked mapping between two spaces.
 type Mapping struct {
-	// Upstream and Downstream are the spaces of the asset that is read and of its reader; nil: one
-	// partition.
+	// Upstream is the space of the asset that is read, and Downstream that of its reader. Nil: the asset
+	// is not partitioned.
 	Upstream, Downstream *Space
 	// same means that a partition reads the partition with its own key.
 	same bool
 	// every means that a partition reads all partitions.
 	every bool
 	parts []mapPart // parallel to Upstream.Dimensions
-	// Warning describes what may surprise, or is "".
+	// Warning describes an effect of the mapping that may surprise its author. "": there is none.
 	Warning string
 }
 
@@ -64,7 +64,7 @@ type mapPart struct {
 	reader int // the dimension of the reader that decides; -1: none
 }
 
-// Infer checks a declared mapping, and infers what it leaves open.
+// Infer checks a declared mapping, and infers the operations that it does not declare.
 func Infer(upstream, reader *Space, m Map) (*Mapping, error) {
 	out := &Mapping{Upstream: upstream, Downstream: reader}
 	switch {
@@ -236,8 +236,8 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	return nil
 }
 
-// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream
-// dimension, or "". A partition with this value has nothing to read.
+// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream dimension.
+// A partition with this value has nothing to read. If there is no such value, both results are "".
 func (m *Mapping) Unmatched() (value, dimension string) {
 	for i, p := range m.parts {
 		up := &m.Upstream.Dimensions[i]
@@ -271,7 +271,7 @@ func nests(fine, coarse *Dimension) error {
 	return nil
 }
 
-// infer fills in the operations that the declaration leaves open.
+// infer fills in the operations that are not declared.
 func (m *Mapping) infer(d Map) error {
 	shared, open := false, false
 	for i := range m.Upstream.Dimensions {
@@ -362,8 +362,8 @@ func (m *Mapping) ReadsLatest() bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op == Latest })
 }
 
-// Operations returns the operation that decides each upstream dimension, in their order. It returns nil
-// if every partition reads all.
+// Operations returns the operation of each upstream dimension, in the order of the dimensions. It returns
+// nil if every partition reads all partitions.
 func (m *Mapping) Operations() []DimensionMap {
 	if m.every {
 		return nil
@@ -376,7 +376,7 @@ func (m *Mapping) Operations() []DimensionMap {
 	return operations
 }
 
-// Of returns the operation that decides an upstream dimension.
+// Of returns the operation of an upstream dimension.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {
 		if m.Upstream.Dimensions[i].Name == upstream {

@@ -14,7 +14,7 @@ import (
 type Selection struct {
 	// Clauses are sorted by dimension and name each dimension once.
 	Clauses []Clause
-	// Everything selects every expected partition, whatever the dimensions. There are no clauses then.
+	// Everything selects every expected partition, whatever the dimensions. If it is set, Clauses is empty.
 	Everything bool
 	// Status restricts the partitions to those with a status: [Missing], [Stale] or [Failed]. "": any.
 	Status string
@@ -225,9 +225,9 @@ func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error)
 // Chosen holds the partitions of a space that a selection selects.
 type Chosen struct {
 	Space *Space
-	// Values are the selected values of each dimension, in the order of the dimensions. They need
-	// not be declared. A static or dynamic dimension that the selection does not restrict has all
-	// its values.
+	// Values are the selected values of each dimension, in the order of the dimensions. They may be
+	// undeclared. If the selection does not restrict a static or dynamic dimension, all of its values are
+	// selected.
 	Values [][]string
 	// Restricted says which dimensions the selection restricts.
 	Restricted []bool
@@ -413,8 +413,8 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 	return s, nil
 }
 
-// declared returns the periods of a part of a date, such as a month of days, that the dimension
-// declares. It returns s if there are none, or if s is a single period: the caller reports it.
+// declared returns the declared periods in a span, for example the declared days of a month. If there are
+// none, or if s is a single period, it returns s, so that the caller can report undeclared periods.
 func (a *axis) declared(s span) span {
 	first, last := max(s.first, a.first), min(s.last, a.last)
 	if s.first == s.last || last < first {
@@ -470,8 +470,8 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 	return span{first, last}, nil
 }
 
-// dayOf returns the periods that the words today and yesterday select in the zone of a dimension: those
-// that have begun.
+// dayOf returns the periods that the word today or yesterday selects in the zone of a dimension. It returns
+// only periods that have begun.
 func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	if !a.clocked() && a.Kind != Daily {
 		return span{}, fmt.Errorf("%s selects days and shorter periods, and %s has %s: write latest", word, a.Name, a.Kind.Plural())
@@ -485,8 +485,8 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges joins keys of a dimension to a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two
-// keys are neighbours if no key of all lies between them. Both lists are in order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two keys
+// belong to one range if they are neighbours in all. Both lists are in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

@@ -196,14 +196,15 @@ func (s *Space) Key(values ...string) string {
 // needsEscape reports whether JSON may write a character in another way.
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 
-// Members decides which partition keys a space declares, at the time of a calendar. It is made once
-// for many keys.
+// Members decides which partition keys a space declares, at the time of a calendar. One Members serves many
+// keys.
 type Members struct {
 	space *Space
 	axes  []axis
 	sets  []map[string]bool // of static dimensions
 	keys  [][]string        // of dynamic dimensions, sorted
-	// newest are the last expected periods. No partition that was made at due or later is early.
+	// newest is the last expected period of each dimension of time. due is the time at which the newest of
+	// them became expected: a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }
@@ -261,8 +262,9 @@ func (m *Members) Expects(key string) bool {
 	return true
 }
 
-// Early reports whether a partition is expected by now, and was not yet when it was made: its period had
-// not ended, or was not ready. What it holds may be a part of its period.
+// Early reports whether a partition is expected by now, but was not yet expected when it was made: its
+// period had not ended, or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack a part of
+// its period.
 func (m *Members) Early(key string, made time.Time) bool {
 	if m.space == nil || !made.Before(m.due) {
 		return false
@@ -373,8 +375,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the first limit keys of [Calendar.Expected] that are greater than a key, sorted.
-// It does not list the others, of which there may be millions.
+// ExpectedAfter returns the first limit keys of [Calendar.Expected] that are greater than a key, sorted. It
+// does not list all keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -465,8 +467,8 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of declared values of a dimension that exist by now. It does not list more
-// than [MaxListed], and then counts skipped days, too.
+// count returns the number of declared values of a dimension that exist by now. If there are more than
+// [MaxListed], it does not list them, so the number includes days that the zone skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
 		a, err := c.axis(d)
@@ -481,9 +483,9 @@ func (c Calendar) count(d *Dimension) (int, error) {
 	return len(values), err
 }
 
-// Describe joins partition keys to a text with ranges of time: "2025-01-01..2025-01-05", or with
-// several dimensions "date=2025-01-01..2025-01-05;region=eu". all lists the keys between which ranges
-// may extend. Both lists are in order of time.
+// Describe formats partition keys as a text with ranges of time: "2025-01-01..2025-01-05", or with
+// several dimensions "date=2025-01-01..2025-01-05;region=eu". A range has periods that are neighbours in
+// all. Both lists are in order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)
@@ -531,8 +533,8 @@ func (s *Space) Describe(all, keys []string) string {
 	return some(texts)
 }
 
-// Selections joins partition keys to selections that [ParseSelection] reads. Consecutive periods become
-// a range: "date=2025-01-01..2025-01-05;region=eu". It ignores keys of other spaces.
+// Selections formats partition keys as selections that [ParseSelection] accepts. Consecutive periods become
+// a range: "date=2025-01-01..2025-01-05;region=eu". Keys of other spaces are ignored.
 func (s *Space) Selections(keys []string) []string {
 	if s == nil {
 		return nil

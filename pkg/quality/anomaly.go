@@ -27,7 +27,7 @@ type Watch struct {
 
 // Limits of anomaly checks.
 const (
-	// LeastHistory is the number of past values below which a check passes, because it still learns.
+	// LeastHistory is the number of past values that a check needs. With fewer, it passes.
 	LeastHistory = 7
 	// MaxWindow is the number of past values that are kept.
 	MaxWindow = 64

@@ -12,12 +12,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Target is what a check is compiled for.
+// Target has the names and values that the SQL of a check depends on.
 type Target struct {
-	// Table is the asset whose rows are checked. The SQL names it, and other assets, as tables.
+	// Table is the asset whose rows are checked. In the SQL, this asset and other assets are tables.
 	Table ids.AssetKey
-	// Stored is the name, in SQL, of a table with the stored columns of the asset only; "": they are
-	// those of Table.
+	// Stored is the name, in SQL, of a table with only the stored columns of the asset, without its
+	// partition columns. "": Table itself has only the stored columns.
 	Stored string
 	// Now is the time that freshness is measured at.
 	Now time.Time
@@ -29,10 +29,10 @@ type Target struct {
 type Compiled struct {
 	// Failing is a SELECT that returns the failing rows. It is empty for [Anomaly].
 	Failing string
-	// Count is a SELECT of the number of failing rows. Empty: that of the rows of Failing.
+	// Count is a SELECT of the number of failing rows. Empty: it is the number of rows of Failing.
 	Count string
-	// Value is a SELECT of the measured value, in one row and one column. Empty: the number of failing
-	// rows is all that is measured.
+	// Value is a SELECT of the measured value, in one row and one column. Empty: the check measures only
+	// the number of failing rows.
 	Value string
 	// Expected describes the values that pass.
 	Expected string
@@ -129,8 +129,8 @@ func (c *Check) rowCount(table string, previous int64) Compiled {
 	}
 }
 
-// bounds returns the least and the greatest number of rows, or nil without a bound. Bounds relative
-// to the previous rows are rounded in favour of the check.
+// bounds returns the least and the greatest number of rows that pass, or nil if there is no such bound. A
+// bound that is relative to the previous rows is rounded towards the stricter whole number.
 func (c *Check) bounds(previous int64) (low, high *big.Int) {
 	whole := func(l *Literal) *big.Int {
 		if l == nil {
@@ -163,7 +163,7 @@ func (c *Check) bounds(previous int64) (low, high *big.Int) {
 
 func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
 
-// acceptedValues compares texts, unless all values are numbers.
+// acceptedValues compares values as text, unless all listed values and the column are numbers.
 func (p *Params) acceptedValues(table, column string) Compiled {
 	numbers := !slices.ContainsFunc(p.Values, func(v Literal) bool { return !v.Number })
 	values, texts, shown := make([]string, len(p.Values)), make([]string, len(p.Values)), make([]string, len(p.Values))
@@ -192,8 +192,9 @@ const (
 	numberTypes = "^(" + exactTypes + "|" + floatTypes + ")$"
 )
 
-// family returns an expression that is equal for two types whose values SQL compares without changing
-// one of them. BIGINT and VARCHAR differ: the cast of '1.2' is 1. So do BIGINT and DOUBLE.
+// family returns an SQL expression that groups types. It has the same value for two types if SQL compares
+// their values exactly, without a cast that changes one of them. BIGINT and VARCHAR are in different
+// groups, because the cast of '1.2' is 1. BIGINT and DOUBLE are also in different groups.
 func family(kind string) string {
 	for _, f := range [][2]string{{exactTypes, "exact number"}, {floatTypes, "DOUBLE"}, {"DATE|TIMESTAMP", "TIMESTAMP"}} {
 		kind = "regexp_replace(" + kind + ", " + Quote("^("+f[0]+")$") + ", " + Quote(f[1]) + ")"
@@ -201,7 +202,8 @@ func family(kind string) string {
 	return kind
 }
 
-// relationships compares values of like types only. The error is raised for the first row.
+// relationships compares only values whose types are of one [family]. Otherwise its SQL raises an error at
+// the first row.
 func (p *Params) relationships(table, column string) Compiled {
 	to, _ := ids.ParseAssetKey(p.To)
 	own, other := "typeof("+Name(column)+")", "typeof((SELECT "+Name(p.Field)+" FROM "+Table(to)+" LIMIT 1))"
@@ -232,8 +234,8 @@ var (
 	zonePattern = regexp.MustCompile(`^[0-9]{4,6}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+ ?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$`)
 )
 
-// beyond returns the condition that a column is beyond a bound. SQL would cast the bound to the type
-// of the column, which rounds numbers and drops times of day and offsets.
+// beyond returns the condition that a column is beyond a bound. It compares without SQL's implicit cast of
+// the bound to the type of the column, which would round numbers and drop times of day and offsets.
 func (l *Literal) beyond(column, operator string) string {
 	name := Name(column)
 	plain := name + " " + operator + " " + l.SQL()
@@ -260,8 +262,8 @@ func (l *Literal) beyond(column, operator string) string {
 	return "CASE " + exact + " ELSE " + plain + " END"
 }
 
-// futureTolerance is how far in the future the newest value may be: dates, and times without an
-// offset, are ahead of UTC in the east.
+// futureTolerance is how far in the future the newest value may be. In eastern time zones, dates and local
+// times are ahead of UTC.
 const futureTolerance = 24 * time.Hour
 
 // freshness fails if the newest value is too old, is in the future, or does not exist. One value in

@@ -55,8 +55,8 @@ const (
 // Limits of the checks of an asset.
 const (
 	MaxChecks = 200
-	// MaxGates bounds the checks of an asset with the severity CRITICAL, and those with ERROR. Every
-	// task of a plan names them.
+	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and likewise with
+	// ERROR. It bounds the size of a plan, because every task of a plan names these checks.
 	MaxGates   = 64
 	MaxName    = 100
 	MaxColumns = 2_000
@@ -74,9 +74,9 @@ type Check struct {
 	// Name is unique among the checks of the asset.
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Phase is [Post] if it is empty.
+	// Phase is [Pre] or [Post]. "": [Post].
 	Phase string `json:"phase,omitempty"`
-	// Severity is [Critical] if it is empty.
+	// Severity is one of the severities. "": [Critical].
 	Severity Severity `json:"severity,omitempty"`
 	// Allow says how many failing rows are tolerated.
 	Allow Allowance `json:"allow,omitzero"`
@@ -89,7 +89,7 @@ type Check struct {
 	Command []string `json:"command,omitempty"`
 	// Files are the hashes of the project's files that the command or the query names.
 	Files map[string]string `json:"files,omitempty"`
-	// TimeoutSec limits the time of the check. 0: only the timeout of the task does.
+	// TimeoutSec limits the time of the check. 0: only the timeout of the task limits it.
 	TimeoutSec int32 `json:"timeout_sec,omitempty"`
 }
 
@@ -103,10 +103,10 @@ type Params struct {
 	Pattern string    `json:"pattern,omitempty"` // of regex
 	// MaxAgeSec is the greatest age of the newest value, for freshness.
 	MaxAgeSec int64 `json:"max_age_sec,omitempty"`
-	// Types are the columns of schema. ForbidExtra forbids others.
+	// Types are the columns that schema expects. ForbidExtra makes it fail for any other column.
 	Types       []ColumnType `json:"types,omitempty"`
 	ForbidExtra bool         `json:"forbid_extra,omitempty"`
-	// MinOfPrevious and MaxOfPrevious bound row_count by the previous rows, in millionths.
+	// MinOfPrevious and MaxOfPrevious are bounds of row_count, in millionths of the previous rows.
 	MinOfPrevious int64 `json:"min_of_previous_ppm,omitempty"`
 	MaxOfPrevious int64 `json:"max_of_previous_ppm,omitempty"`
 	// Watch describes the band of anomaly.
@@ -119,8 +119,8 @@ type ColumnType struct {
 	Type string `json:"type"`
 }
 
-// Allowance is a number of tolerated failing rows: a count, or a share of all rows in millionths. A
-// check passes if either of them covers the failing rows.
+// Allowance says how many failing rows are tolerated, as a count and as a share of all rows in millionths.
+// A check passes if the failing rows are within either of the two.
 type Allowance struct {
 	Rows int64 `json:"rows,omitempty"`
 	PPM  int64 `json:"ppm,omitempty"`
@@ -201,7 +201,7 @@ func Named(checks []Check, s Severity) []string {
 	return names
 }
 
-// Names of the checks that the contract of an asset, `columns`, stands for.
+// Names of the checks that are derived from the contract of an asset, its field `columns`.
 const (
 	ContractCheck        = "columns"
 	ContractNotNullCheck = "columns_not_null"
@@ -256,8 +256,8 @@ func DeclaredTypes(checks []Check) map[string]string {
 	return found
 }
 
-// Validate returns the first error in the checks of an asset. It accepts what the reader of project
-// files produces, and rejects what would not compile.
+// Validate returns the first error in the checks of an asset. It accepts everything that the loader of
+// project files produces, and rejects checks that would not compile.
 func Validate(checks []Check) error {
 	if len(checks) > MaxChecks {
 		return fmt.Errorf("an asset has %d checks: at most %d are allowed", len(checks), MaxChecks)

@@ -17,7 +17,7 @@ type Measured struct {
 	Value string
 }
 
-// result returns the fields that every result of the check has.
+// result returns a result with the fields that do not depend on the outcome of the check.
 func (c *Check) result() event.CheckResult {
 	return event.CheckResult{Name: c.Name, Phase: c.PhaseOf(), Severity: string(c.SeverityOf())}
 }

@@ -16,7 +16,7 @@ import (
 
 // Catalog is a DuckDB database with views of the outputs. Its record is in the folder of its links.
 type Catalog struct {
-	// File is the absolute path, and Name how the user calls it, for errors.
+	// File is the absolute path. Errors name the catalog by Name, the path that the user has written.
 	File, Name string
 	Owner      Owner
 	// Definition changes whenever the views of the same outputs change, for example with a release.
@@ -39,8 +39,8 @@ type catalogRecord struct {
 	Content string `json:"content"`
 }
 
-// Update writes the catalog again if the outputs or the definition have changed. It returns whether it
-// did.
+// Update writes the catalog again if the outputs or the definition have changed. changed reports whether it
+// has written the catalog.
 func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	defer func() {
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // Folder is a folder to publish to. One process at a time may update it.
 type Folder struct {
-	// Path is the absolute path, and Name how the user calls it, for errors.
+	// Path is the absolute path. Errors name the folder by Name, the path that the user has written.
 	Path, Name string
 	// Store is the folder of the object store, as an absolute path.
 	Store string
@@ -30,9 +30,9 @@ type Folder struct {
 	unsynced bool
 }
 
-// Temporary names at the top of a folder. A link with a temporary name leads nowhere, because it is
-// relative to its final place, and a copy has a name without an ending. So no pattern that readers use
-// finds files there.
+// Temporary names at the top of a folder. Readers must not find files there by a pattern. A link with a
+// temporary name leads nowhere, because its target is relative to its final place. A copy has a temporary
+// name without an extension such as .parquet.
 const (
 	temporary       = ".servo-new"
 	temporaryRecord = ".servo-record"
@@ -60,16 +60,16 @@ type change struct {
 	name   string // of the asset in the folder
 	folder string // below the asset
 	output Output
-	// copied means that the folder may have a copy of the earlier output, or a part of one.
+	// copied means that a copy of the earlier output, or a part of a copy, may be at the path.
 	copied bool
 }
 
 // path returns where the output is, relative to the folder.
 func (c *change) path() string { return path.Join(c.name, c.folder) }
 
-// Update makes the folder show the outputs of assets, and nothing else. It returns whether it changed
-// something. An output that cannot be published leaves its predecessor in place, and the others are
-// published nevertheless.
+// Update makes the folder show exactly the outputs of assets, and reports whether it changed the folder. If
+// an output cannot be published, the folder still shows its predecessor, and Update publishes the other
+// outputs.
 func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	u := &update{Folder: f}
 	if err := u.open(); err != nil {
@@ -154,8 +154,8 @@ func apart(folder, store string) error {
 	return nil
 }
 
-// way returns the relative path from a folder to another, along real folders, or the absolute path if
-// there is none.
+// way returns the relative path from one folder to another, with all symbolic links resolved. If there is
+// no relative path, it returns the absolute path.
 func way(from, to string) (string, error) {
 	folder, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -212,7 +212,7 @@ func (u *update) compare(assets []Asset) error {
 			for _, folder := range slices.Sorted(maps.Keys(outputs)) {
 				c := change{name: name, folder: folder}
 				if !wanted[c.path()] {
-					wanted[c.path()] = true // once
+					wanted[c.path()] = true // so that it is added only once
 					u.obsolete = append(u.obsolete, c)
 				}
 			}
@@ -221,8 +221,8 @@ func (u *update) compare(assets []Asset) error {
 	return nil
 }
 
-// settle corrects the record of a link that an interrupted update has replaced: it may stay if this
-// update cannot replace it.
+// settle corrects the record of a link that an interrupted update has already replaced. The record must be
+// right if this update fails to replace the link again.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return
@@ -263,8 +263,8 @@ func (u *update) announce() {
 	}
 }
 
-// apply changes the folder. Outputs that are not shown any more go first, because their folders may be
-// in the way of others.
+// apply changes the folder. It first removes obsolete outputs, because their folders may be in the way of
+// new ones.
 func (u *update) apply(ctx context.Context) error {
 	var failed []error
 	for i := range u.obsolete {

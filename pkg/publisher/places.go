@@ -18,23 +18,25 @@ const StatusFile = "published.json"
 
 // Place is a place to keep up to date.
 type Place struct {
-	// Name is how the user calls the place.
+	// Name is the path of the place as the user has written it.
 	Name string
 	// Record is the absolute path of its record.
 	Record string
-	// Update makes the place show the outputs of assets. It returns whether it changed something.
+	// Update makes the place show the outputs of assets, and reports whether it changed the place.
 	Update func(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error)
 }
 
-// Status is what is known of a place.
+// Status is the entry of a place in [StatusFile].
 type Status struct {
 	Domain string `json:"domain"`
 	Name   string `json:"name"`
 	Record string `json:"record"`
-	// Revision is the newest one that the place has shown completely, and UpdatedAt when that was.
+	// Revision is the newest revision that the place has shown completely. UpdatedAt is the time of the
+	// update that did so.
 	Revision  int64      `json:"revision"`
 	UpdatedAt event.Time `json:"updated_at,omitzero"`
-	// Error is why the place does not show a newer one, and FailingSince since when. Empty: it does.
+	// Error is the reason why the last update failed, and FailingSince the time of the first failure since
+	// the last success. Error is empty if the last update succeeded.
 	Error        string     `json:"error,omitempty"`
 	FailingSince event.Time `json:"failing_since,omitzero"`
 	// Assets are the names of the published assets at this place, by key.
@@ -86,13 +88,13 @@ type Publisher struct {
 	Now         func() event.Time
 }
 
-// Publish makes all places show the outputs that a snapshot shows, and records how that went. A place
-// that fails does not affect the others. A place that is not listed any more is not changed, and the
-// collector no longer keeps what it names.
+// Publish makes all places show the outputs of a snapshot, and records the result in [StatusFile]. A place
+// that fails does not affect the others. A place that is no longer in places stays as it is, but the
+// collector no longer keeps its outputs.
 func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places []Place, assets []Asset) error {
 	all, err := readStatus(p.Dir)
 	if err != nil {
-		all = nil // damaged: every place writes its part again
+		all = nil // the file is damaged: each domain writes its places again
 	}
 	before := len(all)
 	all = slices.DeleteFunc(all, func(s Status) bool {

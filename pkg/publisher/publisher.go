@@ -1,7 +1,8 @@
-// Package publisher keeps copies of the visible outputs of assets at stable places: folders that other
-// tools read without knowing Servo. This package is not a stable API.
+// Package publisher shows the visible outputs of assets at stable places: folders and DuckDB databases
+// that other tools read without knowing Servo. This package is not a stable API.
 //
-// A folder has a folder for each asset and, below it, one for each partition, as Hive names them:
+// A published folder has a folder for each asset and, below it, one for each partition. They are named as
+// in Hive:
 //
 //	published/clean/daily/date=2025-01-01/data.parquet
 //
@@ -10,10 +11,10 @@
 // are replaced file by file.
 //
 // [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs.
-// It may stop at any point: the next call repairs what is left. [RecordName] in the folder names every
-// materialization that readers of the folder may find, before they can find it, so that the collector
-// does not delete it. The record also says that Servo owns the folder: a folder with other files is
-// never changed.
+// It may stop at any point: the next call completes the work. The file [RecordName] in the folder names
+// every materialization that readers of the folder may find. It is written before readers can find a new
+// one, so that the collector does not delete it. The record also proves that Servo owns the folder: a folder
+// without a record that has other files is never changed.
 package publisher
 
 import (
@@ -36,7 +37,7 @@ const (
 type Asset struct {
 	Key  string
 	Name string // namespace/name at the published place
-	// Copy means that the folder has copies of the files instead of links.
+	// Copy means that the published folder has copies of the files instead of links.
 	Copy bool
 	// Dimensions are the names of the asset's dimensions, in the order of the folders.
 	Dimensions []string
@@ -54,7 +55,8 @@ type Output struct {
 	URI string
 }
 
-// Load reads the visible outputs of an asset from a snapshot. An output without files has none.
+// Load sets [Asset.Outputs] to the visible outputs of an asset in a snapshot. It skips outputs without
+// files.
 func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
 	a.Outputs = nil
 	for row, err := range snap.Partitions(ctx, a.Key, "") {
@@ -65,7 +67,7 @@ func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
 			continue
 		}
 		if _, ok := folderOf(a.Dimensions, row.PartitionKey); !ok {
-			continue // a partition of earlier dimensions, which readers of the asset do not see
+			continue // the dimensions have changed since: readers of the asset do not see this partition
 		}
 		if len(a.Outputs) == MaxOutputs {
 			return fmt.Errorf("asset %s has more than %d materialized partitions: at most so many can be published", a.Key, MaxOutputs)
@@ -93,8 +95,8 @@ func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	return strings.Join(names, "/"), true
 }
 
-// escape escapes a value as readers of Hive's folders decode it. Some of them read the names in nulls
-// as no value.
+// escape escapes a value of a partition for the name of a folder, in the way that readers of Hive
+// partitions decode. Some readers take the names in nulls for NULL, so these are escaped, too.
 func escape(value string) string {
 	nulls := []string{"null", "__hive_default_partition__"}
 	isNull := slices.Contains(nulls, strings.ToLower(value))

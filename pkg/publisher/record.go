@@ -12,13 +12,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// RecordName is the file in a folder that says what Servo has published there.
+// RecordName is the name of the file in a published folder that records what Servo has published there.
 const RecordName = "_published.json"
 
 // maxRecordBytes bounds a record: 20,000 assets, or some assets with [MaxOutputs] partitions.
 const maxRecordBytes = 256 << 20
 
-// Owner says whose outputs a place has.
+// Owner identifies the state folder whose outputs a place shows.
 type Owner struct {
 	// Kind is [KindPublish] or [KindExport].
 	Kind   string `json:"kind"`
@@ -37,7 +37,7 @@ const (
 type Record struct {
 	Owner
 
-	// Revision and UpdatedAt are those of the last change of the place.
+	// Revision and UpdatedAt are the revision and the time of the last change of the place.
 	Revision  int64      `json:"revision"`
 	UpdatedAt event.Time `json:"updated_at"`
 	// Assets are the published assets, by name.
@@ -50,8 +50,8 @@ type Recorded struct {
 	Copy  bool   `json:"copy,omitempty"`
 	// Outputs are the materializations, by folder.
 	Outputs map[string]string `json:"outputs"`
-	// Replacing are the materializations that are about to replace some of Outputs: readers may find
-	// either.
+	// Replacing are the materializations, by folder, that are about to replace those in Outputs. Readers
+	// may find either of the two.
 	Replacing map[string]string `json:"replacing,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func ReadRecord(name string) (*Record, error) {
 	return r, nil
 }
 
-// normalize replaces absent parts of a record by empty ones.
+// normalize replaces nil maps of a record with empty ones.
 func (r *Record) normalize() {
 	if r.Assets == nil {
 		r.Assets = map[string]*Recorded{}

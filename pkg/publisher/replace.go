@@ -48,7 +48,8 @@ func (u *update) link(c *change) error {
 	return u.root.Rename(temporary, c.path())
 }
 
-// clear sets the copy of an earlier output aside: a rename cannot replace it with a link.
+// clear moves the copy of an earlier output aside and deletes it. A rename could not replace a folder with
+// a link.
 func (u *update) clear(c *change) error {
 	info, err := u.root.Lstat(c.path())
 	switch {
@@ -84,7 +85,7 @@ func (u *update) folderFor(dir string) error {
 	return u.root.MkdirAll(dir, 0o755)
 }
 
-// discard removes a temporary name that an earlier update may have left.
+// discard removes a temporary file, link or folder that an interrupted update may have left.
 func (u *update) discard(name string) error {
 	if _, err := u.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -95,8 +96,8 @@ func (u *update) discard(name string) error {
 	return u.root.RemoveAll(name)
 }
 
-// remove removes an output, and the folders that it leaves empty. An interrupted update may have removed
-// it and put a link in the place of one of its folders.
+// remove removes an output, and the folders above it that are empty then. It does nothing if the output is
+// gone: an interrupted update may have removed it already, and put a link where one of its folders was.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {
@@ -107,7 +108,7 @@ func (u *update) remove(c *change) error {
 			return err
 		}
 		if info == nil || !info.IsDir() {
-			return nil // the output is not there
+			return nil // the output is gone
 		}
 	}
 	if err := u.before(); err != nil {
@@ -123,7 +124,8 @@ func (u *update) remove(c *change) error {
 	return nil
 }
 
-// copyOutput copies the files of an output, one by one, and then removes those of the earlier output.
+// copyOutput copies the files of an output one by one, and then removes the other files of the earlier
+// output.
 func (u *update) copyOutput(ctx context.Context, c *change) error {
 	marker, err := u.marker(c.output.URI)
 	if err != nil {
@@ -133,7 +135,7 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		if err := u.before(); err != nil {
 			return err
 		}
-		if err := u.root.Remove(c.path()); err != nil { // a link cannot become a folder at once
+		if err := u.root.Remove(c.path()); err != nil { // no rename can replace a link with a folder
 			return err
 		}
 	}
@@ -176,7 +178,7 @@ func (u *update) marker(uri string) (*contract.CommitMarker, error) {
 	return marker, nil
 }
 
-// copyFile copies a file and compares its content with its record.
+// copyFile copies a file, and compares its content with the size and checksum in the commit marker.
 func (u *update) copyFile(from, to string, f contract.CommitMarkerFile) (err error) {
 	source, err := os.Open(from) //nolint:gosec // an output of the store
 	if err != nil {
@@ -207,7 +209,7 @@ func (u *update) copyFile(from, to string, f contract.CommitMarkerFile) (err err
 	return u.root.Rename(temporary, to)
 }
 
-// removeOthers removes the files below a folder that are not to be kept.
+// removeOthers removes all files below a folder except those in keep.
 func (u *update) removeOthers(dir string, keep map[string]bool) error {
 	return fs.WalkDir(u.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || keep[name] {

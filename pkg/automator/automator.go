@@ -1,10 +1,10 @@
-// Package automator does what the fold cannot decide by itself: it plans the requests that are to become
-// runs. This package is not a stable API.
+// Package automator plans the requests that become runs. The fold cannot do this itself, because planning
+// reads releases. This package is not a stable API.
 //
-// An automator is a stateless shell beside the dispatcher. The projections say what is to be done, and
-// every event that an automator appends names what it saw. So two automators that do the same work, and
-// one that dies between two steps, have no effect of their own: the run of a request has an id that
-// follows from the request.
+// An automator is a stateless shell beside the dispatcher. It finds its work in the projections, and every
+// event that it appends names the state that it saw. The id of the run that a request starts is derived
+// from the request. So work that two automators do at the same time, or that one repeats after a crash, has
+// its effect once.
 package automator
 
 import (
@@ -31,8 +31,8 @@ type Config struct {
 	Engine *engine.Engine
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Root is the folder of the project, for releases whose tasks execute in it; "": there is none, and
-	// requests on such releases are refused.
+	// Root is the folder of the project, for releases whose tasks execute in it. "": there is no such
+	// folder, and requests are refused if the deployed release needs one.
 	Root string
 }
 
@@ -44,7 +44,7 @@ type Automator struct {
 	releases releases
 }
 
-// New returns an automator. [Automator.Run] must be called for it to do anything.
+// New returns an automator. It does nothing until [Automator.Run] is called.
 func New(cfg Config) *Automator {
 	return &Automator{cfg: cfg, engine: cfg.Engine.As(Principal), wake: make(chan struct{}, 1)}
 }
@@ -74,7 +74,7 @@ const (
 	maxWait = 30 * time.Second
 )
 
-// Run works until ctx is done. Work that is left then is found again in the projections.
+// Run works until ctx is done. Unfinished work stays in the projections, where the next automator finds it.
 func (a *Automator) Run(ctx context.Context) error {
 	for {
 		select {
@@ -109,7 +109,7 @@ func (a *Automator) drain(ctx context.Context) error {
 	}
 }
 
-// Pass handles some of the work of the current state. It returns true if the state has none.
+// Pass handles a part of the work of the current state. done reports that the state has no work.
 func (a *Automator) Pass(ctx context.Context) (done bool, err error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ type project struct {
 // Codes of refusals.
 const (
 	unplannable = "UNPLANNABLE"       // the request does not fit the release
-	noRelease   = "NO_RELEASE"        // nothing is deployed
-	unavailable = "STORE_UNAVAILABLE" // something could not be read
+	noRelease   = "NO_RELEASE"        // no release is deployed
+	unavailable = "STORE_UNAVAILABLE" // the state or the release could not be read
 )
 
 var errNoRelease = errors.New("no release is deployed: start `servo dev`, or deploy the project with `servo deploy`")
@@ -57,7 +57,7 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	request.Trigger = triggerOf(row)
 	now := a.cfg.Clock.Now()
 	if row.Logical != 0 {
-		now = row.Logical.Time() // what is latest at the time of the tick, not at that of planning
+		now = row.Logical.Time() // words such as `latest` mean the time of the tick, not that of planning
 	}
 	return a.engine.StartRequest(ctx, snap, row, request, now)
 }
@@ -79,7 +79,7 @@ func userOf(principal string) string {
 	return ""
 }
 
-// request resolves what a request runs against a release.
+// request resolves the selections of a request in a release.
 func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest, error) {
 	texts := spec.Assets
 	if spec.All {
@@ -124,8 +124,8 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 	return r, nil
 }
 
-// refusal describes why a request could not be planned. An error that is not about the request itself may
-// pass.
+// refusal describes why a request could not be planned. It is retryable unless the request itself causes
+// the error.
 func refusal(err error) event.Error {
 	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
 	permanent := new(engine.PlanError)

@@ -130,8 +130,8 @@ type Garbage struct {
 // Decide returns the objects of a partition that may be deleted. Deleting them is safe at any
 // later time, whatever has happened since the listing and the rows were read:
 //
-//   - The visible version stays, unless it is hidden, which it then stays. A superseded version never becomes visible again, because the
-//     fold prefers the run that was triggered later.
+//   - The visible version stays, unless a mark hides it. A hidden version stays hidden. A superseded
+//     version never becomes visible again, because the fold prefers the run that was triggered later.
 //   - A listed materialization that no live run writes belongs to an ended run: the rows are
 //     newer than the listing, and a run is published before its tasks execute. An output that
 //     its run left invisible never becomes visible, unless it waits in quarantine, where it stays.

@@ -126,6 +126,10 @@ func TestBoundReadsLocalTimes(t *testing.T) {
 	}
 	_, err := calendar.Bound("tomorrow", "Europe/Paris")
 	require.EqualError(t, err, `"tomorrow" is not a date or a time: write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z`)
+	_, err = calendar.Bound(strings.Repeat("2025", 1000), "UTC")
+	require.ErrorContains(t, err, `2025"… is not a date`)
+	_, err = calendar.Zone(strings.Repeat("Europe/Paris", 100_000))
+	require.ErrorContains(t, err, `Euro"…: write an IANA name`)
 	_, err = calendar.Bound("1969-01-01", "UTC")
 	require.ErrorContains(t, err, "not in the years 1970 to 2199")
 }
@@ -133,7 +137,7 @@ func TestBoundReadsLocalTimes(t *testing.T) {
 // Every expression has ticks in ascending order, or an error with a valid suggestion.
 func FuzzCron(f *testing.F) {
 	for _, seed := range []string{
-		"30 2 * * 1-5", "*/15 0-6,22,23 L,15W,L-3 JAN-DEC/3 MON#2,FRIL", "@daily", "0 0 30 2 *", "60 24 32 13 8", "@every 1m",
+		"8p A- Dx1NJ\xb0\xb0W", "0 0 * * ſat,\xff#1,ßL", "30 2 * * 1-5", "*/15 0-6,22,23 L,15W,L-3 JAN-DEC/3 MON#2,FRIL", "@daily", "0 0 30 2 *", "60 24 32 13 8", "@every 1m",
 		"1-2-3/4/5 ? LW/2 * *", "0 0 1 1 * 2026", "ä , - / #L", "*/1 */1 */1 */1 */1",
 	} {
 		f.Add(seed)

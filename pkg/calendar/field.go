@@ -102,7 +102,7 @@ func (p *parser) span(k *kind, item, base part) (from, to int, ok bool) {
 	if to, ok = p.value(k, item, ends[1]); !ok {
 		return 0, 0, false
 	}
-	if k.name == kinds[weekdayField].name && to == 0 && from > 0 && strings.EqualFold(ends[1].text, "SUN") {
+	if k.name == kinds[weekdayField].name && to == 0 && from > 0 && upper(ends[1].text) == "SUN" {
 		to = 7
 	}
 	if from > to {
@@ -152,7 +152,7 @@ func (p *parser) step(k *kind, item part, halves []part, from, to int) (int, boo
 // value reads a number or a name.
 func (p *parser) value(k *kind, item, at part) (int, bool) {
 	for i, name := range k.names {
-		if strings.EqualFold(at.text, name) {
+		if upper(at.text) == name {
 			return k.least + i, true
 		}
 	}
@@ -183,12 +183,12 @@ func (p *parser) unknown(k *kind, item, at part) {
 		p.fail(k.name, item, k.fallback(), "a value is missing")
 	default:
 		for _, name := range k.names {
-			if len(at.text) > len(name) && strings.EqualFold(at.text[:len(name)], name) {
+			if len(at.text) > len(name) && upper(at.text[:len(name)]) == name {
 				p.fail(k.name, at, name, "unknown value %q", at.text)
 				return
 			}
 		}
-		if name := nearest(strings.ToUpper(at.text), k.names); name != "" && distance(strings.ToUpper(at.text), name) == 1 {
+		if name := nearest(upper(at.text), k.names); name != "" && distance(upper(at.text), name) == 1 {
 			p.fail(k.name, at, name, "unknown value %q", at.text)
 			return
 		}
@@ -199,7 +199,7 @@ func (p *parser) unknown(k *kind, item, at part) {
 // special reads the forms of days that are no numbers: L, L-3, LW, 15W, FRIL, MON#2. It returns
 // false for all other items.
 func (p *parser) special(c *cron, field int, item part) bool {
-	text := strings.ToUpper(item.text)
+	text := upper(item.text)
 	switch field {
 	case dayField:
 		return p.specialDay(c, item, text)
@@ -268,6 +268,18 @@ func (p *parser) specialWeekday(c *cron, item part, text string) bool {
 	}
 	c.nth[n%7] |= 1 << nth
 	return true
+}
+
+// upper returns a text with the letters a to z in upper case. It has as many bytes, unlike that of
+// [strings.ToUpper].
+func upper(text string) string {
+	out := []byte(text)
+	for i, b := range out {
+		if b >= 'a' && b <= 'z' {
+			out[i] = b - 'a' + 'A'
+		}
+	}
+	return string(out)
 }
 
 // nearest returns the candidate with the smallest edit distance.

@@ -213,6 +213,10 @@ func Bound(text, timezone string) (time.Time, error) {
 }
 
 func (z *zone) bound(text string) (int64, error) {
+	const longest = 64 // bytes
+	if len(text) > longest {
+		return 0, fmt.Errorf("%q… is not a date or a time: write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z", text[:longest])
+	}
 	if at, err := time.Parse("2006-01-02T15:04Z07:00", text); err == nil {
 		return at.Unix(), nil
 	}
@@ -235,7 +239,13 @@ func outside(text string) error {
 }
 
 func unknownZone(name string, zones map[string][]byte) error {
-	const help = "unknown time zone %q: write "
+	const (
+		help    = "unknown time zone %q: write "
+		longest = 64 // letters of a name that is compared
+	)
+	if len(name) > longest {
+		return fmt.Errorf("unknown time zone %q…: write an IANA name such as UTC, Europe/Paris or America/New_York", name[:longest])
+	}
 	best, least := "", math.MaxInt
 	for zone := range zones {
 		_, city, _ := strings.Cut(zone, "/")

@@ -14,7 +14,7 @@ const (
 	Added       = "added"
 	Removed     = "removed"
 	Breaking    = "breaking"     // the data of the asset may differ
-	NonBreaking = "non-breaking" // the query has additional columns, and nothing else differs
+	NonBreaking = "non-breaking" // the query has additional columns; the existing ones are the same
 	GateOnly    = "checks"       // the checks differ, and the code does not
 	PolicyOnly  = "policy"       // only retries, limits, descriptions and the like differ
 )

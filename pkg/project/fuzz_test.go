@@ -47,6 +47,11 @@ func FuzzLoad(f *testing.F) {
 		}
 	}
 	f.Add([]byte(""), []byte("SELECT 1"), []byte("\r\u0085text"))
+	f.Add([]byte(`schedules:
+  nightly: {cron: "30 2 L,15W * MON#2", timezone: Europe/Paris, run: {assets: [a/query, "*"], partitions: {date: [latest, 1]}},
+    dst: {gap: skip, overlap: both}, catch_up: {policy: all, window: 1d}, overlap: buffer_all, jitter: 5m, start: 2025-01-01}
+  often: {every: 15m, run: {assets: [a/list], upstream: stale}, end: 2035-01-01T06:00Z, labels: {a: b}, paused: true}
+`), []byte("SELECT 1"), []byte("run: {command: [x]}"))
 	s := compile(f)
 	f.Fuzz(func(t *testing.T, config, query, list []byte) {
 		files := map[string][]byte{"servo.yaml": config, "assets/a/query.sql": query, "assets/a/list.yaml": list}

@@ -45,9 +45,9 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 	}
 }
 
-// laterThan returns the run of the partition's visible output or pending candidate, if that is later
-// than what a task has made; else "". A visible output that is not live is never later: its run was
-// triggered before all live runs.
+// laterThan returns the run of the partition's visible output or pending candidate, if it is later than the
+// output of a task; else "". A visible output whose row is not in the live state is never later, because
+// its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
@@ -140,8 +140,9 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 	return folded
 }
 
-// approve makes a candidate the visible output of its partition. Readers have not read it before, so
-// its version is that of the approval. What its own chain of retries made after it, it has not read.
+// approve makes a candidate the visible output of its partition. Nobody has read the output before, so its
+// version is the sequence of the approval. It has not read what its own chain of retries made after it, so
+// its LeftOut is never 0.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.show(&state.Partition{
@@ -152,7 +153,7 @@ func (f *folder) approve(row *state.Candidate, by, reason string) {
 	})
 }
 
-// expire ends a pending candidate that nobody has decided about.
+// expire ends a pending candidate about which nobody has decided in time.
 func (f *folder) expire(pending *state.Candidate) {
 	row := *pending
 	reason := "expired after " + row.ExpiresAt.Sub(row.BlockedAt).String()

@@ -11,23 +11,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A schedule is *wanted* while the fold waits for its next instant, which it cannot compute. Its cursor is
-// the last instant that is decided, and only moves forward. So no instant is decided twice.
+// The fold cannot compute the instants of a schedule: the calendar supplies them in events. A schedule is
+// *wanted* while the fold waits for such an event. The cursor of a schedule is the last instant that was
+// decided. It only moves forward, so no instant is decided twice.
 
 // Limits of schedules.
 const (
-	// OnTime is how late a tick may be to be decided when its timer fires. Later, the calendar lists the
-	// instants that have passed, and the catch-up policy decides.
+	// OnTime is the greatest delay of a tick that counts as on time and ticks when its timer fires. If the
+	// timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides.
 	OnTime = time.Minute
-	// LateTick is how late a tick may be without catching up. A lost call of a timer is found earlier.
+	// LateTick is the greatest delay at which a schedule that does not catch up still ticks. It is longer
+	// than the time in which a sweep finds the lost call of a timer.
 	LateTick = 15 * time.Minute
-	// MaxBuffered is how many ticks of a schedule wait.
+	// MaxBuffered is the maximum number of waiting ticks of a schedule.
 	MaxBuffered = 1000
 	// MaxAtOnce is how many ticks that may overlap start together when a schedule catches up.
 	MaxAtOnce = 100
 	// RemovedKept is how long the row of a removed schedule stays.
 	RemovedKept = 30 * 24 * time.Hour
-	// An answer of the calendar that is an error is asked for again after a delay between these bounds.
+	// If the calendar answers with an error, it is asked again after a delay between these bounds.
 	minCalendarDelay = time.Minute
 	maxCalendarDelay = time.Hour
 )
@@ -57,8 +59,9 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	return folded
 }
 
-// define creates or changes a schedule, from the time of its deployment on. The old definition decides
-// all instants up to then. While it has not, define asks for them and returns false.
+// define creates or changes a schedule. The new definition applies from the time of its deployment on; the
+// old one must first decide all earlier instants. Until it has, define asks the calendar for them and returns
+// false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()
@@ -86,7 +89,8 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	return true
 }
 
-// want asks for the instants of a schedule after its cursor, up to a time, and for the next one.
+// want asks the calendar for the instants of a schedule after its cursor and up to a time, and for the next
+// instant after them.
 func (f *folder) want(row *state.Schedule, until event.Time) {
 	row.Next, row.NextAt, row.WantedAt = 0, 0, until
 }
@@ -182,7 +186,7 @@ func (f *folder) advance(item *event.CalendarItem) {
 // maxDoublings bounds the exponent of a delay.
 const maxDoublings = 10
 
-// taken returns the instants that the catch-up policy takes.
+// taken returns the missed instants that the catch-up policy runs.
 func taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -250,8 +254,8 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	put(f, f.st.Ticks, tick)
 }
 
-// overlap makes room for a new request as its policy says, and returns whether it is requested,
-// buffered, skipped or dropped, and why.
+// overlap applies an overlap policy to a new request. It returns whether the request is to be planned,
+// buffered, skipped or dropped, and why. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(schedule)
 	_, buffered := f.st.BufferedOf(schedule)
@@ -446,7 +450,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 	return folded
 }
 
-// trigger makes a tick that no instant asked for.
+// trigger makes a tick on command, without an instant of the schedule.
 func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdict {
 	id := "manual:" + p.CommandID
 	if f.st.Requests.Get(id) != nil || f.st.Ticks.Get(p.CommandID) != nil {

@@ -14,7 +14,7 @@ type RequestState string
 // Request states. The last three are final. Their rows stay for [RequestKept], so that a command that
 // arrives twice makes no second request.
 const (
-	RequestWaiting   RequestState = "WAITING"   // until NextAt: its time has not come, or it is tried again
+	RequestWaiting   RequestState = "WAITING"   // until NextAt: its time has not come, or a refusal is retried
 	RequestBuffered  RequestState = "BUFFERED"  // until another run or request of its schedule ends
 	RequestPending   RequestState = "PENDING"   // to be planned
 	RequestStarted   RequestState = "STARTED"   // has become a run
@@ -77,19 +77,19 @@ type Schedule struct {
 	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": its failures
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
-	// Cursor is the last instant that is decided. Next is the instant after it, and NextAt when that ticks.
-	// They are 0 if nothing is to come, or if the schedule is wanted: WantedAt is then the time up to
-	// which the calendar lists the instants after the cursor.
+	// Cursor is the last instant that was decided. Next is the instant after it, and NextAt the time at which
+	// Next ticks. Both are 0 if no instant follows, or if the schedule is wanted. WantedAt is then the time up
+	// to which the calendar lists the instants after the cursor.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`
 	WantedAt event.Time `col:"wanted_at,null"`
 	Calendar string     `col:"calendar,null,dict"` // the version of the zone data that Next comes from
-	// Error says why the calendar has no answer. It is asked again at NextAt. Errors counts such answers in
-	// a row.
+	// Error is the reason why the calendar could not answer. It is asked again at NextAt. Errors counts the
+	// consecutive failures.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
-	// Failures counts the runs in a row that failed.
+	// Failures counts consecutive failed runs.
 	Failures int32 `col:"failures"`
 	// LastTick and LastRun are the newest tick and its run, and the totals count ticks by outcome.
 	LastTick     string `col:"last_tick_id,null"`
@@ -117,7 +117,7 @@ const (
 	TickBackfill = "backfill"
 )
 
-// TickOutcome says what became of a tick.
+// TickOutcome is the result of a tick.
 type TickOutcome string
 
 // Tick outcomes. The first two are not final.
@@ -128,7 +128,7 @@ const (
 	TickNothing   TickOutcome = "NOTHING_TO_DO"   // no partition needed to run
 	TickSkipped   TickOutcome = "SKIPPED_OVERLAP" // another run was live
 	TickDropped   TickOutcome = "DROPPED"         // too many ticks wait
-	TickReplaced  TickOutcome = "REPLACED"        // a later tick took its place
+	TickReplaced  TickOutcome = "REPLACED"        // a later tick replaced it
 	TickRefused   TickOutcome = "REFUSED"         // its run could not be planned
 	TickCancelled TickOutcome = "CANCELLED"       // ended by a command, or with its schedule
 )
@@ -171,7 +171,7 @@ func lessWake(a, b wakeItem) bool {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.schedule, b.schedule), cmp.Compare(a.request, b.request)) < 0
 }
 
-// timedItem orders rows by a time, and by the instants and keys of requests made at one time.
+// timedItem orders rows by a time. Requests with the same time are ordered by instant, and then by key.
 type timedItem struct {
 	schedule string
 	at       event.Time
@@ -279,7 +279,7 @@ func (r *RunRequest) blocks() bool {
 	return r.ScheduleID != "" && (r.State == RequestPending || r.State == RequestWaiting)
 }
 
-// place is the place of a buffered request among those of its schedule.
+// place returns the position of a buffered request among the buffered requests of its schedule.
 func (r *RunRequest) place() timedItem {
 	return timedItem{schedule: r.ScheduleID, at: r.CreatedAt, logical: r.Logical, id: r.RequestID}
 }
@@ -308,7 +308,7 @@ func (s *State) DueToWake(now event.Time, limit int) (schedules, requests []stri
 	return schedules, requests
 }
 
-// PendingRequests yields the requests that wait to be planned, those that wait longest first.
+// PendingRequests yields the requests that wait to be planned, the longest wait first.
 func (s *State) PendingRequests(yield func(*RunRequest) bool) {
 	s.index.automation.pending.Scan(func(item timedItem) bool { return yield(s.Requests.Get(item.id)) })
 }
@@ -334,7 +334,7 @@ func (s *State) EndedRequests(until event.Time, limit int) (ended []*RunRequest)
 	return ended
 }
 
-// WantedSchedules yields the schedules that wait for their next instants, those that wait longest first.
+// WantedSchedules yields the schedules that wait for their next instants, the longest wait first.
 func (s *State) WantedSchedules(yield func(*Schedule) bool) {
 	s.index.automation.wanted.Scan(func(item timedItem) bool { return yield(s.Schedules.Get(item.id)) })
 }
@@ -372,7 +372,8 @@ func (s *State) BufferedOf(schedule string) (first *RunRequest, total int) {
 	return first, int(n)
 }
 
-// SchedulesPending returns the current deployment if the schedules are not those of its release, else nil.
+// SchedulesPending returns the current deployment if the rows of schedules are not yet those of its release,
+// else nil.
 func (s *State) SchedulesPending() *Deployment {
 	if d := s.Deployment(); d != nil && d.SchedulesPending {
 		return d

@@ -21,9 +21,9 @@ func (r *Deployment) Closed(now event.Time) bool {
 	return r.SupersededAt != 0 && now.Sub(r.SupersededAt) >= ClosedAfter
 }
 
-// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. These
-// are the rows that were closed at a fold sequence and time, and the rows of ledger entries below
-// a ULID except waiting dead letters. The zero Cut leaves every row in the live state.
+// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. These are
+// the rows that were closed at the fold sequence Seq and the time Time, and the rows of ledger entries
+// below Entries, except waiting dead letters. With the zero Cutoff, every row is in the live state.
 type Cutoff struct {
 	Seq     int64
 	Time    event.Time
@@ -37,21 +37,20 @@ type Cutoff struct {
 	Partitions string
 }
 
-// evictable is a row type that defines which of its rows are closed. stop ends the search in the
-// order of the keys: no further row is closed.
+// evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
+// key is closed, and the search ends.
 //
-// The answer depends on the row and the cutoff, and on rows of the state that changed after the
-// cutoff only in so far as they are newer than it. So a state evicts the same rows at its cutoff
-// and at any later time.
+// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row
+// and the cutoff, but of another row that changed after the cutoff it may use only the fact that it changed.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }
 
-// cut is a cutoff with what the search in one state has learned.
+// cut is a cutoff, with values that are computed once for the search in one state.
 type cut struct {
 	Cutoff
 	// competing maps each partition to the earliest run below Partitions whose task for it had not
-	// ended at the cutoff. Nil: not known yet.
+	// ended at the cutoff. Nil: not computed yet.
 	competing map[Key2]string
 }
 
@@ -67,8 +66,8 @@ func (row *Entry) evictable(_ *State, c *cut) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries
 }
 
-// The fold compares the row of a partition with the outputs of earlier runs and of its own. So the
-// row stays while one of them may still come.
+// The fold compares the row of a partition with outputs of earlier runs and of the row's own run. So the row
+// stays while such an output may still arrive.
 func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:unparam // the interface evictable
 	if r.RunID >= c.Partitions {
 		return false, false
@@ -80,8 +79,8 @@ func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:u
 	return !competes || run > r.RunID, false
 }
 
-// competing returns the partitions that tasks of runs below c.Partitions write, with the earliest of
-// these runs, except tasks that had ended at the cutoff.
+// competing returns, for each partition, the earliest run below c.Partitions with a task that writes the
+// partition and had not ended at the cutoff.
 func (s *State) competing(c Cutoff) map[Key2]string {
 	found := map[Key2]string{}
 	for t := range s.Tasks.All {
@@ -102,9 +101,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns [Cutoff.Partitions] for a cutoff of entries: every run that gets tasks
-// later has an id that is not less. These are runs of entries that are not folded yet, runs without
-// a plan, and runs in dead letters that wait for a newer build.
+// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run that
+// gets its tasks later has an id below it. Such runs are those in entries that are not folded yet, runs
+// without a plan, and runs in dead letters that wait for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {
@@ -184,8 +183,8 @@ func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	return out
 }
 
-// closedByRun returns the rows of runs that the state does not have. Of the other runs it visits
-// the first row only.
+// closedByRun returns the rows of runs that the state does not have. Of each other run, it visits only the
+// first row.
 func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""

@@ -500,7 +500,7 @@ func (r *CheckResult) Key() Key3 { return Key3{r.RunID, r.TaskKey, r.Check} }
 
 func (*CheckResult) newTable() store { return new(rowTable[Key3, CheckResult, *CheckResult]) }
 
-// AssetCheck is a row of asset_checks: what the results of an asset's check add up to.
+// AssetCheck is a row of asset_checks: the number of results of an asset's check, and its last results.
 type AssetCheck struct {
 	AssetKey        string     `col:"asset_key,key,dict"`
 	Check           string     `col:"check_name,key"`
@@ -603,7 +603,7 @@ func (r *Deployment) Key() string { return r.DeployID }
 
 func (*Deployment) newTable() store { return new(rowTable[string, Deployment, *Deployment]) }
 
-// AcceptedCode is a row of accepted_codes: the codes of an asset that count as one code.
+// AcceptedCode is a row of accepted_codes: the codes of an asset that are accepted in place of one code.
 type AcceptedCode struct {
 	AssetKey string `col:"asset_key,key,dict"`
 	Code     string `col:"code,key"`

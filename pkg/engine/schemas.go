@@ -21,10 +21,11 @@ import (
 // maxSchemaChanges is how many differences between schemas, and how many queries, a report names.
 const maxSchemaChanges = 20
 
-// SchemaChanges describes how partitions that a run materialized differ in their columns from
-// other partitions of the same asset, and which of its queries read partitions that differ. It
-// ignores outputs with an unknown schema, and partitions that declared rejects; nil accepts all. It
-// fails if the plan cannot be read.
+// SchemaChanges compares the columns of the partitions that a run materialized with those of other
+// partitions of the same asset. It describes the differences, and names the queries of the run that read
+// partitions with different columns. It ignores outputs with an unknown schema, and partitions for which
+// declared returns false. If declared is nil, no partition is ignored for that reason. SchemaChanges fails if
+// the plan cannot be read.
 func SchemaChanges(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, declared func(*state.Partition) bool,
 ) ([]string, error) {
@@ -67,7 +68,7 @@ func SchemaChanges(
 	return append(found, united...), err
 }
 
-// madeAssets returns the assets of which a run may have materialized partitions. Its state s has the
+// madeAssets returns the assets whose partitions a run may have materialized. s is a state that has the
 // run's tasks.
 func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []string {
 	assets := map[string]bool{}

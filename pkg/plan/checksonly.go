@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// A run that only checks has one task for each partition with a visible output. Its tasks have no
-// edges: all of them read the outputs of earlier runs, also those of assets that the run checks, too.
+// A run that only checks has one task for each partition with a visible output. Its tasks have no edges,
+// because all of them read outputs of earlier runs, even of assets that the same run checks.
 
 // OnlyChecks reports whether the tasks of a plan check outputs and materialize nothing.
 func (p *Plan) OnlyChecks() bool {
@@ -112,7 +112,7 @@ func (b *builder) checkTask(t *Task, a *Asset) {
 	}
 }
 
-// upstreamAdvice says how an upstream partition comes into existence.
+// upstreamAdvice returns the advice of an error about a missing upstream partition.
 func (b *builder) upstreamAdvice() string {
 	if b.request.ChecksOnly {
 		return "run it first"

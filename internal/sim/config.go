@@ -121,8 +121,8 @@ func Draw(seed uint64) World {
 	if drop := random(seed, "drop", 0); c.Faults != (Faults{}) && drop.IntN(3) == 0 {
 		c.Faults.Dropped = 1 + drop.IntN(300)
 	}
-	// In some worlds almost all announcements are lost and clocks are far apart: only listings find
-	// entries, in many requests.
+	// In some worlds almost all announcements are lost, clocks are far apart, and pages are small: entries
+	// are found only by listings, which need many requests.
 	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)

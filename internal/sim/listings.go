@@ -2,9 +2,9 @@ package sim
 
 import "sync"
 
-// listings counts, by prefix, the listings of compactors that failed and that completed since they
-// were last asked for. A listing starts over after a failed request: in worlds with small pages and
-// many failures, hardly any completes. Timers then wait, because they fire on a complete listing.
+// listings counts, by prefix, the failed and the completed listings of compactors since the last query of
+// these counts. A listing starts over after a failed request, so in worlds with small pages and many
+// failures, few listings complete. Timers then wait, because they fire only after a complete listing.
 type listings struct {
 	mu                sync.Mutex
 	failed, completed map[string]int

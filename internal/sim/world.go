@@ -119,7 +119,7 @@ func (w *world) populate() {
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
-	// foldedWithin is how long before the end of a world no entry is written.
+	// foldedWithin is the length of the period at the end of a world in which no entry is written.
 	foldedWithin = 2 * time.Minute
 )
 

@@ -169,9 +169,9 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 	return groups, nil
 }
 
-// publishWakeups publishes, at the end of a sweep's request, up to which minute wakeups may be
-// deleted, and which wakeup the domain has from now on. If the current manifest says the same, it
-// publishes nothing.
+// publishWakeups is called at the end of a sweep's request. It publishes the minute up to which wakeups may
+// be deleted, and the wakeup that the domain has from now on. If the current manifest already contains both,
+// it publishes nothing.
 func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 	if c.manifest == nil {
 		return nil

@@ -19,8 +19,8 @@ const (
 	collectedFile = "collected.json"
 	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour
-	// collectWithin and collectMost bound one pass of a serving process. closingWithin bounds the
-	// pass of a process that ends after its run.
+	// collectWithin and collectMost limit the time of one pass, and its deletions, in a serving process.
+	// closingWithin limits the time of the pass in a process that ends after its run.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second

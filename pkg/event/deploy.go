@@ -55,7 +55,8 @@ type Git struct {
 	Dirty bool `json:"dirty,omitempty"`
 }
 
-// AcceptedCode says that partitions made by other codes of an asset count as made by Code.
+// AcceptedCode lists the codes of an asset that are accepted in place of Code: partitions that they made
+// count as made by Code.
 type AcceptedCode struct {
 	Asset string `json:"asset"`
 	Code  string `json:"code"`

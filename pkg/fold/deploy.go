@@ -30,8 +30,8 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
 	return verdict{}
 }
 
-// recorded reports whether a deployment was folded before and is not closed. A closed row counts as
-// absent, because a replay moves it to history later than the compactor did.
+// recorded reports whether a deployment was folded earlier and is not closed. A closed row counts as absent,
+// whether or not it is still in the live state: a replay moves it to history later than the compactor did.
 func (f *folder) recorded(id string) bool {
 	row := f.st.Deployments.Get(id)
 	return row != nil && !row.Closed(f.st.FoldTime)

@@ -128,7 +128,8 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 	return payload, err
 }
 
-// errFresh reports that the keys were read moments ago, so that an unknown key does not exist.
+// errFresh is returned instead of reading the keys again within keysAge: a key that they do not contain
+// does not exist.
 var errFresh = errors.New("the issuer has no such key")
 
 // paced rejects a request for the keys within keysAge of the last successful one.

@@ -30,8 +30,8 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Select lists the assets to materialize by name, and Matched those that the user did not name:
-	// a pattern or a tag selects them. All selects every asset instead.
+	// Select lists the assets to materialize that the user has named, and Matched those that only a pattern
+	// or a tag selects. If All is set, every asset is selected instead.
 	Select, Matched []ids.AssetKey
 	All             bool
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.

@@ -19,7 +19,7 @@ import (
 type check struct {
 	quality.Check
 	at place
-	// kinds are the kinds that the check names: exactly one, unless it has a problem.
+	// kinds are the kinds of check that the file declares here. A valid check declares exactly one.
 	kinds []string
 	// columnsAt are the places of Columns.
 	columnsAt []place
@@ -524,8 +524,8 @@ type contractColumn struct {
 	typed, notNull bool
 }
 
-// columns reads the contract of an asset: short for a check of kind schema that forbids other
-// columns, and for one of kind not_null.
+// columns reads the contract of an asset, its field `columns`. It becomes a check of kind schema that
+// forbids other columns, and a check of kind not_null.
 func (f yamlFile) columns(n *yaml.Node, a *declared) {
 	types := check{Check: quality.Check{Name: quality.ContractCheck, Kind: quality.Schema}, at: f.place(n)}
 	filled := check{Check: quality.Check{Name: quality.ContractNotNullCheck, Kind: quality.NotNull}, at: f.place(n)}

@@ -226,8 +226,8 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 // maxVersions is more versions of a partition than anybody keeps.
 const maxVersions = 1_000_000
 
-// keep reads a retention rule over to. Missing fields keep the values of the project's
-// defaults.
+// keep reads a retention rule into to, which has the project's defaults. Fields that the rule does not set
+// keep these defaults.
 func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true

@@ -212,7 +212,8 @@ func (a announcement) bounded() announcement {
 	return a
 }
 
-// delay is how long an announcement of acknowledgements and heartbeats waits for others.
+// delay returns how long an announcement waits, so that several are sent as one. Urgent announcements and
+// barriers do not wait.
 func (a announcement) delay() time.Duration {
 	if a.urgent || a.barrier {
 		return 0

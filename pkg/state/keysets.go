@@ -10,11 +10,12 @@ import (
 // in their order, so a change of one key writes one small row.
 type KeyBlock struct {
 	Set string `col:"key_set,key"`
-	// First bounds the keys of the block: they are not less. It is "" for the first block of a set.
+	// First is the lower bound of the keys of the block, inclusive. It is "" for the first block of a set.
 	First string `col:"first_key,key"`
 	// Keys has a line for each key, sorted: see [SetKey].
 	Keys string `col:"keys"`
-	// KeyCount and RemovedCount are the numbers of keys that belong to the set, and that were removed.
+	// KeyCount is the number of keys of the block that belong to the set, and RemovedCount the number of
+	// those that were removed.
 	KeyCount     int32 `col:"key_count"`
 	RemovedCount int32 `col:"removed_count"`
 	Meta
@@ -26,7 +27,7 @@ func (r *KeyBlock) Key() Key2 { return Key2{r.Set, r.First} }
 func (*KeyBlock) newTable() store { return new(rowTable[Key2, KeyBlock, *KeyBlock]) }
 
 // SetKey is a key of a key set. Its line contains the key alone or, if the key was ever removed, the
-// key, the version and the sequence number, separated by tabs. The number of a removed key has a minus.
+// key, the version and the sequence number, separated by tabs. The number of a removed key is negative.
 type SetKey struct {
 	Key string
 	// Version is the event that last removed the key or added it again; "": it was never removed.

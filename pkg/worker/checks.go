@@ -47,7 +47,8 @@ type checkRun struct {
 	broken  map[string]error
 	// candidate is the folder with the output that commands read.
 	candidate string
-	// stored is a view of the output's files without partition columns, if it differs from the asset.
+	// stored is the name of a view of the output's files without partition columns. "": the view of the
+	// asset has no partition columns either.
 	stored string
 	// final is set if a check is broken in a way that a retry does not change.
 	final map[string]bool

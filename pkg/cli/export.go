@@ -142,7 +142,7 @@ func (a *app) exported(
 		assets = append(assets, asset)
 	}
 	if len(none) > 0 {
-		a.warn("left out assets without outputs: %s", strings.Join(none, ", "))
+		a.warn("skipped assets without outputs: %s", strings.Join(none, ", "))
 	}
 	return assets, columnsOf(code.Assets), nil
 }
@@ -187,7 +187,7 @@ func (a *app) exportCatalog(
 		}
 	}
 	if len(none) > 0 {
-		a.warn("left out assets without rows: %s", strings.Join(none, ", "))
+		a.warn("skipped assets without rows: %s", strings.Join(none, ", "))
 	}
 	a.note("wrote %s with %s of revision %d", file, plural(len(views), "view"), number)
 	return nil

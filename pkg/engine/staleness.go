@@ -97,12 +97,12 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	}
 	switch {
 	case len(blocked) > 0 && noKeys != "":
-		warnings = append(warnings, "left out "+blockedText(blocked)+": an expected input is missing"+noKeys)
+		warnings = append(warnings, "skipped "+blockedText(blocked)+": an expected input is missing"+noKeys)
 	case len(blocked) > 0:
-		warnings = append(warnings, "left out "+blockedText(blocked)+": an expected input is missing: add --upstream, or accept this with --allow-incomplete")
+		warnings = append(warnings, "skipped "+blockedText(blocked)+": an expected input is missing: add --upstream, or accept this with --allow-incomplete")
 	}
 	for _, err := range e.Unlisted() {
-		warnings = append(warnings, "left out an asset: "+err.Error())
+		warnings = append(warnings, "skipped an asset: "+err.Error())
 	}
 	if len(r.Plan.Only) == 0 {
 		what := map[Need]string{NeedStale: "is stale or missing", NeedMissing: "is missing", NeedFailed: "has failed"}[r.Need]

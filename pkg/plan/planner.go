@@ -104,7 +104,7 @@ func Build(r Request) (*Plan, error) {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("and %d more warnings", more))
 	}
 	if left := b.plan.LeftOut; len(left) > 0 {
-		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("left out %d %s with problems (%s): run `servo validate`",
+		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("skipped %d %s with problems (%s): run `servo validate`",
 			len(left), map[bool]string{true: "asset", false: "assets"}[len(left) == 1], someOf(left)))
 	}
 	return b.plan, nil

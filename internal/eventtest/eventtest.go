@@ -223,6 +223,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		Output:       pick(t, "output", "", event.OutputNone),
 		Code:         optional(t, hash(16), "code"),
 		Checks:       names(t, "checks"), ErrorChecks: names(t, "error checks"),
+		RequireQuality: filled(rapid.SliceOfN(AssetKey(), 0, 2).Draw(t, "require quality")),
 
 		MaxAttempts:             count().Draw(t, "attempts"),
 		RetryInitialDelayMS:     rapid.Int64Min(0).Draw(t, "initial"),

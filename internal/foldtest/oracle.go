@@ -3,6 +3,8 @@ package foldtest
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -115,7 +117,12 @@ func checkEdges(s *state.State) error {
 	resolved, satisfied := map[state.Key2]int32{}, map[state.Key2]int32{}
 	for d := range s.Deps.All {
 		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
-		if want := Resolution(up.State); d.Resolution != want {
+		want := Resolution(up.State)
+		if reader := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Downstream}); up.Quality == state.Degraded && up.State == state.TaskSucceeded &&
+			strings.Contains(reader.RequireQuality, strconv.Quote(up.AssetKey)) {
+			want = state.ResolvedSkipped
+		}
+		if d.Resolution != want {
 			return fmt.Errorf("edge %s→%s is %q, but its upstream is %s", d.Upstream, d.Downstream, d.Resolution, up.State)
 		}
 		down := state.Key2{A: d.RunID, B: d.Downstream}

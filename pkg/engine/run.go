@@ -107,6 +107,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 		case t.State == state.TaskSucceeded:
 			outputs[t.TaskKey] = plan.Input{
 				PartitionKey: t.PartitionKey, MaterializationID: t.MaterializationID, URI: t.OutputURI,
+				Degraded: t.Quality == state.Degraded,
 			}
 		default:
 			repeat = append(repeat, t.TaskKey)
@@ -380,6 +381,7 @@ func Materialized(ctx context.Context, snap *snapshot.Snapshot, asset ids.AssetK
 		}
 		inputs = append(inputs, plan.Input{
 			PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI, Rows: row.RowCount,
+			Degraded: row.Quality == state.Degraded,
 		})
 	}
 	return inputs, nil

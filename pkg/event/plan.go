@@ -72,6 +72,10 @@ func (c *checker) task(path string, t *TaskDef, kinds []string) {
 	}
 	c.checkNames(path+".checks", t.Checks)
 	c.checkNames(path+".error_checks", t.ErrorChecks)
+	c.atMost(path+".require_quality (count)", int64(len(t.RequireQuality)), MaxSelection)
+	for i, key := range t.RequireQuality {
+		c.assetKey(fmt.Sprintf("%s.require_quality[%d]", path, i), key)
+	}
 	c.quarantine(path+".quarantine", t.Quarantine)
 	c.count(path+".max_attempts", int64(t.MaxAttempts))
 	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)

@@ -82,6 +82,8 @@ const (
 const (
 	CodeUpstreamFailed  = "UPSTREAM_FAILED"  // one failed, or was itself skipped because of a failure
 	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // one had nothing to do, and none failed
+	// CodeUpstreamDegraded: the output of one is degraded, and the task requires quality.
+	CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 )
 
 // Error codes with which workers report a loss to infrastructure.

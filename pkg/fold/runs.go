@@ -118,7 +118,7 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		Kind: orDefault(def.Kind, event.KindTask), AssetKey: def.AssetKey, PartitionKey: def.PartitionKey,
 		State: state.TaskBlocked, TriggerRule: orDefault(def.TriggerRule, event.RuleAllSuccess),
 		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority, Output: def.Output, Code: def.Code,
-		Checks: jsonOfList(def.Checks), ErrorChecks: jsonOfList(def.ErrorChecks),
+		Checks: jsonOfList(def.Checks), ErrorChecks: jsonOfList(def.ErrorChecks), RequireQuality: jsonOfList(def.RequireQuality),
 		MaxAttempts:             max(def.MaxAttempts, 1),
 		RetryInitialDelayMS:     orDefault(def.RetryInitialDelayMS, defaultInitialDelayMS),
 		RetryMaxDelayMS:         orDefault(def.RetryMaxDelayMS, defaultMaxDelayMS),

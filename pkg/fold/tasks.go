@@ -1,6 +1,8 @@
 package fold
 
 import (
+	"slices"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -122,18 +124,28 @@ func (f *folder) resolve(ended *state.Task) {
 func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	edge := *dep
 	edge.Resolution = resolution(up.State)
+	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
+	degraded := refuses(current, up)
+	if degraded {
+		edge.Resolution = state.ResolvedSkipped
+	}
 	edge.Satisfied = edge.Resolution == state.ResolvedSuccess
 	edge.SatisfiedAt, edge.SatisfyingAttempt = up.CompletedAt, up.Attempt
 	put(f, f.st.Deps, &edge)
 
-	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
 	if current.State.Terminal() {
 		return nil
 	}
 	down := *current
 	down.DepsResolved++
-	if edge.Satisfied {
+	switch {
+	case degraded:
+		down.ErrorCode = CodeUpstreamDegraded // if nothing else ends it
+	case edge.Satisfied:
 		down.DepsSatisfied++
+	}
+	if up.Quality == state.Degraded && down.Kind == event.KindGroup && down.TriggerRule == event.RuleAllSuccess {
+		down.Quality = state.Degraded // the node stands for its upstreams
 	}
 	f.putTask(&down, current.State)
 	if down.State != state.TaskBlocked {
@@ -153,6 +165,12 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 		state.TaskFailed, state.TaskSucceeded:
 	}
 	return nil
+}
+
+// refuses reports whether a task must not read what an upstream task has made, because that is degraded.
+func refuses(t, up *state.Task) bool {
+	return t.RequireQuality != "" && up.State == state.TaskSucceeded && up.Quality == state.Degraded &&
+		slices.Contains(namesOf(t.RequireQuality), up.AssetKey)
 }
 
 // decide returns the next state of a blocked task after its upstream up has ended: READY, SKIPPED
@@ -176,7 +194,7 @@ func decide(t, up *state.Task) (next state.TaskState, code string) {
 	case t.TriggerRule == event.RuleNoneFailed || t.DepsSatisfied == t.DepsTotal:
 		return state.TaskReady, ""
 	}
-	return state.TaskSkipped, CodeUpstreamSkipped
+	return state.TaskSkipped, orDefault(t.ErrorCode, CodeUpstreamSkipped)
 }
 
 // stemsFromFailure reports whether a task failed, or was skipped because of a failure.

@@ -68,7 +68,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 			if files && in.URI == "" {
 				continue // materialized when the asset still had output: none
 			}
-			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows}
+			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows, Degraded: in.Degraded}
 		}
 	}
 	b.earlier[key] = made

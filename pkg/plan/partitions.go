@@ -36,6 +36,8 @@ type Dep struct {
 	Map space.Map `json:"map"`
 	// Requires is [RequiresComplete] or [RequiresAvailable]. "": the setting of the asset applies.
 	Requires string `json:"requires,omitempty"`
+	// RequireQuality means that no degraded output may be read.
+	RequireQuality bool `json:"require_quality,omitempty"`
 }
 
 // dep returns how an asset reads a dependency.

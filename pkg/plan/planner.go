@@ -82,6 +82,9 @@ func Build(r Request) (*Plan, error) {
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
 	}
+	if err := b.dropDegraded(); err != nil {
+		return nil, err
+	}
 	if r.ChecksOnly {
 		b.nodes = map[ids.AssetKey]*node{} // no task reads what this run makes
 	}
@@ -248,6 +251,11 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		TaskKey: taskKey, Kind: event.KindTask, AssetKey: a.Key.String(), PartitionKey: partitionKey,
 		TriggerRule: a.TriggerRule, WorkerQueue: a.WorkerQueue, Pool: a.Pool, Priority: a.Priority, Output: a.Work.Output, Code: a.Code,
 		MaxAttempts: max(a.Retries.MaxAttempts, 1), TimeoutSec: a.TimeoutSec, HeartbeatTimeoutSec: a.HeartbeatTimeoutSec,
+	}
+	for _, d := range a.Reads {
+		if d.RequireQuality {
+			def.RequireQuality = append(def.RequireQuality, d.Asset.String())
+		}
 	}
 	if def.TriggerRule == "" {
 		def.TriggerRule = event.RuleAllSuccess

@@ -21,7 +21,7 @@ func sortInputs(items []Input) {
 // group nodes that it needs. An order node does not cause a repetition, because the tasks after
 // it read nothing of the tasks before it.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
-	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}}
+	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
 	if parent.OnlyChecks() {
 		return nil, errors.New("its tasks only checked outputs: check the current outputs with `servo check`")
@@ -46,6 +46,9 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 		return nil, joinSome(r.errs)
 	}
 	r.dropIdleGroups()
+	if len(r.plan.Tasks) == 0 && len(r.dropped) > 0 {
+		return nil, fmt.Errorf("nothing to retry: %s: the tasks that did not succeed need an output that is degraded: make it again with `servo run`", CodeUpstreamDegraded)
+	}
 	if len(r.plan.Tasks) == 0 {
 		return nil, errors.New("nothing to retry: every task of the run succeeded")
 	}
@@ -60,6 +63,40 @@ type retry struct {
 	order   map[string]bool // the order nodes among them
 	plan    *Plan
 	errs    []error
+	// dropped are tasks that are not repeated, because they require quality of a degraded output, and
+	// tasks that read theirs.
+	dropped map[string]bool
+}
+
+// reads calls yield for the inputs of a task of the parent.
+func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
+	for asset, set := range t.Inputs {
+		for _, in := range set.Items {
+			yield(asset, in)
+		}
+		for _, in := range r.parent.Groups[set.Group] {
+			yield(asset, in)
+		}
+	}
+}
+
+// drop reports whether a task cannot run, because it reads a degraded output of which it requires quality,
+// or an output that is not made therefore. Its upstreams were added before it.
+func (r *retry) drop(t *Task) bool {
+	if !r.repeat[t.TaskKey] {
+		return false
+	}
+	r.reads(t, func(asset string, in Input) {
+		out := r.outputs[in.TaskKey]
+		refused := in.TaskKey != "" && !r.repeat[in.TaskKey] && out.Degraded && slices.Contains(t.RequireQuality, asset)
+		if refused || r.dropped[in.TaskKey] && t.TriggerRule == event.RuleAllSuccess {
+			r.dropped[t.TaskKey] = true
+		}
+	})
+	if r.dropped[t.TaskKey] {
+		delete(r.repeat, t.TaskKey)
+	}
+	return r.dropped[t.TaskKey]
 }
 
 // stays reports whether a task of the parent is in the new plan so far.
@@ -86,7 +123,7 @@ func (r *retry) add(old *Task) {
 		}
 		return
 	}
-	if !r.repeat[old.TaskKey] {
+	if !r.repeat[old.TaskKey] || r.drop(old) {
 		return
 	}
 	if len(old.Inputs) > 0 {
@@ -123,8 +160,11 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil
 	}
-	resolved := make([]Input, len(items))
-	for i, in := range items {
+	resolved := make([]Input, 0, len(items))
+	for _, in := range items {
+		if r.dropped[in.TaskKey] {
+			continue // its reader runs without it
+		}
 		if in.TaskKey != "" && !r.repeat[in.TaskKey] {
 			out, ok := r.outputs[in.TaskKey]
 			if !ok {
@@ -133,7 +173,7 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 			}
 			in = Input{PartitionKey: in.PartitionKey, MaterializationID: out.MaterializationID, URI: out.URI}
 		}
-		resolved[i] = in
+		resolved = append(resolved, in)
 	}
 	return resolved
 }

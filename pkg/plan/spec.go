@@ -198,8 +198,10 @@ type Input struct {
 	// MaterializationID and URI identify the output of an earlier run.
 	MaterializationID string `json:"materialization_id,omitempty"`
 	URI               string `json:"uri,omitempty"`
-	// Rows is the number of rows of that output. Plans do not store it.
-	Rows int64 `json:"-"`
+	// Rows is the number of rows of that output. Degraded means that a check of severity ERROR has failed
+	// for it. Plans do not store them.
+	Rows     int64 `json:"-"`
+	Degraded bool  `json:"-"`
 }
 
 // Asset is an asset as declared in the project files.

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // maxSuggestions limits the unknown names for which a similar name is suggested: each search visits
@@ -73,20 +75,40 @@ func (l *loader) link() {
 		l.linkQuarantine(a)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
+	l.checkQuality(known)
 	l.checkCycles()
 	l.linkPublish()
 }
 
+// checkQuality reports dependencies whose require_quality could have no effect, or not the declared one.
+func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
+	for i := range l.assets {
+		a := &l.assets[i]
+		for _, d := range a.deps {
+			upstream := known[d.key]
+			switch {
+			case !d.requireQuality || upstream == nil:
+			case a.TriggerRule != "" && a.TriggerRule != event.RuleAllSuccess:
+				l.report(d.at, "remove one of them", "%s requires the quality of %s, but its trigger_rule is %s, which also reads what has not succeeded",
+					a.Key, d.key, a.TriggerRule)
+			case len(quality.Named(upstream.Work.Checks, quality.Error)) == 0:
+				l.report(d.at, "add a check of severity error to "+d.key.String()+", or remove require_quality",
+					"%s requires the quality of %s, which has no check of severity error, so its output is never degraded", a.Key, d.key)
+			}
+		}
+	}
+}
+
 // addRead records how a dependency is read.
 func (l *loader) addRead(a *declared, d dep) {
-	if d.mapping == nil && d.requires == "" {
+	if d.mapping == nil && d.requires == "" && !d.requireQuality {
 		return
 	}
 	if slices.ContainsFunc(a.Reads, func(r plan.Dep) bool { return r.Asset == d.key }) {
 		l.report(d.at, "remove one", "deps lists %s twice with settings", d.key)
 		return
 	}
-	read := plan.Dep{Asset: d.key, Requires: d.requires}
+	read := plan.Dep{Asset: d.key, Requires: d.requires, RequireQuality: d.requireQuality}
 	if d.mapping != nil {
 		read.Map = *d.mapping
 	}

@@ -297,6 +297,10 @@ var depFields = table[dep]{
 	}),
 	other("map", mapShape(), func(f yamlFile, n *yaml.Node, d *dep) { d.mapping = f.mapOf(n) }),
 	requiresField(func(d *dep) *string { return &d.requires }),
+	other("require_quality", shape{
+		Type: "boolean", Default: false, Examples: []any{true},
+		Description: "Do not read a degraded output: one for which a check of severity error has failed. The task is skipped with UPSTREAM_DEGRADED.",
+	}, func(f yamlFile, n *yaml.Node, d *dep) { f.boolean(n, "require_quality", &d.requireQuality) }),
 }
 
 // requiresField is the field that says whether partitions may be missing.

@@ -304,4 +304,6 @@ type dep struct {
 	mapping *space.Map
 	// requires is the field requires, or "".
 	requires string
+	// requireQuality is the field require_quality.
+	requireQuality bool
 }

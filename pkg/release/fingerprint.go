@@ -211,8 +211,8 @@ func policyOf(a *plan.Asset) string {
 func requirementsOf(a *plan.Asset) []plan.Dep {
 	var deps []plan.Dep
 	for _, d := range a.Reads {
-		if d.Requires != "" {
-			deps = append(deps, plan.Dep{Asset: d.Asset, Requires: d.Requires})
+		if d.Requires != "" || d.RequireQuality {
+			deps = append(deps, plan.Dep{Asset: d.Asset, Requires: d.Requires, RequireQuality: d.RequireQuality})
 		}
 	}
 	return deps

@@ -199,6 +199,8 @@ type Task struct {
 	// Checks and ErrorChecks are the names of the checks of severity CRITICAL and ERROR, as JSON.
 	Checks      string `col:"checks,null,dict"`
 	ErrorChecks string `col:"error_checks,null,dict"`
+	// RequireQuality lists the assets whose degraded outputs the task must not read, as JSON.
+	RequireQuality string `col:"require_quality,null,dict"`
 	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: it is not
 	// kept. QuarantineApprove publishes it when it expires.
 	QuarantineSec     int64 `col:"quarantine_sec"`

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -229,6 +230,9 @@ func (x *explainer) skipped(e *Explanation) string {
 	}
 	root := chain[len(chain)-1]
 	text := fmt.Sprintf("because %s is %s", root.TaskKey, root.State)
+	if string(root.State) == string(state.TaskSucceeded) { // only a degraded output of a success skips a task
+		text = fmt.Sprintf("%s: because the output of %s is degraded", plan.CodeUpstreamDegraded, root.TaskKey)
+	}
 	if root.Error != "" {
 		text += ": " + headProblem("", root.Error)
 	}

@@ -105,9 +105,13 @@ func agree(t *testing.T, path string, root, s schema, goType reflect.Type) {
 	require.NotEmpty(t, s["description"], "%s has no description", path)
 	s = s.follow(root)
 	require.NotEmpty(t, s["description"], "%s refers to a definition without a description", path)
+	if goType.Kind() == reflect.Pointer {
+		agree(t, path, root, s, goType.Elem())
+		return
+	}
 	kind := map[reflect.Kind]string{
 		reflect.String: "string", reflect.Bool: "boolean", reflect.Int32: "integer", reflect.Int64: "integer",
-		reflect.Slice: "array", reflect.Map: "object", reflect.Struct: "object", reflect.Pointer: "object",
+		reflect.Slice: "array", reflect.Map: "object", reflect.Struct: "object",
 	}[goType.Kind()]
 	switch goType {
 	case typeTime:
@@ -120,8 +124,6 @@ func agree(t *testing.T, path string, root, s schema, goType reflect.Type) {
 	}
 	require.Equal(t, kind, s["type"], path)
 	switch goType.Kind() {
-	case reflect.Pointer:
-		agree(t, path, root, s, goType.Elem())
 	case reflect.Slice:
 		agree(t, path+"[]", root, s.sub("items"), goType.Elem())
 	case reflect.Map:

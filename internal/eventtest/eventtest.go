@@ -317,6 +317,13 @@ func partitionsMarked(t *rapid.T) event.Payload {
 	return p
 }
 
+func measured(t *rapid.T) *int64 {
+	if rapid.Bool().Draw(t, "is measured") {
+		return nil
+	}
+	return new(rapid.Int64().Draw(t, "measured"))
+}
+
 func failure(t *rapid.T) event.Error {
 	return event.Error{
 		Code:      optional(t, name(), "code"),
@@ -431,6 +438,7 @@ func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
 			Severity: optional(t, name(), "severity"), Message: text().Draw(t, "message"), Phase: optional(t, name(), "phase"),
 			Broken: rapid.Bool().Draw(t, "broken"), Failing: rapid.Int64Min(0).Draw(t, "failing"), Actual: optional(t, name(), "actual"),
 			Expected: optional(t, name(), "expected"), Sample: optional(t, name(), "sample"),
+			Measured: measured(t), Season: optional(t, name(), "season"),
 		})
 	}
 	return p

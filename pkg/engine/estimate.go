@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
@@ -30,11 +32,34 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	}
 	r.Calendar = view.Calendar(snap.State, now)
 	r.Calendar.Future = r.AllowFuture
+	r.History = func(asset, check, season, partition string) []int64 {
+		values, err := history(snap.State, asset, check, season, partition)
+		failed = cmp.Or(failed, err)
+		return values
+	}
 	built, err := plan.Build(r)
 	if failed != nil {
 		return nil, failed // the plan lacks inputs
 	}
 	return planned(built, err)
+}
+
+// history returns what a check has measured in a season, except in a partition.
+func history(s *state.State, asset, check, season, partition string) (past []int64, err error) {
+	row := s.CheckHistory.Get(state.Key3{A: asset, B: check, C: season})
+	if row == nil {
+		return nil, nil
+	}
+	var values []state.HistoryValue
+	if err := json.Unmarshal([]byte(row.Values), &values); err != nil {
+		return nil, fmt.Errorf("read the history of check %s of %s: %w", check, asset, err)
+	}
+	for _, v := range values {
+		if partition == "" || v.Partition != partition {
+			past = append(past, v.Value)
+		}
+	}
+	return past, nil
 }
 
 // Estimate predicts what a planned run takes and makes, from the newest successful attempts of its

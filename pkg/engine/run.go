@@ -381,7 +381,7 @@ func Materialized(ctx context.Context, snap *snapshot.Snapshot, asset ids.AssetK
 		}
 		inputs = append(inputs, plan.Input{
 			PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI, Rows: row.RowCount,
-			Degraded: row.Quality == state.Degraded,
+			Degraded: row.Quality == state.Degraded, Schema: row.SchemaHash, Version: row.VersionSeq,
 		})
 	}
 	return inputs, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -14,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -36,8 +36,16 @@ func SchemaChanges(
 	if s == nil {
 		s = snap.State
 	}
+	var p *plan.Plan
+	var planErr error
+	if run.PlanRef != "" {
+		p, planErr = readPlan(ctx, store, run)
+	}
 	var changes []schemaChange
 	for _, key := range madeAssets(snap, s, run) {
+		if p != nil && p.Assets[key].SchemaDrift == "off" {
+			continue
+		}
 		var newest view.NewestSchemas
 		own := map[*state.Partition]bool{}
 		for row, err := range snap.Partitions(ctx, key, "") {
@@ -57,12 +65,8 @@ func SchemaChanges(
 		changes = append(changes, schemaChanges(rows, func(row *state.Partition) bool { return own[row] })...)
 	}
 	found := describeChanges(ctx, store, changes)
-	if run.PlanRef == "" {
-		return found, nil
-	}
-	p, err := readPlan(ctx, store, run)
-	if err != nil {
-		return found, err
+	if p == nil {
+		return found, planErr
 	}
 	united, err := unitedSchemas(ctx, p, snap, s, run)
 	return append(found, united...), err
@@ -167,32 +171,20 @@ func difference(ctx context.Context, store blob.Store, old, now *state.Partition
 	case len(before) == 0 || len(after) == 0:
 		return "the columns are not recorded"
 	}
-	var changes []string
-	was := map[string]string{}
-	for _, c := range before {
-		was[c.Name] = c.Type
-	}
-	for _, c := range after {
-		kind, ok := was[c.Name]
-		switch {
-		case !ok:
-			changes = append(changes, fmt.Sprintf("added %s %s", strconv.Quote(c.Name), printable(c.Type)))
-		case kind != c.Type:
-			changes = append(changes, fmt.Sprintf("%s changed from %s to %s", strconv.Quote(c.Name), printable(kind), printable(c.Type)))
-		}
-		delete(was, c.Name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		changes = append(changes, fmt.Sprintf("removed %s %s", strconv.Quote(name), printable(was[name])))
-	}
+	changes := quality.Differences(columnTypes(before), columnTypes(after))
 	if len(changes) == 0 {
 		return "the same columns, in another order or stored in another form"
 	}
 	return view.Some(changes)
 }
 
-// printable returns text of a worker without control characters.
-func printable(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
+func columnTypes(columns []contract.CommitMarkerColumn) []quality.ColumnType {
+	types := make([]quality.ColumnType, len(columns))
+	for i, c := range columns {
+		types[i] = quality.ColumnType{Name: c.Name, Type: c.Type}
+	}
+	return types
+}
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 

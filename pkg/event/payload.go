@@ -337,6 +337,10 @@ type CheckResult struct {
 	Actual   string `json:"actual,omitempty"`
 	Expected string `json:"expected,omitempty"`
 	Message  string `json:"message,omitempty"`
+	// Measured is a value that later results of the check are compared with; nil: there is none. Season
+	// says which of them: those of the same season.
+	Measured *int64 `json:"measured,omitempty"`
+	Season   string `json:"season,omitempty"`
 	// Sample is the object key of a Parquet file with some of the failing rows.
 	Sample string `json:"sample,omitempty"`
 }

@@ -162,6 +162,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		t.Code = state.ChangedCode
 	}
 	f.finish(current, &t, c)
+	if t.State == state.TaskSucceeded && t.Kind != event.KindCheck && t.AssetKey != "" {
+		f.learn(t.AssetKey, t.PartitionKey, t.RunID, measuredIn(p.CheckResults))
+	}
 	if t.State == state.TaskFailed && t.ErrorCode == CodeCheckFailed {
 		f.quarantine(&t, p)
 	}

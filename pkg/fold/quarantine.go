@@ -32,6 +32,7 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 		OutputURI: p.Output.URI, RowCount: p.Output.RowCount, ByteSize: p.Output.ByteSize, SchemaHash: p.Output.SchemaHash,
 		Code: t.Code, InputsSeq: readUpTo(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut, MadeSeq: f.seq,
 		FailedChecks: jsonOf(failedChecks(t, p.CheckResults)), BlockedAt: f.at(),
+		Measured:  measuredText(p.CheckResults),
 		ExpiresAt: f.at().Add(time.Duration(t.QuarantineSec) * time.Second), ApproveOnExpiry: t.QuarantineApprove,
 	}
 	switch later := f.laterThan(t); {
@@ -145,6 +146,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 // its LeftOut is never 0.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
+	f.learnFrom(row)
 	f.show(&state.Partition{
 		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, Status: state.Materialized,
 		MaterializationID: row.MaterializationID, MaterializedAt: f.at(), RunID: row.RunID, TaskKey: row.TaskKey,

@@ -68,7 +68,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 			if files && in.URI == "" {
 				continue // materialized when the asset still had output: none
 			}
-			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows, Degraded: in.Degraded}
+			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows, Degraded: in.Degraded, Schema: in.Schema, Version: in.Version}
 		}
 	}
 	b.earlier[key] = made
@@ -112,6 +112,7 @@ func (b *builder) addTasks(n *node) {
 		b.plan.setSource(n.asset.Key.String(), n.asset.Query)
 	}
 	b.setColumns(n.asset)
+	b.setSchema(n.asset)
 	edges := b.edgesOf(n)
 	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
 	gather := map[ids.AssetKey]*gathered{}
@@ -193,6 +194,7 @@ func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, erro
 	if len(n.asset.Work.Checks) > 0 {
 		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
 	}
+	b.setPast(&task, n.asset)
 	if b.request.ChecksOnly {
 		b.checkTask(&task, n.asset)
 	}

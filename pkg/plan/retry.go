@@ -37,7 +37,7 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 	}
 	r.plan = &Plan{
 		SchemaVersion: SchemaVersion, Root: parent.Root, Source: parent.Source, Data: parent.Data, SecretVariables: parent.SecretVariables, Assets: map[string]Work{},
-		PartitionColumns: parent.PartitionColumns,
+		PartitionColumns: parent.PartitionColumns, Schemas: parent.Schemas,
 	}
 	for i := range parent.Tasks {
 		r.add(&parent.Tasks[i])
@@ -103,7 +103,7 @@ func (r *retry) drop(t *Task) bool {
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
-	task := Task{TaskDef: old.TaskDef, Period: old.Period, PreviousRows: old.PreviousRows}
+	task := Task{TaskDef: old.TaskDef, Period: old.Period, PreviousRows: old.PreviousRows, Past: old.Past, Season: old.Season}
 	task.DependsOn = nil
 	for _, dep := range old.DependsOn {
 		if !r.stays(dep) {

@@ -42,6 +42,9 @@ type Plan struct {
 	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
+	// Schemas are the newest outputs of assets when the run was planned, for checks that compare schemas, by
+	// asset key.
+	Schemas map[string]Schema `json:"schemas,omitempty"`
 	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
 	// Selected are the selections of partitions with dates in place of words such as latest.
@@ -50,6 +53,13 @@ type Plan struct {
 	LeftOut []string `json:"left_out,omitempty"`
 	// Warnings describes how the run may differ from what the user expects.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Schema identifies the columns of an output.
+type Schema struct {
+	Hash string `json:"hash"`
+	// URI is the folder of the output, beside whose files a marker has the columns.
+	URI string `json:"uri"`
 }
 
 // Source is the position of a query in a file of the project. Lines and columns count from 1.
@@ -122,6 +132,9 @@ type Work struct {
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
+	// SchemaDrift says what an output with other columns than the newest one does: a severity, in lower case,
+	// or "off". "": the report of the run names it.
+	SchemaDrift string `json:"schema_drift,omitempty"`
 	// Resources are those of one task; nil: the default share of the worker.
 	Resources *Resources `json:"resources,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
@@ -178,6 +191,10 @@ type Task struct {
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
+	// Past are the values that checks of the kind anomaly compare with, by check, the newest last. Season is
+	// the day of the week of the partition, for checks that compare with the same one.
+	Past   map[string][]int64 `json:"past,omitempty"`
+	Season string             `json:"season,omitempty"`
 	// Checked is the output that a task of the kind check checks; nil if the asset has no files.
 	Checked *Input `json:"checked,omitempty"`
 }
@@ -202,6 +219,9 @@ type Input struct {
 	// for it. Plans do not store them.
 	Rows     int64 `json:"-"`
 	Degraded bool  `json:"-"`
+	// Schema is the hash of its columns, and Version grows with each output of the asset.
+	Schema  string `json:"-"`
+	Version int64  `json:"-"`
 }
 
 // Asset is an asset as declared in the project files.

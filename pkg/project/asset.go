@@ -330,6 +330,9 @@ var assetFields = table[declared]{
 		Description: "The columns of the output, by name: each a type in SQL, or a mapping of type and not_null. An output with other columns or types is not published.",
 		Examples:    []any{map[string]any{"city": "VARCHAR", "rain": map[string]any{"type": "DOUBLE", "not_null": true}}},
 	}), yamlFile.columns),
+	choice("schema_drift", shape{
+		Description: "The severity of a check that compares the columns with those of the newest output. off: do not report a difference. Default: the report of the run names it.",
+	}, []string{"critical", "error", "warning", "info", driftOff}, func(a *declared) *string { return &a.Work.SchemaDrift }),
 	other("checks", shape{
 		Type: "array", Items: &shape{Ref: "#/definitions/check"}, MaxItems: quality.MaxChecks,
 		Description: "What must hold for the output before it is published.",

@@ -11,10 +11,28 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // allChecks returns the checks of an asset: those of its contract first.
-func (a *declared) allChecks() []check { return slices.Concat(a.contract, a.checks) }
+func (a *declared) allChecks() []check {
+	return slices.Concat(a.contract, a.drift(), a.checks)
+}
+
+// driftOff turns off the comparison of schemas.
+const driftOff = "off"
+
+// drift returns the check that schema_drift stands for.
+func (a *declared) drift() []check {
+	if a.Work.SchemaDrift == "" || a.Work.SchemaDrift == driftOff {
+		return nil
+	}
+	severity := quality.Severity(strings.ToUpper(a.Work.SchemaDrift))
+	if severity == quality.Critical {
+		severity = ""
+	}
+	return []check{{Check: quality.Check{Name: quality.SchemaDrift, Kind: quality.SchemaDrift, Severity: severity}, at: a.at}}
+}
 
 // checkedFields reports checks that do not fit the kind of the asset. n is the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
@@ -23,6 +41,9 @@ func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	}
 	if hasField(n, "columns") {
 		f.fail(n, "remove columns, or output: none", "the asset has no output whose columns could be checked")
+	}
+	if hasField(n, "schema_drift") {
+		f.fail(n, "remove schema_drift, or output: none", "the asset has no output whose columns could be compared")
 	}
 	for i := range a.checks {
 		if c := &a.checks[i]; c.PhaseOf() == quality.Post && c.Kind != quality.Command {
@@ -157,6 +178,9 @@ func (l *loader) linkChecks(a *declared, columns *columnSets) {
 		}
 		first[c.Name] = c.at
 		l.checkColumnsExist(a.Key, c, columns)
+		if at := a.Partitions.Time(); c.Params.Watch != nil && c.Params.Watch.Weekday && (at == nil || at.Kind == space.Weekly || at.Kind == space.Monthly || at.Kind == space.Yearly) {
+			l.report(c.at, "remove seasonal", "check %s compares with the same day of the week, but %s has no partitions of days or shorter periods", c.Name, a.Key)
+		}
 		if gates[c.SeverityOf()]++; gates[c.SeverityOf()] == quality.MaxGates+1 && (c.SeverityOf() == quality.Critical || c.SeverityOf() == quality.Error) {
 			l.report(c.at, "combine some of them, or use severity: warning", "an asset may have at most %d checks of severity %s",
 				quality.MaxGates, strings.ToLower(string(c.SeverityOf())))

@@ -29,6 +29,8 @@ type check struct {
 	reads *dep
 	// allowed counts the fields allow.
 	allowed int
+	// seasonal is the field of anomaly.
+	seasonal string
 }
 
 // checkFields are the fields of a check. Those of [quality.Kinds], sql and command name its kind.
@@ -49,6 +51,9 @@ var checkFields = table[check]{
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, freshnessFields, "column", "max_age") }),
 	kind(quality.Schema, schemaCheckFields.shape(shape{Description: "The columns of the output and their types."}, "columns"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, schemaCheckFields, "columns") }),
+	kind(quality.Anomaly, anomalyFields.shape(shape{
+		Description: "Compares a metric with earlier outputs: median ± threshold × MAD (median absolute deviation).",
+	}, "metric"), yamlFile.anomaly),
 	kind(quality.SQL, shape{Type: "string", MinLength: 1, Description: "A SELECT that returns the failing rows. The asset's own name is its new rows; " +
 		"other names are assets, which become dependencies."}, yamlFile.checkSQL),
 	kind(quality.Command, shape{
@@ -72,8 +77,7 @@ var checkFields = table[check]{
 
 // checkKinds returns the fields that name the kind of a check.
 func checkKinds() []string {
-	kinds := slices.DeleteFunc(quality.Kinds(), func(kind string) bool { return kind == quality.Anomaly })
-	return append(kinds, quality.SQL, quality.Command)
+	return append(quality.Kinds(), quality.SQL, quality.Command)
 }
 
 // kind is the field that names the kind of a check.
@@ -153,6 +157,21 @@ var (
 		columnField,
 		other("max_age", typed("age", shape{Description: "The maximum age: 1s to 36500d."}), yamlFile.maxAge),
 	}
+	anomalyFields = table[check]{
+		choice("metric", shape{Description: "What is measured. null_count and distinct_count need a column."},
+			[]string{quality.MetricRows, quality.MetricNulls, quality.MetricDistinct}, func(c *check) *string { return &c.watch().Metric }),
+		columnField,
+		whole("window", shape{Description: "How many earlier values are compared.", Default: defaultWindow},
+			quality.LeastHistory, quality.MaxWindow, func(c *check) *int { return &c.watch().Window }),
+		other("threshold", shape{Type: "number", Minimum: new(int64), Maximum: &greatestThreshold, Default: defaultThreshold, Description: "The tolerated distance from the median, as a multiple of MAD."},
+			func(f yamlFile, n *yaml.Node, c *check) {
+				var permille int32
+				f.permille(n, "threshold", 0, float64(greatestThreshold), &permille)
+				c.watch().Threshold = int64(permille)
+			}),
+		choice("seasonal", shape{Description: "weekday: compare with values of the same day of the week. The asset needs partitions of days or shorter periods."},
+			[]string{"weekday"}, func(c *check) *string { return &c.seasonal }),
+	}
 	schemaCheckFields = table[check]{
 		other("columns", columnTypesShape(shape{Type: "string"}, shape{Description: "The types of the columns, by name."}),
 			func(f yamlFile, n *yaml.Node, c *check) {
@@ -189,10 +208,7 @@ func (f yamlFile) check(n *yaml.Node, a *declared) {
 	c := check{at: f.place(n)}
 	c.Params.ForbidExtra = true
 	before := len(f.problems)
-	f.mapping(n, "a check", checkFields.fields(f, &c).with(fields{quality.Anomaly: func(n *yaml.Node) {
-		c.kinds = append(c.kinds, quality.Anomaly)
-		f.fail(n, "remove it, or bound the rows with row_count", "checks of kind anomaly are not supported yet")
-	}}))
+	f.mapping(n, "a check", checkFields.fields(f, &c))
 	if n.Kind != yaml.MappingNode {
 		return
 	}
@@ -270,6 +286,37 @@ func (f yamlFile) notEmpty(n *yaml.Node, what, suggestion string) {
 func (f yamlFile) rowCount(n *yaml.Node, c *check) {
 	f.checkMapping(n, c, rowCountFields)
 	f.notEmpty(n, "row_count", "add min: 1")
+}
+
+// Defaults of anomaly checks.
+const (
+	defaultWindow    = 30
+	defaultThreshold = 6
+)
+
+var greatestThreshold int64 = quality.MaxThreshold / 1000
+
+// watch returns the parameters of an anomaly check.
+func (c *check) watch() *quality.Watch {
+	if c.Params.Watch == nil {
+		c.Params.Watch = &quality.Watch{Window: defaultWindow, Threshold: defaultThreshold * 1000}
+	}
+	return c.Params.Watch
+}
+
+func (f yamlFile) anomaly(n *yaml.Node, c *check) {
+	c.watch()
+	f.checkMapping(n, c, anomalyFields, "metric")
+	c.watch().Weekday = c.seasonal != ""
+	switch rows := c.watch().Metric == quality.MetricRows; {
+	case n.Kind != yaml.MappingNode || c.watch().Metric == "":
+	case rows && len(c.Columns) > 0:
+		f.fail(n, "remove column", "row_count has no column")
+	case !rows && len(c.Columns) == 0:
+		f.fail(n, "add column", "%s needs a column", c.watch().Metric)
+	case c.watch().Threshold == 0 && hasField(n, "threshold"):
+		f.fail(n, "", "threshold must be above 0")
+	}
 }
 
 func (f yamlFile) inRange(n *yaml.Node, c *check) {

@@ -26,6 +26,7 @@ const (
 	Freshness      = "freshness"
 	Schema         = "schema"
 	Anomaly        = "anomaly"
+	SchemaDrift    = "schema_drift"
 	SQL            = "sql"
 	Command        = "command"
 )
@@ -328,6 +329,8 @@ func (c *Check) validateKind() error {
 		return want(one && p.MaxAgeSec > 0 && p.MaxAgeSec <= MaxAge, "a column and a greatest age")
 	case Schema:
 		return p.validTypes()
+	case SchemaDrift:
+		return nil
 	case Anomaly:
 		return want(p.Watch != nil && p.Watch.valid(len(c.Columns)), "a metric, a window and a threshold")
 	case SQL:

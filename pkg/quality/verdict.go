@@ -43,7 +43,7 @@ func (c *Check) Judge(compiled Compiled, m Measured) event.CheckResult {
 // newest last.
 func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 	r := c.result()
-	r.Actual, r.Passed = strconv.FormatInt(value, 10), true
+	r.Actual, r.Passed, r.Measured = strconv.FormatInt(value, 10), true, &value
 	band, known := c.Params.Watch.Band(past)
 	if !known {
 		r.Message = fmt.Sprintf("learning: %d of %d values", len(past), LeastHistory)

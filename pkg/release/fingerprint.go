@@ -197,7 +197,7 @@ func SetCodes(assets []plan.Asset) {
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{
-		Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes, Quarantine: a.Work.Quarantine, Resources: a.Work.Resources,
+		Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes, Quarantine: a.Work.Quarantine, Resources: a.Work.Resources, SchemaDrift: a.Work.SchemaDrift,
 	}, plan.Text{}, "", plan.Source{}
 	rest.File, rest.CheckDeps, rest.Reads = "", nil, requirementsOf(a)
 	data, err := json.Marshal(&rest)

@@ -40,8 +40,10 @@ type Candidate struct {
 	LeftOut   int64  `col:"left_out"`
 	MadeSeq   int64  `col:"made_seq"`
 	// FailedChecks are the first checks that blocked the output: a JSON list of [FailedCheck].
-	FailedChecks string     `col:"failed_checks"`
-	BlockedAt    event.Time `col:"blocked_at"`
+	FailedChecks string `col:"failed_checks"`
+	// Measured are the values that its checks have measured: a JSON list of [MeasuredValue].
+	Measured  string     `col:"measured,null"`
+	BlockedAt event.Time `col:"blocked_at"`
 	// ExpiresAt is when the candidate is rejected, or approved if ApproveOnExpiry is set.
 	ExpiresAt       event.Time `col:"expires_at"`
 	ApproveOnExpiry bool       `col:"approve_on_expiry"`
@@ -52,6 +54,14 @@ type Candidate struct {
 	Reason     string     `col:"reason,null"`
 	CommandID  string     `col:"command_id,null"`
 	Meta
+}
+
+// MeasuredValue is a value that a check has measured in a candidate. It counts as history if the candidate
+// is published.
+type MeasuredValue struct {
+	Check  string `json:"check"`
+	Season string `json:"season,omitempty"`
+	Value  int64  `json:"value"`
 }
 
 // FailedCheck is a check that has blocked a candidate.

@@ -56,6 +56,8 @@ type Tables struct {
 	Requests  Table[string, RunRequest] `table:"run_requests"`
 	Schedules Table[string, Schedule]   `table:"schedules"`
 	Ticks     Table[string, Tick]       `table:"ticks,history,ulid=tick_id"`
+
+	CheckHistory Table[Key3, CheckHistory] `table:"check_history"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

@@ -119,7 +119,8 @@ func (r *checkRun) close() error {
 
 // run executes the checks one after another. Its error stops the attempt.
 func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
-	if r.w.cfg.Checker == nil {
+	onlyDrift := !slices.ContainsFunc(checks, func(c *quality.Check) bool { return c.Kind != quality.SchemaDrift })
+	if r.w.cfg.Checker == nil && !onlyDrift {
 		if err := r.scratch(); err != nil {
 			return nil, err
 		}
@@ -189,6 +190,8 @@ func (r *checkRun) one(ctx context.Context, c *quality.Check) (event.CheckResult
 		return c.Judge(quality.Compiled{}, m), err
 	case c.Kind == quality.Command:
 		return r.command(ctx, c)
+	case c.Kind == quality.SchemaDrift:
+		return r.drift(ctx, c)
 	}
 	if err := r.open(ctx); err != nil {
 		return event.CheckResult{}, err
@@ -284,6 +287,9 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 	compiled := c.Compile(target)
 	if query := r.queries[c.Name]; query != nil {
 		compiled.Failing = query.text
+	}
+	if c.Kind == quality.Anomaly {
+		return r.anomaly(ctx, c, compiled.Value)
 	}
 	m := quality.Measured{Rows: r.rows}
 	if compiled.Count == "" {

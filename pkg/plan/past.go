@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// setPast records what the anomaly checks of a task compare with.
+func (b *builder) setPast(t *Task, a *Asset) {
+	for i := range a.Work.Checks {
+		c := &a.Work.Checks[i]
+		if c.Kind != quality.Anomaly {
+			continue
+		}
+		season := ""
+		if c.Params.Watch.Weekday {
+			t.Season = weekday(a, t.PartitionKey)
+			season = t.Season
+		}
+		if b.request.History == nil {
+			continue
+		}
+		past := b.request.History(t.AssetKey, c.Name, season, t.PartitionKey)
+		if t.Past == nil {
+			t.Past = map[string][]int64{}
+		}
+		t.Past[c.Name] = past[max(0, len(past)-c.Params.Watch.Window):]
+	}
+}
+
+// weekday returns the day of the week of a partition, in lower case: that of the date in its key.
+func weekday(a *Asset, key string) string {
+	at := a.Partitions.Time()
+	partition, err := ids.ParsePartition(key)
+	if at == nil || err != nil {
+		return ""
+	}
+	value := partition[at.Name]
+	day, err := time.Parse(time.DateOnly, value[:min(len(value), len(time.DateOnly))])
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(day.Weekday().String())
+}
+
+// setSchema records the newest output of an asset that compares schemas.
+func (b *builder) setSchema(a *Asset) {
+	if !slices.ContainsFunc(a.Work.Checks, func(c quality.Check) bool { return c.Kind == quality.SchemaDrift }) {
+		return
+	}
+	newest := slices.MaxFunc(append(slices.Collect(maps.Values(b.made(a.Key))), Input{}), func(x, y Input) int {
+		return cmp.Or(cmp.Compare(known(x), known(y)), cmp.Compare(x.Version, y.Version), cmp.Compare(x.PartitionKey, y.PartitionKey))
+	})
+	if newest.Schema == "" {
+		return
+	}
+	if b.plan.Schemas == nil {
+		b.plan.Schemas = map[string]Schema{}
+	}
+	b.plan.Schemas[a.Key.String()] = Schema{Hash: newest.Schema, URI: newest.URI}
+}
+
+// known ranks an output whose columns are known above others.
+func known(in Input) int {
+	if in.Schema == "" {
+		return 0
+	}
+	return 1
+}

@@ -136,7 +136,7 @@ var layers = []layer{
 	}},
 	{"automator", []pack{
 		// Plans requests, and asks the calendar for schedules.
-		{"pkg/automator", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
+		{"pkg/automator", list(words, "pkg/calendar", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
 	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.

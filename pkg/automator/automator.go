@@ -1,5 +1,6 @@
-// Package automator plans the requests that become runs. The fold cannot do this itself, because planning
-// reads releases. This package is not a stable API.
+// Package automator does what the fold cannot decide by itself: it plans the requests that are to become
+// runs, asks the calendar for the instants of schedules, and defines the schedules of a release. This
+// package is not a stable API.
 //
 // An automator is a stateless shell beside the dispatcher. It finds its work in the projections, and every
 // event that it appends names the state that it saw. The id of the run that a request starts is derived
@@ -10,6 +11,7 @@ package automator
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,18 +92,20 @@ func (a *Automator) Run(ctx context.Context) error {
 
 // drain works until the current state has no more work.
 func (a *Automator) drain(ctx context.Context) error {
+	done := attempts{}
 	for wait := minWait; ; {
-		done, err := a.Pass(ctx)
+		left, err := a.Pass(ctx, done)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err == nil && done:
+		case err != nil:
+			a.cfg.Logger.WarnContext(ctx, "schedules and requests are delayed; will retry", slog.Duration("wait", wait), slog.Any("error", err))
+		case left == nothingLeft:
 			return nil
-		case err == nil:
+		case left == someLeft:
 			wait = minWait
 			continue
 		}
-		a.cfg.Logger.WarnContext(ctx, "schedules and requests are delayed; will retry", slog.Duration("wait", wait), slog.Any("error", err))
 		if err := a.cfg.Clock.Sleep(ctx, wait); err != nil {
 			return err
 		}
@@ -109,22 +113,55 @@ func (a *Automator) drain(ctx context.Context) error {
 	}
 }
 
-// Pass handles a part of the work of the current state. done reports that the state has no work.
-func (a *Automator) Pass(ctx context.Context) (done bool, err error) {
+// progress is what a pass has left.
+type progress int
+
+const (
+	nothingLeft progress = iota
+	someLeft
+	failedLeft // work that had no effect, and is repeated later
+)
+
+// Pass handles some of the work of the current state, except what is in done already.
+func (a *Automator) Pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {
-		return false, err
+		return failedLeft, err
 	}
+	now := a.cfg.Clock.Now()
+	done.forget(now)
 	work := control.Automate(snap.State, batch)
 	if work.Empty() {
-		return true, nil
+		return nothingLeft, nil
 	}
+	late := len(work.Wanted) > 0
+	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
+	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
+	// A definition changes when the old one has decided all instants up to the deployment.
+	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
+		work.Define = nil
+	}
+	if work.Empty() {
+		return failedLeft, nil
+	}
+	return someLeft, a.handle(ctx, snap, work)
+}
+
+// handle does the work of a snapshot. Its parts run at the same time, so that their events share ledger
+// entries.
+func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work control.Automation) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
+	if len(work.Wanted) > 0 {
+		g.Go(func() error { return a.advance(ctx, work.Wanted) })
+	}
+	if work.Define != nil {
+		g.Go(func() error { return a.define(ctx, snap, work.Define) })
+	}
 	for _, row := range work.Pending {
 		g.Go(func() error { return a.plan(ctx, snap, row) })
 	}
-	return false, g.Wait()
+	return g.Wait()
 }
 
 // releases caches the newest release that was read.

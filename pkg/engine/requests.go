@@ -152,3 +152,19 @@ func planned(p *plan.Plan, err error) (*plan.Plan, error) {
 	}
 	return p, err
 }
+
+// AdvanceCalendar tells the fold the next instants of schedules.
+func (e *Engine) AdvanceCalendar(ctx context.Context, items []event.CalendarItem) error {
+	if _, _, err := e.append(ctx, "", &event.CalendarAdvanced{Items: items}); err != nil {
+		return fmt.Errorf("advance schedules: %w", err)
+	}
+	return nil
+}
+
+// DefineSchedules changes the schedules of the state.
+func (e *Engine) DefineSchedules(ctx context.Context, p *event.SchedulesDefined) error {
+	if _, _, err := e.append(ctx, "", p); err != nil {
+		return fmt.Errorf("define schedules: %w", err)
+	}
+	return nil
+}

@@ -173,7 +173,7 @@ func (f *folder) advance(item *event.CalendarItem) {
 	}
 	spec := specOf(&row)
 	row.Calendar, row.Error, row.Errors = item.Calendar, "", 0
-	take := taken(spec, item.Missed, orDefault(row.WantedAt, bound))
+	take := Taken(spec, item.Missed, orDefault(row.WantedAt, bound))
 	row.TicksDropped += item.Dropped + int64(len(item.Missed)-len(take))
 	for _, instant := range take {
 		f.tick(&row, spec, instant, state.TickCaughtUp)
@@ -186,8 +186,20 @@ func (f *folder) advance(item *event.CalendarItem) {
 // maxDoublings bounds the exponent of a delay.
 const maxDoublings = 10
 
-// taken returns the missed instants that the catch-up policy runs.
-func taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
+// MostMissed returns how many instants the catch-up policy takes at most.
+func MostMissed(spec *event.Schedule) int {
+	switch {
+	case spec.CatchUp == event.CatchUpLatest:
+		return 1
+	case spec.Overlap == event.OverlapAllowAll:
+		return MaxAtOnce
+	}
+	return MaxBuffered
+}
+
+// Taken returns the instants that the catch-up policy takes, up to the time at which the schedule was
+// found to be late.
+func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
 	if spec.CatchUp == event.CatchUpLatest || spec.CatchUp == event.CatchUpAll {
@@ -198,14 +210,7 @@ func taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event
 	}
 	first, _ := slices.BinarySearch(missed, oldest)
 	missed = missed[first:]
-	most := MaxBuffered
-	switch {
-	case spec.CatchUp == event.CatchUpLatest:
-		most = 1
-	case spec.Overlap == event.OverlapAllowAll:
-		most = MaxAtOnce
-	}
-	return missed[max(0, len(missed)-most):]
+	return missed[max(0, len(missed)-MostMissed(spec)):]
 }
 
 // tick decides one instant of a schedule. The caller puts the row.

@@ -131,7 +131,7 @@ var layers = []layer{
 		{"pkg/engine/view", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/domain", "pkg/space", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/quality", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/calendar", "pkg/domain", "pkg/space", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/quality", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"automator", []pack{

@@ -94,7 +94,7 @@ func (a *Automator) Run(ctx context.Context) error {
 func (a *Automator) drain(ctx context.Context) error {
 	done := attempts{}
 	for wait := minWait; ; {
-		left, err := a.Pass(ctx, done)
+		left, err := a.pass(ctx, done)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -122,8 +122,8 @@ const (
 	failedLeft // work that had no effect, and is repeated later
 )
 
-// Pass handles some of the work of the current state, except what is in done already.
-func (a *Automator) Pass(ctx context.Context, done attempts) (progress, error) {
+// pass handles some of the work of the current state, except what is in done already.
+func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {
 		return failedLeft, err

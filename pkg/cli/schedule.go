@@ -18,13 +18,14 @@ import (
 func (a *app) scheduleCommand() *cobra.Command {
 	schedule := &cobra.Command{
 		Use:   "schedule",
-		Short: "Print when a schedule ticks, and why",
+		Short: "Show, pause, trigger and explain a schedule",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
-	schedule.AddCommand(a.nextTicksCommand())
+	schedule.AddCommand(a.nextTicksCommand(), a.showScheduleCommand(), a.ticksCommand(), a.pauseScheduleCommand(), a.resumeScheduleCommand(),
+		a.triggerScheduleCommand(), a.backfillScheduleCommand())
 	return schedule
 }
 

@@ -472,13 +472,13 @@ func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdic
 func (f *folder) backfillSchedule(row *state.Schedule, p *event.AutomationCommand) verdict {
 	spec, made := specOf(row), ids.Time(p.CommandID)
 	decided := row.LastTick
-	for _, instant := range p.Instants {
+	for i, instant := range p.Instants {
 		if instant > row.Cursor {
 			break
 		}
 		f.decide(row, spec, event.OverlapBufferAll, &state.RunRequest{
 			RequestID: fmt.Sprintf("backfill:%s:%d", p.CommandID, int64(instant)), Actor: f.ev.Actor, Logical: instant,
-			TickID: ids.TickID(f.domain(), row.ScheduleID, instant.Time(), p.CommandID, made),
+			TickID: ids.TickID(f.domain(), row.ScheduleID, instant.Time(), p.CommandID, made.Add(time.Duration(i)*time.Millisecond)),
 		}, state.TickBackfill)
 	}
 	if row.LastTick == decided {

@@ -1,0 +1,339 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/calendar"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+func (a *app) schedulesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schedules",
+		Short: "List the schedules of the deployed release, with their next ticks",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.read(cmd.Context(), func(v published) error {
+				all, err := engine.Schedules(v.State)
+				if err != nil {
+					return err
+				}
+				if len(all) == 0 && a.table() {
+					a.note("the deployed release has no schedules: declare them in servo.yaml or in schedules/*.yaml")
+				}
+				return list(a, scheduleColumns(), all)
+			})
+		},
+	}
+}
+
+func scheduleColumns() []column[engine.Schedule] {
+	return []column[engine.Schedule]{
+		{Name: "schedule", Value: func(s engine.Schedule) any { return s.Name }},
+		{Name: "status", Value: func(s engine.Schedule) any { return s.Status }},
+		{Name: "ticks", Value: func(s engine.Schedule) any { return expression(&s.Definition) }},
+		{
+			Name: "next_at", Value: func(s engine.Schedule) any { return moment(s.NextAt) },
+			Text: func(s engine.Schedule) any { return stamp(s.NextAt) },
+		},
+		{Name: "overlap", Machine: true, Value: func(s engine.Schedule) any { return overlapOf(&s.Definition) }},
+		{Name: "last_run", Value: func(s engine.Schedule) any { return orNil(s.LastRun) }},
+		{Name: "last_run_state", Value: func(s engine.Schedule) any { return orNil(s.LastRunState) }},
+		{Name: "started", Value: func(s engine.Schedule) any { return s.Started }},
+		{Name: "skipped", Value: func(s engine.Schedule) any { return s.Skipped }},
+		{Name: "dropped", Value: func(s engine.Schedule) any { return s.Dropped }},
+	}
+}
+
+// expression returns when a schedule ticks, in words of project files.
+func expression(s *event.Schedule) string {
+	zone := ""
+	if s.Timezone != "" && s.Timezone != "UTC" {
+		zone = " " + s.Timezone
+	}
+	if s.Cron != "" {
+		return s.Cron + zone
+	}
+	return "every " + (time.Duration(s.EverySec) * time.Second).String() + zone
+}
+
+func overlapOf(s *event.Schedule) string { return orText(s.Overlap, event.OverlapSkip) }
+
+func orText(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+func (a *app) showScheduleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show SCHEDULE",
+		Short: "Show what a schedule runs, its policies, and its state",
+		Args:  takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(v published) error {
+				s, err := engine.FindSchedule(v.State, args[0])
+				if err != nil {
+					return err
+				}
+				return a.document(s, func() string { return a.scheduleText(&s) })
+			})
+		},
+	}
+}
+
+// scheduleText describes a schedule.
+func (a *app) scheduleText(s *engine.Schedule) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			fmt.Fprintf(&b, "%-10s %s\n", name, text)
+		}
+	}
+	d := &s.Definition
+	fmt.Fprintf(&b, "schedule %s is %s\n", a.style.bold(s.Name), s.Status)
+	if s.PausedAt != 0 {
+		line("paused", "%s by %s%s", stamp(s.PausedAt), orText(s.PausedBy, "its failures"), after(": ", s.Reason))
+	}
+	line("error", "%s", s.Error)
+	line("ticks", "%s", expression(d))
+	line("runs", "%s%s", strings.Join(specAssets(d.Run), ", "), after(" ", strings.Join(d.Run.Partitions, " ")))
+	line("overlap", "%s", overlapOf(d))
+	line("catch up", "%s", orText(d.CatchUp, event.CatchUpNone))
+	if s.NextAt != 0 {
+		line("next", "%s", nextText(s))
+	}
+	if s.LastRun != "" {
+		line("last run", "%s%s", s.LastRun, after(" ", s.LastRunState))
+	}
+	line("active", "%s", strings.Join(s.Active, ", "))
+	if s.Buffered > 0 {
+		line("waiting", "%s", plural(s.Buffered, "tick"))
+	}
+	line("counts", "%d started, %d skipped, %d dropped", s.Started, s.Skipped, s.Dropped)
+	if s.Failures > 0 {
+		line("failures", "%d in a row", s.Failures)
+	}
+	return b.String()
+}
+
+// nextText describes the next tick, in the zone of the schedule.
+func nextText(s *engine.Schedule) string {
+	text := s.Next.Time().Format(time.RFC3339)
+	if c, err := calendar.Of(&s.Definition); err == nil {
+		text = s.Next.Time().In(c.Location()).Format(time.RFC3339)
+	}
+	if delay := s.NextAt.Sub(s.Next); delay > 0 {
+		text += fmt.Sprintf(", with a jitter of %s", delay)
+	}
+	return text
+}
+
+// after returns a text with a prefix, or "" for none.
+func after(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+func (a *app) ticksCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "ticks SCHEDULE",
+		Short: "List what became of the ticks of a schedule, newest first",
+		Args:  takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > maxTicks {
+				return usagef("--limit is %d; must be 1 to %d", limit, maxTicks)
+			}
+			return a.read(cmd.Context(), func(v published) error {
+				ticks, err := engine.Ticks(cmd.Context(), v.Snapshot, args[0], limit)
+				if err != nil {
+					return err
+				}
+				return list(a, tickOutcomeColumns(), ticks)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "maximum number of ticks to list")
+	return cmd
+}
+
+func tickOutcomeColumns() []column[engine.Tick] {
+	return []column[engine.Tick]{
+		{Name: "tick_id", Machine: true, Value: func(t engine.Tick) any { return t.ID }},
+		{
+			Name: "tick", Value: func(t engine.Tick) any { return moment(t.Logical) },
+			Text: func(t engine.Tick) any { return stamp(t.Logical) },
+		},
+		{Name: "kind", Value: func(t engine.Tick) any { return t.Kind }},
+		{Name: "outcome", Value: func(t engine.Tick) any { return string(t.Outcome) }},
+		{Name: "run_id", Value: func(t engine.Tick) any { return orNil(t.RunID) }},
+		{Name: "run_state", Value: func(t engine.Tick) any { return orNil(t.RunState) }},
+		{Name: "detail", Value: func(t engine.Tick) any { return orNil(t.Detail) }},
+		{Name: "decided_at", Machine: true, Value: func(t engine.Tick) any { return moment(t.DecidedAt) }},
+		{Name: "zone_data", Machine: true, Value: func(t engine.Tick) any { return orNil(t.Calendar) }},
+	}
+}
+
+// commandSchedule sends a command about a schedule and prints what it does.
+func (a *app) commandSchedule(ctx context.Context, p *event.AutomationCommand, done func(engine.Schedule) string) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	return a.do(ctx, settings, func(ctx context.Context, s *session) error {
+		x, err := s.CommandSchedule(ctx, p)
+		if err != nil {
+			return err
+		}
+		a.note("%s", done(x))
+		return nil
+	})
+}
+
+func (a *app) pauseScheduleCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "pause SCHEDULE",
+		Short: "Stop the ticks of a schedule, until it is resumed",
+		Long:  "Stop the ticks of a schedule. Its runs and requests continue. A deployment does not resume it.",
+		Args:  takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.commandSchedule(cmd.Context(), &event.AutomationCommand{Name: args[0], Verb: event.VerbPause, Reason: reason},
+				func(s engine.Schedule) string { return "schedule " + a.style.bold(s.Name) + " is paused" })
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	return cmd
+}
+
+func (a *app) resumeScheduleCommand() *cobra.Command {
+	var catchUp bool
+	cmd := &cobra.Command{
+		Use:   "resume SCHEDULE",
+		Short: "Let a paused schedule tick again",
+		Args:  takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.commandSchedule(cmd.Context(), &event.AutomationCommand{Name: args[0], Verb: event.VerbResume, CatchUp: catchUp},
+				func(s engine.Schedule) string { return "schedule " + a.style.bold(s.Name) + " ticks again" })
+		},
+	}
+	cmd.Flags().BoolVar(&catchUp, "catch-up", false, "also tick for the instants of the pause, by the schedule's catch_up policy")
+	return cmd
+}
+
+func (a *app) triggerScheduleCommand() *cobra.Command {
+	var overlap string
+	cmd := &cobra.Command{
+		Use:   "trigger SCHEDULE",
+		Short: "Let a schedule tick now",
+		Long:  "Let a schedule tick now. The overlap policy of the schedule applies, unless --overlap names another one.",
+		Args:  takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if overlap != "" && !isOverlap(overlap) {
+				return usagef("--overlap %q: choose from %s", overlap, strings.Join(event.Overlaps(), ", "))
+			}
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			return a.do(cmd.Context(), settings, func(ctx context.Context, s *session) error {
+				if _, err := s.CommandSchedule(ctx, &event.AutomationCommand{Name: args[0], Verb: event.VerbTrigger, Overlap: overlap}); err != nil {
+					return err
+				}
+				snap, err := s.Current(ctx)
+				if err != nil {
+					return err
+				}
+				ticks, err := engine.Ticks(ctx, snap, args[0], 1)
+				if err != nil {
+					return err
+				}
+				return list(a, tickOutcomeColumns(), ticks)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&overlap, "overlap", "", "the overlap policy of this tick: "+strings.Join(event.Overlaps(), ", "))
+	return cmd
+}
+
+func isOverlap(policy string) bool {
+	return slices.Contains(event.Overlaps(), policy)
+}
+
+func (a *app) backfillScheduleCommand() *cobra.Command {
+	var from, to string
+	cmd := &cobra.Command{
+		Use:   "backfill SCHEDULE --from TIME --to TIME",
+		Short: "Let a schedule tick for the instants of a past interval",
+		Long: "Let a schedule tick for the instants of a past interval, oldest first and one after the other. Instants that\n" +
+			"have a run are left out. Times without an offset are in the zone of the schedule; --to is exclusive.",
+		Example: "  servo schedule backfill nightly --from 2025-01-01 --to 2025-02-01",
+		Args:    takes("SCHEDULE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if from == "" || to == "" {
+				return usagef("missing interval: write --from TIME --to TIME")
+			}
+			settings, err := a.settings()
+			if err != nil {
+				return err
+			}
+			return a.do(cmd.Context(), settings, func(ctx context.Context, s *session) error { return a.backfill(ctx, s, args[0], from, to) })
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the first instant: a date, a local time or an RFC 3339 time")
+	cmd.Flags().StringVar(&to, "to", "", "the end of the interval")
+	return cmd
+}
+
+func (a *app) backfill(ctx context.Context, s *session, name, from, to string) error {
+	snap, err := s.Current(ctx)
+	if err != nil {
+		return err
+	}
+	x, err := engine.FindSchedule(snap.State, name)
+	if err != nil {
+		return err
+	}
+	bound := func(flag, text string) (time.Time, error) {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			at, err = calendar.Bound(text, orText(x.Definition.Timezone, "UTC"))
+		}
+		if err != nil {
+			return at, usagef("--%s: %w", flag, err)
+		}
+		return at, nil
+	}
+	begin, err := bound("from", from)
+	if err != nil {
+		return err
+	}
+	end, err := bound("to", to)
+	if err != nil {
+		return err
+	}
+	if !begin.Before(end) {
+		return usagef("--to %s is not after --from %s", to, from)
+	}
+	made, leftOut, err := s.BackfillSchedule(ctx, name, begin, end)
+	if err != nil {
+		return err
+	}
+	text := ""
+	if leftOut > 0 {
+		text = fmt.Sprintf("; left out %s with a run", plural(leftOut, "instant"))
+	}
+	a.note("%s of schedule %s, one after the other%s", plural(made, "tick"), a.style.bold(name), text)
+	return nil
+}

@@ -1,0 +1,264 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/calendar"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// ErrPaused reports that a schedule is paused.
+var ErrPaused = errors.New("the schedule is paused")
+
+// Schedule is a schedule of the deployed release, with what has become of its ticks.
+type Schedule struct {
+	Name       string         `json:"schedule"`
+	Definition event.Schedule `json:"definition"`
+	// Status says in a few words what the schedule does: "active", "paused", "ended", "due", "error".
+	Status string `json:"status"`
+	// Next is the next instant, and NextAt the time at which it ticks, with its jitter.
+	Next     event.Time `json:"next,omitempty,omitzero"`
+	NextAt   event.Time `json:"next_at,omitempty,omitzero"`
+	Cursor   event.Time `json:"cursor,omitempty,omitzero"`
+	PausedAt event.Time `json:"paused_at,omitempty,omitzero"`
+	PausedBy string     `json:"paused_by,omitempty"`
+	Reason   string     `json:"pause_reason,omitempty"`
+	Error    string     `json:"error,omitempty"`
+	Calendar string     `json:"calendar,omitempty"`
+	Failures int32      `json:"failures,omitempty"`
+	// Active are its live runs, and its requests that are to become runs; Buffered counts the ticks that
+	// wait for them.
+	Active   []string `json:"active,omitempty"`
+	Buffered int      `json:"buffered,omitempty"`
+	// LastRun is the newest run. The totals count ticks.
+	LastRun      string `json:"last_run,omitempty"`
+	LastRunState string `json:"last_run_state,omitempty"`
+	Started      int64  `json:"ticks_started"`
+	Skipped      int64  `json:"ticks_skipped"`
+	Dropped      int64  `json:"ticks_dropped"`
+}
+
+// scheduleOf returns what users see of a row of schedules.
+func scheduleOf(s *state.State, row *state.Schedule) (Schedule, error) {
+	x := Schedule{
+		Name: row.ScheduleID, Status: scheduleStatus(row), Next: row.Next, NextAt: row.NextAt, Cursor: row.Cursor,
+		PausedAt: row.PausedAt, PausedBy: row.PausedBy, Reason: row.Reason, Error: row.Error, Calendar: row.Calendar, Failures: row.Failures,
+		LastRun: row.LastRun, Started: row.TicksStarted, Skipped: row.TicksSkipped, Dropped: row.TicksDropped,
+	}
+	runs, requests := s.ActiveOf(row.ScheduleID)
+	x.Active = slices.Concat(runs, requests)
+	_, x.Buffered = s.BufferedOf(row.ScheduleID)
+	if run := s.Runs.Get(row.LastRun); run != nil {
+		x.LastRunState = string(run.State)
+	}
+	if err := json.Unmarshal([]byte(row.Spec), &x.Definition); err != nil {
+		return x, fmt.Errorf("read schedule %s: %w", row.ScheduleID, err)
+	}
+	return x, nil
+}
+
+func scheduleStatus(row *state.Schedule) string {
+	switch {
+	case row.Paused:
+		return "paused"
+	case row.Error != "":
+		return "error"
+	case row.WantedAt != 0:
+		return "due"
+	case row.Next == 0:
+		return "ended"
+	}
+	return "active"
+}
+
+// Schedules returns the schedules of the deployed release, by name.
+func Schedules(s *state.State) ([]Schedule, error) {
+	all := []Schedule{}
+	for row := range s.Schedules.All {
+		if row.RemovedAt != 0 {
+			continue
+		}
+		x, err := scheduleOf(s, row)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// FindSchedule returns a schedule of the deployed release.
+func FindSchedule(s *state.State, name string) (Schedule, error) {
+	row := s.Schedules.Get(name)
+	if row != nil && row.RemovedAt == 0 {
+		return scheduleOf(s, row)
+	}
+	var names []string
+	for other := range s.Schedules.All {
+		if other.RemovedAt == 0 {
+			names = append(names, other.ScheduleID)
+		}
+	}
+	switch near := plan.Suggest(name, names); {
+	case row != nil:
+		return Schedule{}, fmt.Errorf("schedule %q: %w: a deployment removed it at %s", name, ErrNotFound, row.RemovedAt)
+	case near != "":
+		return Schedule{}, fmt.Errorf("schedule %q: %w: did you mean %s?", name, ErrNotFound, near)
+	case len(names) == 0:
+		return Schedule{}, fmt.Errorf("schedule %q: %w: the deployed release has no schedules: start `servo dev`, or deploy the project", name, ErrNotFound)
+	}
+	return Schedule{}, fmt.Errorf("schedule %q: %w: list the schedules with `servo schedules`", name, ErrNotFound)
+}
+
+// Tick is an instant of a schedule, and what became of it.
+type Tick struct {
+	ID      string            `json:"tick_id"`
+	Logical event.Time        `json:"logical"`
+	Kind    string            `json:"kind"`
+	Outcome state.TickOutcome `json:"outcome"`
+	// RunState is the state of the run, if it is live or ended recently.
+	RunID     string     `json:"run_id,omitempty"`
+	RunState  string     `json:"run_state,omitempty"`
+	Detail    string     `json:"detail,omitempty"`
+	Calendar  string     `json:"calendar,omitempty"`
+	RequestID string     `json:"request_id,omitempty"`
+	DecidedAt event.Time `json:"decided_at"`
+}
+
+// Ticks returns the newest ticks of a schedule, newest first.
+func Ticks(ctx context.Context, snap *snapshot.Snapshot, name string, limit int) ([]Tick, error) {
+	if _, err := FindSchedule(snap.State, name); err != nil {
+		return nil, err
+	}
+	rows, err := snap.Ticks(ctx, name, limit)
+	if err != nil {
+		return nil, err
+	}
+	ticks := make([]Tick, len(rows))
+	for i, row := range rows {
+		t := Tick{
+			ID: row.TickID, Logical: row.Logical, Kind: row.Kind, Outcome: row.Outcome, RunID: row.RunID, Detail: row.Detail,
+			Calendar: row.Calendar, RequestID: row.RequestID, DecidedAt: row.DecidedAt,
+		}
+		if run := snap.State.Runs.Get(row.RunID); run != nil {
+			t.RunState = string(run.State)
+		}
+		if r := snap.State.Requests.Get(row.RequestID); t.Detail == "" && r != nil && r.ErrorMessage != "" && !r.State.Ended() {
+			t.Detail = fmt.Sprintf("tried again at %s: %s", r.NextAt, view.Problem(r.ErrorCode, r.ErrorMessage))
+		}
+		ticks[i] = t
+	}
+	return ticks, nil
+}
+
+// CommandSchedule applies a command to a schedule, and returns the schedule.
+func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand) (Schedule, error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return Schedule{}, err
+	}
+	if _, err := FindSchedule(snap.State, p.Name); err != nil {
+		return Schedule{}, err
+	}
+	if row := snap.State.Schedules.Get(p.Name); row.CommandID != "" {
+		e.cfg.IDs.Observe(row.CommandID) // of two commands, the one with the greater id wins
+	}
+	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
+	snap, entry, err := e.append(ctx, "", p)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
+	}
+	if row := onlyGroup(snap, entry); row != nil && row.Outcome == state.Stale {
+		return Schedule{}, fmt.Errorf("%s schedule %s: %s", p.Verb, p.Name, row.Detail)
+	}
+	return FindSchedule(snap.State, p.Name)
+}
+
+// onlyGroup returns the row of the only group of an entry that this process appended, or nil.
+func onlyGroup(snap *snapshot.Snapshot, entry string) (found *state.Entry) {
+	n := 0
+	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry != entry {
+			return false
+		}
+		found = row
+		n++
+		return true
+	})
+	if n != 1 {
+		return nil // other groups share the entry
+	}
+	return found
+}
+
+// BackfillSchedule makes ticks for the instants of a schedule in a past interval, from its start on and
+// before its end, one after the other. It leaves out the instants whose tick has a run.
+func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (ticks, leftOut int, err error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	found, err := FindSchedule(snap.State, name)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case found.Status == "paused":
+		return 0, 0, fmt.Errorf("backfill schedule %s: %w: resume it with `servo schedule resume %s`", name, ErrPaused, name)
+	}
+	s, err := calendar.Of(&found.Definition)
+	if err != nil {
+		return 0, 0, fmt.Errorf("backfill schedule %s: %w", name, err)
+	}
+	last := found.Cursor.Time()
+	if to = to.Add(-time.Second); to.After(last) {
+		to = last
+	}
+	instants, more := s.Between(from.Add(-time.Second), to, event.MaxInstants)
+	if more > 0 {
+		return 0, 0, fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)
+	}
+	ran, err := ranAt(ctx, snap, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	p := &event.AutomationCommand{Name: name, Verb: event.VerbBackfill}
+	for _, instant := range instants {
+		if at := event.At(instant); ran[at] {
+			leftOut++
+		} else {
+			p.Instants = append(p.Instants, at)
+		}
+	}
+	if len(p.Instants) == 0 {
+		return 0, leftOut, fmt.Errorf("backfill schedule %s: %w: no instant of the interval lacks a run", name, ErrNothing)
+	}
+	_, err = e.CommandSchedule(ctx, p)
+	return len(p.Instants), leftOut, err
+}
+
+// maxTicksRead bounds the ticks that a backfill compares with.
+const maxTicksRead = 100_000
+
+// ranAt returns the instants of a schedule whose tick has a run or waits for one.
+func ranAt(ctx context.Context, snap *snapshot.Snapshot, name string) (map[event.Time]bool, error) {
+	rows, err := snap.Ticks(ctx, name, maxTicksRead)
+	if err != nil {
+		return nil, err
+	}
+	ran := make(map[event.Time]bool, len(rows))
+	for _, row := range rows {
+		if row.Kind != state.TickManual && (row.Outcome == state.TickStarted || !row.Outcome.Final()) {
+			ran[row.Logical] = true
+		}
+	}
+	return ran, nil
+}

@@ -28,6 +28,7 @@ type places struct {
 	folder, duckdb, mode string
 	selection            string
 	at, selectAt, modeAt place
+	duckdbAt             place
 }
 
 // publish is `publish` of an asset while it is read.
@@ -50,6 +51,10 @@ var publishPlacesField = other("publish", placesFields.shape(shape{
 	if to.folder == "" && to.duckdb == "" && len(f.problems) == before {
 		f.fail(n, "add folder: ./published, or duckdb: ./outputs.duckdb", "publish names no place")
 	}
+	if overlap(to.folder, to.duckdb) {
+		f.report(to.duckdbAt, "choose paths beside one another, for example ./published and ./outputs.duckdb",
+			"duckdb and folder of publish overlap: the file has its links in %s.links", to.duckdb)
+	}
 	if to.folder == "" && to.modeAt != (place{}) {
 		f.report(to.modeAt, "remove it, or add folder", "mode is about a folder, and publish has none")
 	}
@@ -71,7 +76,10 @@ var placesFields = table[places]{
 	other("duckdb", shape{
 		Type: "string", MinLength: 1, Examples: []any{"./shop.duckdb"},
 		Description: "A DuckDB database that gets a view for each asset: namespace.name.",
-	}, func(f yamlFile, n *yaml.Node, p *places) { f.publishPlace(n, "duckdb", &p.duckdb) }),
+	}, func(f yamlFile, n *yaml.Node, p *places) {
+		p.duckdbAt = f.place(n)
+		f.publishPlace(n, "duckdb", &p.duckdb)
+	}),
 	other("select", shape{
 		Type: "string", MinLength: 1, Examples: []any{"*"},
 		Description: "The assets to publish, besides those with publish: true. Assets with publish: false are left out.",
@@ -120,6 +128,16 @@ var publishFields = table[publish]{
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
+// overlap reports whether a folder contains a DuckDB file, or belongs to it.
+func overlap(folder, file string) bool {
+	if folder == "" || file == "" {
+		return false
+	}
+	inside := func(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+	folder, file = path.Clean(folder), path.Clean(file)
+	return inside(file, folder) || inside(folder, file) || inside(folder, file+".links")
+}
+
 // publishPlace reads the path of a place.
 func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	s, ok := f.text(n, what)
@@ -133,7 +151,7 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 		f.fail(n, "", "invalid path %s", quoteShort(s))
 	case clean == "." || clean == "/" || clean == "..":
 		f.fail(n, "write a path of its own, for example ./published", "%s cannot be %s: it has other files", what, quoteShort(s))
-	case first == AssetsDir || first == "tests" || first == ".servo":
+	case first == AssetsDir || first == "tests" || first == SchedulesDir || first == ".servo":
 		f.fail(n, "choose another path, for example ./published", "%s is in %s, which is read by Servo", quoteShort(s), first)
 	default:
 		*to = s

@@ -120,7 +120,7 @@ func (a *app) places(p *project.Project, dir string, named *release.Places, sha 
 		places = append(places, publisher.Place{Name: named.Folder, Record: filepath.Join(folder.Path, publisher.RecordName), Update: folder.Update})
 	}
 	if named.DuckDB != "" {
-		catalog := publisher.Catalog{File: inProject(p, named.DuckDB), Name: named.DuckDB, Definition: sha}
+		catalog := publisher.Catalog{File: inProject(p, named.DuckDB), Name: named.DuckDB, Store: dir, Definition: sha}
 		catalog.Owner = a.ownerOf(p, dir, filepath.Dir(catalog.File), publisher.KindPublish)
 		catalog.Write = func(ctx context.Context, assets []publisher.Asset, revision int64, now event.Time) error {
 			checked := filecheck.Open(filepath.Join(dir, checkedFile))

@@ -18,7 +18,9 @@ import (
 type Catalog struct {
 	// File is the absolute path. Errors name the catalog by Name, the path that the user has written.
 	File, Name string
-	Owner      Owner
+	// Store is the folder of the object store, as an absolute path.
+	Store string
+	Owner Owner
 	// Definition changes whenever the views of the same outputs change, for example with a release.
 	Definition string
 	// Write replaces the file with one that has views of the outputs of assets.
@@ -47,6 +49,9 @@ func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, no
 			err = fmt.Errorf("publish to %s: %w", c.Name, err)
 		}
 	}()
+	if err := apart(c.File, c.Store); err != nil {
+		return false, err
+	}
 	content := c.contentOf(assets)
 	record, err := c.read()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 )
@@ -60,8 +61,9 @@ type change struct {
 	name   string // of the asset in the folder
 	folder string // below the asset
 	output Output
-	// copied means that a copy of the earlier output, or a part of a copy, may be at the path.
-	copied bool
+	// known means that the record has the path. copied means that a copy of an output, or a part of one, may
+	// be there; otherwise Servo has created a link.
+	known, copied bool
 }
 
 // path returns where the output is, relative to the folder.
@@ -82,12 +84,20 @@ func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now
 	if len(u.obsolete)+len(u.changed) == 0 {
 		return false, nil
 	}
+	// Obsolete outputs are removed first, because their folders may be in the way of new ones.
+	if err := u.removeObsolete(); err != nil {
+		return false, err
+	}
+	foreign, err := u.leaveForeign()
+	if err != nil {
+		return false, err
+	}
 	u.record.Revision, u.record.UpdatedAt = revision, now
 	u.announce()
 	if err := u.save(); err != nil {
 		return false, err
 	}
-	err = u.apply(ctx)
+	err = u.apply(ctx, foreign)
 	for name, a := range u.record.Assets {
 		if len(a.Outputs)+len(a.Replacing) == 0 {
 			delete(u.record.Assets, name)
@@ -112,7 +122,7 @@ func (u *update) open() (err error) {
 			_ = u.root.Close() // only read
 		}
 	}()
-	if u.above, err = way(u.Path, u.Store); err != nil {
+	if u.above, err = way(u.Path, u.Store); err != nil { // a symbolic link may lead to the store
 		return fmt.Errorf("publish to %s: %w", u.Name, err)
 	}
 	u.record, err = ReadRecord(filepath.Join(u.Path, RecordName))
@@ -148,14 +158,14 @@ func (u *update) unused() error {
 func apart(folder, store string) error {
 	for _, pair := range [][2]string{{folder, store}, {store, folder}} {
 		if rel, err := filepath.Rel(pair[0], pair[1]); err == nil && (rel == "." || filepath.IsLocal(rel)) {
-			return errors.New("it overlaps with the state folder: choose another folder")
+			return errors.New("it overlaps with the state folder: choose another place")
 		}
 	}
 	return nil
 }
 
-// way returns the relative path from one folder to another, with all symbolic links resolved. If there is
-// no relative path, it returns the absolute path.
+// way returns the relative path from a folder to the store, with all symbolic links resolved. If there is
+// no relative path, it returns the absolute path. It returns an error if the two overlap.
 func way(from, to string) (string, error) {
 	folder, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -163,6 +173,9 @@ func way(from, to string) (string, error) {
 	}
 	target, err := filepath.EvalSymlinks(to)
 	if err != nil {
+		return "", err
+	}
+	if err := apart(folder, target); err != nil {
 		return "", err
 	}
 	if rel, err := filepath.Rel(folder, target); err == nil {
@@ -199,7 +212,8 @@ func (u *update) compare(assets []Asset) error {
 			}
 			c := change{asset: a, name: a.Name, folder: folder, output: out}
 			u.settle(recorded, &c)
-			c.copied = recorded != nil && (recorded.Copy || recorded.Replacing[folder] != "")
+			c.known = recorded != nil && recorded.Outputs[folder]+recorded.Replacing[folder] != ""
+			c.copied = c.known && recorded.Copy
 			wanted[c.path()] = true
 			if !u.shows(recorded, &c) {
 				u.changed = append(u.changed, c)
@@ -210,7 +224,7 @@ func (u *update) compare(assets []Asset) error {
 		a := u.record.Assets[name]
 		for _, outputs := range []map[string]string{a.Outputs, a.Replacing} {
 			for _, folder := range slices.Sorted(maps.Keys(outputs)) {
-				c := change{name: name, folder: folder}
+				c := change{name: name, folder: folder, known: true, copied: a.Copy}
 				if !wanted[c.path()] {
 					wanted[c.path()] = true // so that it is added only once
 					u.obsolete = append(u.obsolete, c)
@@ -256,6 +270,7 @@ func (u *update) announce() {
 			u.record.Assets[c.name] = a
 		}
 		a.Asset = c.asset.Key
+		a.Copy = a.Copy || c.asset.Copy
 		if a.Replacing == nil {
 			a.Replacing = map[string]string{}
 		}
@@ -263,10 +278,8 @@ func (u *update) announce() {
 	}
 }
 
-// apply changes the folder. It first removes obsolete outputs, because their folders may be in the way of
-// new ones.
-func (u *update) apply(ctx context.Context) error {
-	var failed []error
+// removeObsolete removes the outputs that the folder shall not show any more.
+func (u *update) removeObsolete() error {
 	for i := range u.obsolete {
 		c := &u.obsolete[i]
 		if err := u.remove(c); err != nil {
@@ -276,15 +289,63 @@ func (u *update) apply(ctx context.Context) error {
 		delete(a.Outputs, c.folder)
 		delete(a.Replacing, c.folder)
 	}
+	return nil
+}
+
+// leaveForeign takes the changes out of u.changed that would overwrite what Servo did not write, and returns
+// their errors. It must run before [update.announce], because an announced path counts as written by Servo.
+func (u *update) leaveForeign() (foreign []failure, err error) {
+	var ours []change
+	for i := range u.changed {
+		c := u.changed[i]
+		is, err := u.foreign(&c)
+		if err != nil {
+			return nil, fmt.Errorf("publish to %s: %w", u.Name, err)
+		}
+		if is {
+			at := filepath.Join(u.Name, filepath.FromSlash(c.path()))
+			foreign = append(foreign, failure{c, fmt.Errorf("servo did not create %s: remove it, or publish the asset under another name", at)})
+			continue
+		}
+		ours = append(ours, c)
+	}
+	u.changed = ours
+	return foreign, nil
+}
+
+// foreign reports whether the path of an output has something that Servo did not create.
+func (u *update) foreign(c *change) (bool, error) {
+	info, err := u.root.Lstat(c.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return false, nil // replacing the output reports what is in the way
+	case err != nil:
+		return false, err
+	case !c.known:
+		return true, nil
+	case info.IsDir():
+		return !c.copied, nil
+	}
+	return info.Mode()&fs.ModeSymlink == 0, nil
+}
+
+// failure is an output that could not be published.
+type failure struct {
+	change
+	err error
+}
+
+// apply replaces the changed outputs. The failures of outputs that it does not try are in failed.
+func (u *update) apply(ctx context.Context, failed []failure) error {
 	for i := range u.changed {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(append(failed, err)...)
+			return errors.Join(u.failed(failed), err)
 		}
 		c := &u.changed[i]
 		if err := u.replace(ctx, c); err != nil {
-			failed = append(failed, fmt.Errorf("publish to %s: asset %s, partition %s: %w", u.Name, c.asset.Key, cmp.Or(c.output.Partition, "-"), err))
-			if len(failed) == maxErrors || errors.Is(err, errStopped) {
-				return errors.Join(failed...)
+			failed = append(failed, failure{*c, err})
+			if len(failed) >= maxErrors || errors.Is(err, errStopped) {
+				return u.failed(failed)
 			}
 			continue
 		}
@@ -292,12 +353,26 @@ func (u *update) apply(ctx context.Context) error {
 		a.Outputs[c.folder] = c.output.MaterializationID
 		delete(a.Replacing, c.folder)
 	}
-	if len(failed) == 0 {
-		for i := range u.changed {
-			u.record.Assets[u.changed[i].name].Copy = u.changed[i].asset.Copy
+	for i := range u.changed {
+		c := &u.changed[i]
+		if !slices.ContainsFunc(failed, func(f failure) bool { return f.name == c.name }) {
+			u.record.Assets[c.name].Copy = c.asset.Copy
 		}
 	}
-	return errors.Join(failed...)
+	return u.failed(failed)
+}
+
+// failed returns the first of some failures as an error that counts the others, or nil.
+func (u *update) failed(failed []failure) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	f := failed[0]
+	err := fmt.Errorf("publish to %s: asset %s, partition %s: %w", u.Name, f.asset.Key, cmp.Or(f.output.Partition, "-"), f.err)
+	if more := len(failed) - 1; more > 0 {
+		err = fmt.Errorf("%w; %d more outputs failed", err, more)
+	}
+	return err
 }
 
 // errStopped ends an update, for tests.

@@ -167,11 +167,17 @@ func TestUpdateRejectsForeignFolders(t *testing.T) {
 	_, err = f.Update(t.Context(), assets, 1, day)
 	require.ErrorContains(t, err, "_published.json is damaged: delete the folder")
 
-	for _, inside := range []string{f.store, filepath.Join(f.store, "x"), dir} {
+	linked := filepath.Join(dir, "linked")
+	require.NoError(t, os.Mkdir(filepath.Join(f.store, "inside"), 0o700))
+	require.NoError(t, os.Symlink(filepath.Join(f.store, "inside"), linked))
+	for _, inside := range []string{f.store, filepath.Join(f.store, "x"), dir, linked} {
 		f.Path = inside
 		_, err = f.Update(t.Context(), assets, 1, day)
 		require.ErrorContains(t, err, "it overlaps with the state folder")
 	}
+	catalog := publisher.Catalog{File: filepath.Join(f.store, "x.duckdb"), Name: "./x.duckdb", Store: f.store}
+	_, err = catalog.Update(t.Context(), assets, 1, day)
+	require.ErrorContains(t, err, "publish to ./x.duckdb: it overlaps with the state folder")
 }
 
 func TestUpdateKeepsOutputsThatCannotBeReplaced(t *testing.T) {
@@ -209,6 +215,101 @@ func TestUpdateKeepsOutputsThatCannotBeReplaced(t *testing.T) {
 		require.NoError(t, publisher.Named(filepath.Join(f.Path, publisher.RecordName), named))
 		require.True(t, named[o.MaterializationID], "the collector keeps what the folder shows")
 	}
+}
+
+// TestUpdateLeavesForeignPaths checks that repeated updates never touch what somebody else has put where an
+// output belongs, although the record then names the output.
+func TestUpdateLeavesForeignPaths(t *testing.T) {
+	t.Parallel()
+	for _, copies := range []bool{false, true} {
+		for _, published := range []bool{false, true} {
+			f := newFixture(t.TempDir())
+			other, err := f.output("a/other", "", 1, "data.parquet")
+			require.NoError(t, err)
+			assets := []publisher.Asset{asset("a/other", nil, other)}
+			update := func() error {
+				_, err := f.Update(t.Context(), assets, 1, day)
+				return err
+			}
+			a := asset("a/b", nil, publisher.Output{})
+			a.Outputs[0], err = f.output("a/b", "", 2, "data.parquet")
+			require.NoError(t, err)
+			if published {
+				assets = append(assets, a)
+			}
+			require.NoError(t, update())
+			mine := filepath.Join(f.Path, "a", "b", "mine")
+			require.NoError(t, os.RemoveAll(filepath.Dir(mine)))
+			require.NoError(t, os.Mkdir(filepath.Dir(mine), 0o755))
+			require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
+
+			a.Copy = copies
+			assets = []publisher.Asset{asset("a/other", nil, other), a}
+			for range 3 {
+				require.EqualError(t, update(), "publish to ./published: asset a/b, partition -: servo did not create published/a/b: remove it, or publish the asset under another name")
+				require.FileExists(t, mine)
+			}
+			assets = assets[:1]
+			require.NoError(t, update())
+			require.FileExists(t, mine, "an output that is not published any more")
+		}
+	}
+}
+
+// TestUpdateReplacesPartialCopies stops an update that copies two outputs between them, and then links both.
+func TestUpdateReplacesPartialCopies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	first, err := f.output("a/b", ids.Partition{"d": "1"}.Key(), 1, "data.parquet")
+	require.NoError(t, err)
+	second, err := f.output("a/b", ids.Partition{"d": "2"}.Key(), 2, "data.parquet")
+	require.NoError(t, err)
+	stored := filepath.Join(f.store, filepath.FromSlash(second.URI), "data.parquet")
+	require.NoError(t, os.Rename(stored, stored+".away"))
+	a := asset("a/b", []string{"d"}, first, second)
+	a.Copy = true
+	_, err = f.Update(t.Context(), []publisher.Asset{a}, 1, day)
+	require.ErrorContains(t, err, "copy data.parquet: ")
+	require.NoError(t, os.Rename(stored+".away", stored))
+	a.Copy = false
+	_, err = f.Update(t.Context(), []publisher.Asset{a}, 2, day)
+	require.NoError(t, err)
+	info, err := os.Lstat(filepath.Join(f.Path, "a/b/d=1"))
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&fs.ModeSymlink)
+}
+
+// TestUpdateCopiesOverOtherShapes copies an output that has a folder where the earlier one has a file.
+func TestUpdateCopiesOverOtherShapes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	for i, names := range [][]string{{"x", "y/z"}, {"x/y", "y"}, {"x", "y/z/a"}} {
+		out, err := f.output("a/b", "", i, names...)
+		require.NoError(t, err)
+		a := asset("a/b", nil, out)
+		a.Copy = true
+		_, err = f.Update(t.Context(), []publisher.Asset{a}, 1, day)
+		require.NoError(t, err)
+		found, err := f.shown()
+		require.NoError(t, err)
+		require.Equal(t, []string{"a/b/" + names[0], "a/b/" + names[1]}, slices.Sorted(maps.Keys(found)))
+	}
+}
+
+func TestUpdateErrorCountsOutputs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	a := asset("a/b", []string{"d"})
+	for i := range 3 {
+		out, err := f.output("a/b", ids.Partition{"d": fmt.Sprint(i)}.Key(), i, "data.parquet")
+		require.NoError(t, err)
+		require.NoError(t, os.RemoveAll(filepath.Join(f.store, filepath.FromSlash(out.URI))))
+		a.Outputs = append(a.Outputs, out)
+	}
+	_, err := f.Update(t.Context(), []publisher.Asset{a}, 1, day)
+	require.ErrorContains(t, err, `asset a/b, partition {"d":"0"}: its output `)
+	require.ErrorContains(t, err, "is missing: run the asset again; 2 more outputs failed")
+	require.NotContains(t, err.Error(), "\n")
 }
 
 // TestUpdateSurvivesStops publishes random outputs, stops at random changes, and checks after each

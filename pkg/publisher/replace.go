@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
@@ -52,15 +53,11 @@ func (u *update) link(c *change) error {
 // a link.
 func (u *update) clear(c *change) error {
 	info, err := u.root.Lstat(c.path())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
+	}
+	if err != nil || !info.IsDir() {
 		return err
-	case !info.IsDir():
-		return nil
-	case !c.copied:
-		return fmt.Errorf("%s is a folder that servo did not create: remove it", filepath.Join(u.Name, filepath.FromSlash(c.path())))
 	}
 	if err := u.discard(setAside); err != nil {
 		return err
@@ -97,7 +94,8 @@ func (u *update) discard(name string) error {
 }
 
 // remove removes an output, and the folders above it that are empty then. It does nothing if the output is
-// gone: an interrupted update may have removed it already, and put a link where one of its folders was.
+// gone: an interrupted update may have removed it already, and put a link where one of its folders was. What
+// somebody else has put in its place stays.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {
@@ -110,6 +108,9 @@ func (u *update) remove(c *change) error {
 		if info == nil || !info.IsDir() {
 			return nil // the output is gone
 		}
+	}
+	if is, err := u.foreign(c); is || err != nil {
+		return err
 	}
 	if err := u.before(); err != nil {
 		return err
@@ -149,6 +150,9 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		}
 		name := path.Join(c.path(), f.Name)
 		keep[name] = true
+		if err := u.makeWay(c, f.Name); err != nil {
+			return err
+		}
 		if err := u.folderFor(path.Dir(name)); err != nil {
 			return err
 		}
@@ -157,6 +161,30 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		}
 	}
 	return u.removeOthers(c.path(), keep)
+}
+
+// makeWay removes a file of the earlier output where a new file needs a folder, and a folder where it has a file.
+func (u *update) makeWay(c *change, file string) error {
+	at := c.path()
+	for name := range strings.SplitSeq(file, "/") {
+		at = path.Join(at, name)
+		isFile := at == path.Join(c.path(), file)
+		info, err := u.root.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if info.IsDir() != isFile {
+			continue
+		}
+		if err := u.before(); err != nil {
+			return err
+		}
+		return u.root.RemoveAll(at)
+	}
+	return nil
 }
 
 func (u *update) marker(uri string) (*contract.CommitMarker, error) {

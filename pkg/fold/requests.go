@@ -186,13 +186,12 @@ func (f *folder) keepWake() {
 	if !ok {
 		return
 	}
-	fireAt, generation := roundUp(next, time.Second), int32(0)
+	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
-		scheduled := timer.State == state.TimerScheduled
-		if !scheduled {
-			fireAt = max(fireAt, roundUp(timer.FiredAt.Add(wakePause), time.Second))
+		if fired = timer.FiredAt; fired != 0 { // of this timer, or of the one before it
+			fireAt = max(fireAt, roundUp(fired.Add(wakePause), time.Second))
 		}
-		if scheduled && timer.FireAt <= fireAt {
+		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {
 			return
 		}
 		generation = timer.Generation + 1
@@ -201,6 +200,7 @@ func (f *folder) keepWake() {
 	f.putTimer(&state.Timer{
 		TimerID:   ids.TimerID(event.TimerWake, "", "", 0, fireAt.Time().Unix()),
 		TimerType: event.TimerWake, Generation: generation, State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
+		FiredAt: fired,
 	})
 }
 

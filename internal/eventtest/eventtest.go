@@ -135,6 +135,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return calendarAdvanced(t)
 		case *event.AutomationCommand:
 			return automationCommand(t)
+		case *event.RevisionPinned:
+			return revisionPinned(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -322,6 +324,13 @@ func measured(t *rapid.T) *int64 {
 		return nil
 	}
 	return new(rapid.Int64().Draw(t, "measured"))
+}
+
+func revisionPinned(t *rapid.T) event.Payload {
+	return &event.RevisionPinned{
+		CommandID: ULID().Draw(t, "command"), Revision: rapid.Int64Range(1, 1<<40).Draw(t, "revision"), Until: Time().Draw(t, "until"),
+		Reason: text().Draw(t, "reason"),
+	}
 }
 
 func failure(t *rapid.T) event.Error {

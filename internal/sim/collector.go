@@ -139,6 +139,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 		if p.machine.kind == "gc" {
 			o.deletingKept(p, f, key, id)
 			o.deletingCandidate(p, f, key, id)
+			o.deletingPinned(p, f, key, id)
 		}
 		for row := range f.state.Partitions.All {
 			if row.MaterializationID == id && !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {

@@ -73,11 +73,13 @@ type followed struct {
 	keyCommands []keyCommand
 	// markCommands holds the commands that mark outputs.
 	markCommands []markCommand
-	lines        []lineCount
-	floors       []floorAt
-	pinned       map[string]floorAt // when each file was last seen in a pinned revision
-	rebuiltAt    time.Time
-	unlisted     time.Duration // how long listings of the ledger have only failed
+	// held holds the revisions that people have pinned.
+	held      map[int64]heldRevision
+	lines     []lineCount
+	floors    []floorAt
+	pinned    map[string]floorAt // when each file was last seen in a pinned revision
+	rebuiltAt time.Time
+	unlisted  time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended    bool
@@ -112,7 +114,7 @@ func newOracle(w *world) *oracle {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
-			shown: map[string]string{}, pinned: map[string]floorAt{},
+			shown: map[string]string{}, held: map[int64]heldRevision{}, pinned: map[string]floorAt{},
 			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{}, forgotten: map[state.Key2]bool{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
@@ -218,6 +220,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.lastSetting(f)
 	o.keySets(f)
 	o.marked(f)
+	o.hold(f)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}

@@ -75,6 +75,7 @@ const (
 	askResolve
 	askKeys
 	askMark
+	askPin
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -130,6 +131,7 @@ func newWorkload(w *world) *workload {
 	l.drawDecisions(w.cfg.horizon() / 6)
 	l.drawKeys(w.cfg.horizon() / 8)
 	l.drawMarks(w.cfg.horizon() / 6)
+	l.drawPins(w.cfg.horizon() / 6)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
 }
@@ -452,6 +454,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return c.changeKeys(ctx, e.Engine)
 	case askMark:
 		return c.mark(ctx, e.Engine, a)
+	case askPin:
+		return c.pin(ctx, e.Engine, a.force)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:

@@ -145,6 +145,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		loaded: loaded{tried: map[string]bool{}}, gaps: newGaps(),
 		wakeups: wakeup.Schedule{Domain: cfg.Domain, Store: cfg.Store, Off: !cfg.Wakeups},
 	}
+	c.maintenance.collector.Ask(c.pinned)
 	c.tiers = tiers.New(tiers.Config{Handle: cfg.Handle, Options: cfg.Tiers, OnStored: c.storeTime.observe})
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err

@@ -78,6 +78,21 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 	return revisions || files, err
 }
 
+// pinned returns the revisions that people have pinned, and whether this process knows the newest
+// revision: another one may say more.
+func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, current bool, err error) {
+	snap, _ := c.Latest().Get()
+	newest, err := c.cfg.Manifests.Load(ctx)
+	if err != nil || snap == nil || snap.Revision < newest.Revision {
+		return nil, false, err
+	}
+	revisions = map[int64]bool{}
+	for revision := range snap.State.PinnedAt(event.At(c.cfg.Clock.Now())) {
+		revisions[revision] = true
+	}
+	return revisions, true, nil
+}
+
 // Shrink collects like Maintain, but keeps few revisions. A process calls it before it ends, if it
 // is the only user of the domain. The caller limits its time by ctx; the next process does the
 // remaining work.
@@ -89,6 +104,7 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	collector := manifest.NewCollector(c.cfg.Manifests, c.cfg.Retention.Closing())
+	collector.Ask(c.pinned)
 	for more := true; more; {
 		var err error
 		if more, err = collect(ctx, collector); err != nil {

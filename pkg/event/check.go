@@ -40,6 +40,8 @@ func (c *checker) payload(p Payload) {
 		c.calendarAdvanced(p)
 	case *AutomationCommand:
 		c.automationCommand(p)
+	case *RevisionPinned:
+		c.revisionPinned(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -216,6 +218,8 @@ func ULIDs(e *Envelope) []string {
 	case *SchedulesDefined:
 		found = append(found, p.DeployID)
 	case *RequestRefused, *CalendarAdvanced:
+	case *RevisionPinned:
+		found = append(found, p.CommandID)
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -256,7 +260,7 @@ func HasFiredTimer(group []*Envelope) bool {
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,
-		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *DispatchRequested,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

@@ -234,7 +234,7 @@ func Payloads() []Payload {
 		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{}, &QuarantineResolved{},
 		&PartitionsChanged{},
 		&PartitionsMarked{},
-		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{},
+		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

@@ -387,6 +387,7 @@ func (*RequestRefused) Type() string     { return "RequestRefused" }
 func (*SchedulesDefined) Type() string   { return "SchedulesDefined" }
 func (*CalendarAdvanced) Type() string   { return "CalendarAdvanced" }
 func (*AutomationCommand) Type() string  { return "AutomationCommand" }
+func (*RevisionPinned) Type() string     { return "RevisionPinned" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -410,6 +411,7 @@ func (*RequestRefused) Version() int     { return 1 }
 func (*SchedulesDefined) Version() int   { return 1 }
 func (*CalendarAdvanced) Version() int   { return 1 }
 func (*AutomationCommand) Version() int  { return 1 }
+func (*RevisionPinned) Version() int     { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -432,6 +434,7 @@ func (p *QuarantineResolved) Key() string { return "quarantine:" + p.CommandID }
 
 func (p *PartitionsChanged) Key() string { return "partitions:" + p.CommandID }
 func (p *PartitionsMarked) Key() string  { return "mark:" + p.CommandID }
+func (p *RevisionPinned) Key() string    { return "pinned:" + p.CommandID }
 
 func (p *RunRequested) Key() string { return "request:" + p.CommandID }
 
@@ -472,6 +475,7 @@ func (*RequestRefused) payload()     {}
 func (*SchedulesDefined) payload()   {}
 func (*CalendarAdvanced) payload()   {}
 func (*AutomationCommand) payload()  {}
+func (*RevisionPinned) payload()     {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

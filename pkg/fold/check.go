@@ -20,6 +20,7 @@ type checked struct {
 	deployed *event.ProjectDeployed
 	added    state.KeySet // keys, counted twice if two events add them
 	marked   int          // new marks, counted twice if two events make them
+	pinned   int          // new pins, counted twice if two events make them
 }
 
 func newChecked() *checked {
@@ -121,6 +122,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	if p, ok := p.(*event.PartitionsMarked); ok {
 		v = f.checkMarks(p, c)
 	}
+	if p, ok := p.(*event.RevisionPinned); ok {
+		v = f.checkPin(p, c)
+	}
 	return v
 }
 
@@ -218,7 +222,7 @@ func target(p event.Payload) (runID, taskKey string) {
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
 	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
-		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.DispatchEnqueued,
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.DispatchEnqueued,
 		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""

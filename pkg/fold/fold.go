@@ -256,6 +256,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.calendarAdvanced(p)
 	case *event.AutomationCommand:
 		return f.automationCommand(p)
+	case *event.RevisionPinned:
+		return f.revisionPinned(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:

@@ -45,7 +45,7 @@ func (w *walk) next() fold.Group {
 		}
 		return g
 	}
-	switch kind := w.int("kind", 15); {
+	switch kind := w.int("kind", 16); {
 	case len(w.runs) == 0 || kind == 0:
 		return w.trigger()
 	case kind == 1:
@@ -56,6 +56,10 @@ func (w *walk) next() fold.Group {
 		return w.Group(w.keys())
 	case kind == 15:
 		return w.Group(w.mark())
+	case kind == 16:
+		return w.Group(&event.RevisionPinned{
+			CommandID: w.ID(), Revision: int64(1 + w.int("revision", 12)), Until: event.At(w.Now.Add(time.Duration(w.int("span", 3)) * time.Hour)), Reason: "r",
+		})
 	case kind <= 5:
 		return w.timer()
 	case kind <= 7:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -477,4 +478,53 @@ func TestRunKeepsPublishedOutputs(t *testing.T) {
 	f.cfg.Published = func() (map[string]bool, error) { return nil, nil }
 	f.collect(gc.Options{})
 	require.NotContains(t, f.left(), first+"data.parquet")
+}
+
+func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.publish()
+	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.publish()
+	pinned := f.newest.Revision
+	require.NoError(t, f.cfg.Manifests.Pin(t.Context(), pinned))
+	f.run(state.RunSucceeded, state.TaskSucceeded, "c")
+	until := event.At(f.clock.now.Add(90 * day))
+	absent := f.newest.Revision + 1_000 // collected before its pin took effect
+	for i, revision := range []int64{pinned, absent} {
+		row := &state.Pin{Revision: fmt.Sprint(revision), Until: until, Meta: f.meta()}
+		state.Set(&f.rows, append(state.List[state.Pin](&f.rows), row))
+		require.Len(t, state.List[state.Pin](&f.rows), i+1)
+	}
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.NotContains(t, f.left(), first+"data.parquet")
+	require.Subset(t, f.left(), []string{contract.CommitMarkerKeyOf(second), second + "data.parquet"}, "the pinned revision shows it")
+
+	f.clock.now = f.clock.now.Add(31 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.NotContains(t, f.left(), second+"data.parquet", "the pin has ended")
+}
+
+func TestRunKeepsEverythingIfPinIsDamaged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.publish()
+	pinned := f.newest.Revision
+	require.NoError(t, f.cfg.Manifests.Pin(t.Context(), pinned))
+	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	state.Set(&f.rows, []*state.Pin{{Revision: fmt.Sprint(pinned), Until: event.At(f.clock.now.Add(90 * day)), Meta: f.meta()}})
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	before := f.left()
+	f.put(manifest.Key(acme, pinned), []byte("damaged"))
+	_, err := gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, "read the pinned revision ")
+	require.Equal(t, before, f.left())
 }

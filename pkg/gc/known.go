@@ -44,6 +44,7 @@ type known struct {
 	// through is the time up to which the ledger is known to be folded. 0: unknown.
 	through event.Time
 	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
+	pinned  []*snapshot.Snapshot    // the revisions that people have pinned
 }
 
 // loadState reads the newest published state unless the pass has read it already. It returns the
@@ -82,6 +83,9 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 		if row.State == state.CandidatePending {
 			k.named[row.MaterializationID] = true
 		}
+	}
+	if err := k.loadPinned(ctx, p); err != nil {
+		return 0, err
 	}
 	// A place that begins to show a version later than this shows a visible one, which stays for an hour.
 	if p.Published != nil {
@@ -127,6 +131,26 @@ func (k *known) live(ctx context.Context, p *pass) error {
 			return fmt.Errorf("read the plan %s of a live run: %w", ref, err)
 		}
 		k.reads(built)
+	}
+	return nil
+}
+
+// loadPinned loads the pinned revisions, whose outputs are kept. One that does not exist any more was
+// collected before its pin took effect.
+func (k *known) loadPinned(ctx context.Context, p *pass) error {
+	for _, revision := range slices.Sorted(maps.Keys(k.state.PinnedAt(k.now))) {
+		m, err := p.Manifests.LoadAt(ctx, revision)
+		if errors.Is(err, manifest.ErrAbsent) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the pinned revision %d: %w", revision, err)
+		}
+		s, err := snapshot.Load(ctx, p.Codec, p.Manifests, m)
+		if err != nil {
+			return fmt.Errorf("read the pinned revision %d: %w", revision, err)
+		}
+		k.pinned = append(k.pinned, &snapshot.Snapshot{Revision: revision, State: s, History: snapshot.HistoryOf(p.Codec, p.Manifests, m)})
 	}
 	return nil
 }
@@ -201,6 +225,9 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if len(wanted) == 0 {
 		return nil
 	}
+	if err := k.keepPinned(ctx, p, wanted); err != nil {
+		return err
+	}
 	note := func(t *state.Task) {
 		prefix := prefixOf(p.Domain, t.AssetKey, t.PartitionKey)
 		switch {
@@ -225,6 +252,27 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 		}
 	}
 	return k.loadApproved(ctx, p, wanted)
+}
+
+// keepPinned notes the outputs of partitions that pinned revisions show.
+func (k *known) keepPinned(ctx context.Context, p *pass, wanted map[string]bool) error {
+	assets := map[string]bool{}
+	for prefix := range wanted {
+		assets[p.assetOf(prefix)] = true
+	}
+	for _, snap := range k.pinned {
+		for _, asset := range slices.Sorted(maps.Keys(assets)) {
+			for row, err := range snap.Partitions(ctx, asset, "") {
+				if err != nil {
+					return fmt.Errorf("read the partitions of %s in the pinned revision %d: %w", asset, snap.Revision, err)
+				}
+				if wanted[prefixOf(p.Domain, row.AssetKey, row.PartitionKey)] {
+					k.named[row.MaterializationID] = true
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // loadApproved reads the approvals of candidates of partitions. An approved output is a version of

@@ -28,6 +28,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 	if err != nil {
 		return err
 	}
+	var asked map[int64]bool // once it is needed
 	for i, revision := range pinned {
 		if revision >= oldest.Revision {
 			return nil // also live
@@ -54,6 +55,15 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 			if now.Sub(until) < young {
 				return nil // all younger pins are kept, too
 			}
+			continue
+		}
+		if asked == nil {
+			var current bool
+			if asked, current, err = c.asked(ctx); err != nil || !current {
+				return err
+			}
+		}
+		if asked[revision] {
 			continue
 		}
 		if err := s.blobs.Delete(ctx, PinKey(s.domain, revision)); err != nil {

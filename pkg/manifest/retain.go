@@ -106,6 +106,7 @@ type Collector struct {
 	policy Policy
 	log    *slog.Logger
 	pins   map[int64]*pin
+	asked  Asked
 
 	position string // the state file after which Collect continues
 	sweeping bool   // a pass of Collect is incomplete
@@ -115,10 +116,19 @@ type Collector struct {
 	oldest Oldest
 }
 
-// NewCollector returns a collector of a domain's revisions and files.
+// Asked returns the revisions that people have pinned, as the newest revision says. It returns false if
+// the caller has not seen the newest revision: then no pin is deleted.
+type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
+
+// NewCollector returns a collector of a domain's revisions and files. Nobody pins revisions: see
+// [Collector.Ask].
 func NewCollector(s *Store, p Policy) *Collector {
-	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}}
+	asked := func(context.Context) (map[int64]bool, bool, error) { return nil, true, nil }
+	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}
 }
+
+// Ask makes the collector keep the pins that people have asked for. It asks before it deletes a pin.
+func (c *Collector) Ask(asked Asked) { c.asked = asked }
 
 // errMoved means that another collector or a rebuild replaced the boundary since it was
 // read. Revisions read before may be deleted.
@@ -250,6 +260,29 @@ func (s *Store) pin(ctx context.Context, revision, version int64) error {
 		return fmt.Errorf("pin revision %d of %s: %w", revision, s.domain, err)
 	}
 	return nil
+}
+
+// Pin copies a revision that exists, so that it stays when its neighbours are deleted, if a collector
+// learns from [Asked] that it is pinned. It returns [ErrAbsent] if the revision does not exist any more.
+func (s *Store) Pin(ctx context.Context, revision int64) error {
+	for {
+		if _, err := s.get(ctx, PinKey(s.domain, revision), revision); !errors.Is(err, ErrAbsent) {
+			return err
+		}
+		b, version, err := s.Boundary(ctx)
+		if err != nil {
+			return err
+		}
+		if b.Covers(revision) {
+			return fmt.Errorf("pin revision %d of %s: %w", revision, s.domain, ErrAbsent)
+		}
+		if _, err := s.get(ctx, Key(s.domain, revision), revision); err != nil {
+			return err
+		}
+		if err := s.pin(ctx, revision, version); !errors.Is(err, errMoved) {
+			return err
+		}
+	}
 }
 
 // raise replaces the boundary if it has the version. On an error, which may be a lost

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -462,4 +463,36 @@ func TestCollectionDeletesExactlyUnreferencedFiles(t *testing.T) {
 			require.Less(t, c.Now().Sub(ids.Time(id(key))), 6*time.Hour, key)
 		}
 	})
+}
+
+// TestRetainKeepsPinsOfPeople pins revisions between those that the policy pins.
+func TestRetainKeepsPinsOfPeople(t *testing.T) {
+	fx, c := newTickFixture()
+	a := fx.author(c)
+	asked, current := map[int64]bool{}, true
+	a.collector.Ask(func(context.Context) (map[int64]bool, bool, error) { return asked, current, nil })
+	a.live(t, 30, time.Minute)
+	require.NoError(t, a.s.Pin(t.Context(), 7))
+	require.NoError(t, a.s.Pin(t.Context(), 7), "it is pinned already")
+	require.ErrorIs(t, a.s.Pin(t.Context(), 1_000), manifest.ErrAbsent)
+	asked[7] = true
+	has := func(revision int64) bool {
+		require.NoError(t, a.collect(t.Context()))
+		kept, _, err := fx.audit(t.Context())
+		require.NoError(t, err)
+		_, err = a.s.LoadAt(t.Context(), revision)
+		require.Equal(t, slices.Contains(kept, revision), err == nil)
+		return err == nil
+	}
+	for range 40 {
+		a.live(t, 3, 24*time.Hour)
+		require.True(t, has(7))
+	}
+	require.False(t, has(8))
+	require.ErrorIs(t, a.s.Pin(t.Context(), 8), manifest.ErrAbsent, "it was collected")
+	current = false
+	delete(asked, 7)
+	require.True(t, has(7), "a collector that does not know the newest revision deletes no pin")
+	current = true
+	require.False(t, has(7))
 }

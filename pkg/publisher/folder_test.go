@@ -312,6 +312,39 @@ func TestUpdateErrorCountsOutputs(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
+// TestUpdateNamesWhatAnInterruptedOneHasReplaced stops after a link was replaced. The next output cannot
+// be published, so the link stays.
+func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	a := asset("a/b", nil)
+	outputs := make([]publisher.Output, 3)
+	for i := range outputs {
+		var err error
+		outputs[i], err = f.output("a/b", "", i+1, "data.parquet")
+		require.NoError(t, err)
+	}
+	a.Outputs = outputs[:1]
+	_, err := f.Update(t.Context(), []publisher.Asset{a}, 1, day)
+	require.NoError(t, err)
+	a.Outputs = outputs[1:2]
+	f.StopAfter(4) // the record, its name, the new link, its name
+	_, err = f.Update(t.Context(), []publisher.Asset{a}, 2, day)
+	require.ErrorIs(t, err, publisher.ErrStopped)
+	target, err := os.Readlink(filepath.Join(f.Path, "a/b"))
+	require.NoError(t, err)
+	require.Contains(t, target, outputs[1].MaterializationID)
+
+	f.StopAfter(1_000)
+	a.Outputs = outputs[2:]
+	require.NoError(t, os.RemoveAll(filepath.Join(f.store, filepath.FromSlash(outputs[2].URI))))
+	_, err = f.Update(t.Context(), []publisher.Asset{a}, 3, day)
+	require.ErrorContains(t, err, "is missing: run the asset again")
+	named := map[string]bool{}
+	require.NoError(t, publisher.Named(filepath.Join(f.Path, publisher.RecordName), named))
+	require.True(t, named[outputs[1].MaterializationID], "readers find it")
+}
+
 // TestUpdateSurvivesStops publishes random outputs, stops at random changes, and checks after each
 // update what readers and the collector find.
 func TestUpdateSurvivesStops(t *testing.T) {

@@ -58,6 +58,8 @@ type Tables struct {
 	Ticks     Table[string, Tick]       `table:"ticks,history,ulid=tick_id"`
 
 	CheckHistory Table[Key3, CheckHistory] `table:"check_history"`
+
+	Pins Table[string, Pin] `table:"revision_pins"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// drawPins inserts pins of revisions into the scripts of half of the worlds with collectors.
+func (l *workload) drawPins(span time.Duration) {
+	r := random(l.w.cfg.Seed, "pins", 0)
+	if l.w.cfg.Collectors == 0 || r.IntN(2) == 0 {
+		return
+	}
+	for range 1 + r.IntN(8) {
+		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
+		script := l.scripts[client]
+		a := ask{after: time.Duration(r.Int64N(int64(span) + 1)), verb: askPin, project: l.projects[r.IntN(len(l.projects))], force: r.IntN(4) == 0}
+		l.scripts[client] = slices.Insert(script, r.IntN(len(script)+1), a)
+	}
+}
+
+// pin pins a recent revision for a while, or releases the first one that is pinned.
+func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return err
+	}
+	now := machineClock{c.p}.Now()
+	if pinned := engine.Pins(snap.State, now); release && len(pinned) > 0 {
+		err = e.Unpin(ctx, pinned[0].Revision, "because")
+	} else {
+		revision := max(1, snap.Revision-int64(c.rng.IntN(40)))
+		_, err = e.Pin(ctx, revision, now.Add(time.Duration(1+c.rng.IntN(120))*time.Minute), "because")
+		if err == nil {
+			c.p.machine.w.fault("revision pinned")
+		}
+	}
+	if errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrNotPinned) {
+		return nil
+	}
+	return err
+}
+
+// heldRevision is a pinned revision with the materializations that it shows.
+type heldRevision struct {
+	since   time.Time // when its pin was committed
+	outputs map[string]bool
+}
+
+// hold records what the revisions show that are pinned since this commit.
+func (o *oracle) hold(f *followed) {
+	for row := range f.state.Pins.All {
+		past, known := f.past[row.Number()]
+		if _, held := f.held[row.Number()]; held || !known {
+			continue
+		}
+		h := heldRevision{since: o.w.now(), outputs: map[string]bool{}}
+		for p := range past.whole.Partitions.All {
+			if !past.whole.Hidden(p) {
+				h.outputs[p.MaterializationID] = true
+			}
+		}
+		f.held[row.Number()] = h
+	}
+}
+
+// deletingPinned checks that no revision that was pinned when the pass began shows the output.
+func (o *oracle) deletingPinned(p *process, f *followed, key, materialization string) {
+	for revision, h := range f.held {
+		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))
+		ends := event.At(o.w.now().Add(time.Duration(o.w.cfg.Faults.MaxSkew) * time.Second))
+		if row == nil || row.Until <= ends || !h.outputs[materialization] || !h.since.Before(p.began) {
+			continue
+		}
+		if _, _, err := o.w.blobs.Get(context.Background(), manifest.PinKey(f.domain, revision)); errors.Is(err, blob.ErrNotFound) {
+			continue // it was collected before its pin took effect, or deleted with all manifests
+		}
+		o.violation("collection", "%s deletes %s, which the pinned revision %d shows", p.id, key, revision)
+	}
+	if len(f.held) > 0 {
+		o.w.fault("output collected beside a pin")
+	}
+}

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// ErrNotPinned means that a command had no effect: too many revisions are pinned, or a later command
+// concerns the revision.
+var ErrNotPinned = errors.New("the command had no effect")
+
+// Pinned is a revision that somebody has pinned, with its outputs.
+type Pinned struct {
+	Revision int64      `json:"revision"`
+	Until    event.Time `json:"until"`
+	PinnedAt event.Time `json:"pinned_at"`
+	PinnedBy string     `json:"pinned_by,omitempty"`
+	Reason   string     `json:"reason"`
+}
+
+// Pins returns the pins of a state that have not ended, by revision.
+func Pins(s *state.State, now time.Time) []Pinned {
+	found := []Pinned{}
+	pinned := s.PinnedAt(event.At(now))
+	for _, revision := range slices.Sorted(maps.Keys(pinned)) {
+		row := pinned[revision]
+		found = append(found, Pinned{revision, row.Until, row.PinnedAt, row.PinnedBy, row.Reason})
+	}
+	return found
+}
+
+// Pin keeps a revision and the outputs that it shows until a time. It returns how many of these outputs
+// had been collected before the pin took effect.
+func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reason string) (missing int, err error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return 0, err
+	}
+	pinned := snap.State.PinnedAt(event.At(e.cfg.Clock.Now()))
+	if pinned[revision] == nil && len(pinned) >= state.MaxPins {
+		return 0, fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, fold.PinLimit(len(pinned)))
+	}
+	// The copy must exist before the revision is collected.
+	if err := e.cfg.Manifests.Pin(ctx, revision); err != nil {
+		return 0, noRevision(revision, err)
+	}
+	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
+		return 0, err
+	}
+	// A collector that did not know the pin may have deleted the copy. From now on, none does.
+	if err := e.cfg.Manifests.Pin(ctx, revision); err != nil {
+		return 0, noRevision(revision, err)
+	}
+	return e.collected(ctx, revision)
+}
+
+// Unpin ends the pin of a revision.
+func (e *Engine) Unpin(ctx context.Context, revision int64, reason string) error {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return err
+	}
+	now := e.cfg.Clock.Now()
+	if snap.State.PinnedAt(event.At(now))[revision] == nil {
+		return fmt.Errorf("revision %d is %w among the pinned ones: list them with `servo admin pin`", revision, ErrNotFound)
+	}
+	return e.appendPin(ctx, snap, revision, now, reason)
+}
+
+func noRevision(revision int64, err error) error {
+	if errors.Is(err, manifest.ErrAbsent) {
+		return fmt.Errorf("revision %d is %w: it was collected, or never published", revision, ErrNotFound)
+	}
+	return err
+}
+
+// appendPin appends the command and checks that it took effect.
+func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
+	for row := range snap.State.Pins.All {
+		if row.Number() == revision {
+			e.cfg.IDs.Observe(row.CommandID) // even if a machine with a fast clock has written it
+		}
+	}
+	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}
+	after, entry, err := e.append(ctx, "", p)
+	if err != nil {
+		return fmt.Errorf("pin revision %d: %w", revision, err)
+	}
+	for row := range after.State.Pins.All {
+		if row.Number() == revision && row.CommandID == p.CommandID {
+			return nil
+		}
+	}
+	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, entry), "a later command concerns it"))
+}
+
+// collected counts the outputs of a revision whose commit markers do not exist any more.
+func (e *Engine) collected(ctx context.Context, revision int64) (missing int, err error) {
+	m, err := e.cfg.Manifests.LoadAt(ctx, revision)
+	if err != nil {
+		return 0, noRevision(revision, err)
+	}
+	s, err := snapshot.Load(ctx, e.cfg.Codec, e.cfg.Manifests, m)
+	if err != nil {
+		return 0, err
+	}
+	shown := &snapshot.Snapshot{Revision: revision, State: s, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m)}
+	asset, markers := "", map[string]bool{}
+	for row, err := range shown.AllPartitions(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		if row.OutputURI == "" {
+			continue
+		}
+		if row.AssetKey != asset {
+			asset = row.AssetKey
+			if markers, err = e.markers(ctx, asset); err != nil {
+				return 0, err
+			}
+		}
+		if !markers[contract.CommitMarkerKeyOf(row.OutputURI)] && !markers[contract.QuarantineMarkerKeyOf(row.OutputURI)] {
+			missing++
+		}
+	}
+	return missing, nil
+}
+
+// markers returns the keys of an asset's markers.
+func (e *Engine) markers(ctx context.Context, asset string) (map[string]bool, error) {
+	if _, err := ids.ParseAssetKey(asset); err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for o, err := range e.cfg.Store.List(ctx, blob.ListOptions{Prefix: contract.AssetsPrefix(e.cfg.Domain) + asset + "/"}) {
+		if err != nil {
+			return nil, err
+		}
+		if contract.IsMarker(o.Key) {
+			found[o.Key] = true
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,18 @@
+package event
+
+// RevisionPinned is the command of a person to keep a revision, with the outputs that it shows.
+type RevisionPinned struct {
+	// CommandID makes the command unique. For one revision, the greatest command counts.
+	CommandID string `json:"command_id"`
+	Revision  int64  `json:"revision"`
+	// Until is when the pin ends. A time that is not after the command ends it at once.
+	Until  Time   `json:"until"`
+	Reason string `json:"reason"`
+}
+
+func (c *checker) revisionPinned(p *RevisionPinned) {
+	c.ulid("payload.command_id", p.CommandID)
+	c.count("payload.revision", p.Revision)
+	c.time("payload.until", p.Until)
+	c.text("payload.reason", p.Reason, MaxMessage)
+}

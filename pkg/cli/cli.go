@@ -256,7 +256,10 @@ func (s *signals) stop() {
 
 // setup reads the global flags.
 func (a *app) setup(cmd *cobra.Command, _ []string) error {
-	var err error
+	err := noEmptyFlags(cmd)
+	if err != nil {
+		return err
+	}
 	if a.format, err = render.ParseFormat(a.output); err != nil {
 		return &usageError{err}
 	}
@@ -269,6 +272,18 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	a.tracer, err = a.traces.Open(cmd.Context(), a.OpenTraces, "servo", fmt.Sprintf("servo-%d", os.Getpid()), a.logger)
+	return err
+}
+
+// noEmptyFlags returns an error if a flag was given with an empty value, as by --at "$TIME" without such a
+// variable. An empty value means a flag that was not given: --at would run at once, and --env would choose
+// the base.
+func noEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usagef("the value of --%s is empty: write a value, or remove the flag", f.Name)
+		}
+	})
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -41,7 +42,16 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return a.engine.RefuseRequest(ctx, row, snap.State.Release(), refusal(err))
+	cause := refusal(err)
+	if err := a.engine.RefuseRequest(ctx, row, snap.State.Release(), cause); err != nil {
+		return err
+	}
+	if cause.Code != fold.NothingToDo {
+		// The row is deleted an hour after the request has ended, and nobody may look at it until then.
+		a.cfg.Logger.WarnContext(ctx, "a requested run could not be planned", slog.String("request", row.RequestID),
+			slog.String("code", cause.Code), slog.String("error", cause.Message), slog.Bool("retry", cause.Retryable))
+	}
+	return nil
 }
 
 // start plans a request and starts its run.

@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -65,6 +66,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.failures(s, run.RunID)
 	a.failedChecks(s, run.RunID)
 	a.quarantined(s, run.RunID)
+	a.skippedForQuality(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
 	if snap, err := sess.Current(ctx); err != nil {
 		a.note("servo: cannot check the outputs of the run: %v", err)
@@ -88,6 +90,21 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.adviseRetry(s, run.RunID)
 	r.failed = errReported
 	return nil
+}
+
+// skippedForQuality warns of tasks that were skipped because they require quality. The run succeeds all the
+// same.
+func (a *app) skippedForQuality(s *state.State, runID string) {
+	n, first := 0, ""
+	s.TasksOf(runID, func(t *state.Task) bool {
+		if t.State == state.TaskSkipped && t.ErrorCode == plan.CodeUpstreamDegraded {
+			n, first = n+1, cmp.Or(first, t.TaskKey)
+		}
+		return true
+	})
+	if n > 0 {
+		a.warn("skipped %s, which %s an output that is not degraded: servo explain %s %s", plural(n, "task"), map[bool]string{true: "requires", false: "require"}[n == 1], runID, quoted(first))
+	}
 }
 
 // adviseRetry says how to repeat what failed. A retry repeats a failed check on the same data, so that

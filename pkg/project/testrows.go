@@ -17,6 +17,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
@@ -291,21 +293,63 @@ func csvValue(field string) testcase.Value {
 // expect reads the expected result.
 func (f yamlFile) expect(n *yaml.Node, e *testcase.Expect) {
 	e.At = f.testPlace(n)
-	f.mapping(n, "expect", expectFields.fields(f, e).with(fields{
-		"checks": func(n *yaml.Node) {
-			f.fail(n, "expect rows or an error", "unit tests of checks are not supported yet")
-		},
-	}))
-	if n.Kind != yaml.MappingNode || hasField(n, "checks") {
+	f.mapping(n, "expect", expectFields.fields(f, e))
+	if n.Kind != yaml.MappingNode {
 		return
 	}
-	switch rows, failure := hasField(n, "rows"), hasField(n, "error"); {
+	switch rows, failure, checks := hasField(n, "rows"), hasField(n, "error"), hasField(n, "checks"); {
 	case rows && failure:
 		f.fail(n, "remove one of them", "expect has both rows and error")
-	case !rows && !failure:
+	case checks && failure:
+		f.fail(n, "remove one of them", "expect has both checks and error")
+	case !rows && !failure && !checks:
 		f.fail(n, "add rows: [] if it returns none", "expect has neither rows nor error")
-	case failure && hasField(n, "ordered"):
+	case !rows && hasField(n, "ordered"):
 		f.fail(n, "remove ordered", "an error has no order")
+	}
+}
+
+// expectedChecks reads the expected outcomes of checks.
+func (f yamlFile) expectedChecks(n *yaml.Node, e *testcase.Expect) {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		f.fail(n, "write {NAME: passed}", "checks must be a mapping of names and outcomes, got %s", kindOf(n))
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, outcome := resolve(n.Content[i]), ""
+		f.oneOf(resolve(n.Content[i+1]), "the outcome of "+name.Value, []string{"passed", "failed"}, &outcome)
+		e.Checks = append(e.Checks, testcase.ExpectedCheck{At: f.testPlace(name), Name: name.Value, Passed: outcome == "passed"})
+	}
+}
+
+// readChecks reports expected checks that the asset does not have, or that a unit test cannot execute.
+func (d *testDeclaration) readChecks(f yamlFile) {
+	var names []string
+	for i := range d.asset.Work.Checks {
+		names = append(names, d.asset.Work.Checks[i].Name)
+	}
+	for i := range d.Expect.Checks {
+		c := &d.Expect.Checks[i]
+		at := place{file: c.At.File, line: c.At.Line, column: c.At.Column}
+		k := slices.Index(names, c.Name)
+		if k < 0 {
+			suggestion := didYouMean(plan.Suggest(c.Name, names))
+			if suggestion == "" {
+				suggestion = "list them with servo checks " + d.Asset.String()
+			}
+			f.report(at, suggestion, "%s has no check %s", d.Asset, quoteShort(c.Name))
+			continue
+		}
+		why := map[string]string{
+			quality.Command: "is a command", quality.Freshness: "depends on the time of the check",
+			quality.Anomaly: "compares with earlier outputs", quality.SchemaDrift: "compares with earlier outputs",
+		}[d.asset.Work.Checks[k].Kind]
+		if d.asset.Work.Checks[k].PhaseOf() == quality.Pre {
+			why = "runs before the query"
+		}
+		if why != "" {
+			f.report(at, "remove it", "a unit test cannot execute check %s, which %s", c.Name, why)
+		}
 	}
 }
 

@@ -136,6 +136,7 @@ func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 		d.readPartition(f, n)
 		d.readVars(f)
 		d.readGiven(f)
+		d.readChecks(f)
 	}
 	if len(t.problems) == before {
 		t.tests = append(t.tests, d.Test)
@@ -182,6 +183,11 @@ var expectFields = table[testcase.Expect]{
 			}
 			e.Ordered = n.Value == "true"
 		}),
+	other("checks", shape{
+		Type: "object", Additional: &shape{Enum: []string{"passed", "failed"}}, MinProperties: 1,
+		Description: "The outcomes of checks of the asset on the rows that the query returns, by name.",
+		Examples:    []any{map[string]any{"unique_city": "failed"}},
+	}, func(f yamlFile, n *yaml.Node, e *testcase.Expect) { f.expectedChecks(n, e) }),
 	other("error", shape{Type: "string", MinLength: 1, Description: "A part of the message with which the query must fail."},
 		func(f yamlFile, n *yaml.Node, e *testcase.Expect) {
 			if e.Error, _ = f.text(n, "error"); e.Error == "" && n.Value == "" {
@@ -215,8 +221,8 @@ func givenShape() *shape {
 }
 
 func expectShape() shape {
-	about := expectFields.shape(shape{Description: "What the query must return: rows, or an error."})
-	about.AnyOf = []*shape{{Required: []string{"rows"}}, {Required: []string{"error"}}}
+	about := expectFields.shape(shape{Description: "What the query must return: rows, outcomes of checks, or an error."})
+	about.AnyOf = []*shape{{Required: []string{"rows"}}, {Required: []string{"checks"}}, {Required: []string{"error"}}}
 	return about
 }
 

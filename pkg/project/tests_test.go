@@ -125,7 +125,6 @@ func TestLoadTestsReportsProblems(t *testing.T) {
 		"tests: [{name: n, asset: a/query, expect: {}}]":                                                         `1:43: expect has neither rows nor error: add rows: [] if it returns none`,
 		"tests: [{name: n, asset: a/query, expect: {rows: [], error: x}}]":                                       `1:43: expect has both rows and error: remove one of them`,
 		"tests: [{name: n, asset: a/query, expect: {ordered: true, error: x}}]":                                  `1:43: an error has no order: remove ordered`,
-		"tests: [{name: n, asset: a/query, expect: {checks: {unique: failed}}}]":                                 `1:52: unit tests of checks are not supported yet: expect rows or an error`,
 		"tests: [{name: n, asset: a/query, expect: {rows: [{}]}}]":                                               `1:51: an expected row has no columns: name the columns to compare`,
 		"tests: [{name: n, asset: a/query, expect: {rows: [{x: 1}, {y: 1}]}}]":                                   `1:59: the expected rows differ in the column "x": name the same columns in every row; write null for NULL`,
 		"tests: [{name: n, asset: a/query, expect: {ordered: 1, rows: []}}]":                                     `1:53: ordered must be true or false, got 1`,

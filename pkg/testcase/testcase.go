@@ -65,12 +65,21 @@ type Cell struct {
 type Expect struct {
 	At Place
 	// Rows are the expected rows, which all have the columns of the first one. Nil: an error is
-	// expected.
+	// expected, or only outcomes of checks.
 	Rows []Row
 	// Ordered says that the rows must come in this order.
 	Ordered bool
 	// Error is a part of the message of the expected error.
 	Error string
+	// Checks are the expected outcomes of checks of the asset on the rows of the query.
+	Checks []ExpectedCheck
+}
+
+// ExpectedCheck is the expected outcome of a check.
+type ExpectedCheck struct {
+	At     Place
+	Name   string
+	Passed bool
 }
 
 // Status is the outcome of a test.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
@@ -76,9 +77,16 @@ type preparedTests struct {
 	// the queries.
 	queries map[ids.AssetKey]parsedQuery
 	given   map[*testcase.Given]parsedQuery
+	// checks are the SQL checks that the tests expect, by asset and name.
+	checks map[checkName]parsedQuery
 	// columns are the columns of the given assets, if they are known.
 	columns  map[ids.AssetKey][]resultColumn
 	readable sandbox
+}
+
+type checkName struct {
+	asset ids.AssetKey
+	name  string
 }
 
 type parsedQuery struct {
@@ -90,7 +98,7 @@ type parsedQuery struct {
 func (u UnitTests) prepare(ctx context.Context) (_ *preparedTests, err error) {
 	p := &preparedTests{
 		UnitTests: u, assets: map[ids.AssetKey]*plan.Asset{}, queries: map[ids.AssetKey]parsedQuery{},
-		given: map[*testcase.Given]parsedQuery{}, columns: map[ids.AssetKey][]resultColumn{},
+		given: map[*testcase.Given]parsedQuery{}, checks: map[checkName]parsedQuery{}, columns: map[ids.AssetKey][]resultColumn{},
 	}
 	for i := range u.Assets {
 		p.assets[u.Assets[i].Key] = &u.Assets[i]
@@ -159,6 +167,11 @@ func (p *preparedTests) parse(ctx context.Context, d *database) error {
 				return fmt.Errorf("%s: asset %s does not exist", t.At, t.Asset)
 			}
 			p.queries[t.Asset] = resolve(asset.Work.SQL, asset.Query)
+		}
+		for _, e := range t.Expect.Checks {
+			if c := p.check(t, e.Name); c != nil && c.Kind == quality.SQL {
+				p.checks[checkName{t.Asset, c.Name}] = resolve(c.Compile(quality.Target{}).Failing, plan.Source{})
+			}
 		}
 		for j := range t.Given {
 			if g := &t.Given[j]; g.SQL != "" {
@@ -255,8 +268,14 @@ func (r *testRunner) judge(ctx context.Context, t *testcase.Test) (testcase.Resu
 		}
 		rows, err = r.rows(ctx, query.resolvedQuery, asset, columns, at)
 	}
-	if err != nil || t.Expect.Rows == nil {
+	if err != nil || t.Expect.Rows == nil && len(t.Expect.Checks) == 0 {
 		return judgeError(t, len(rows), err), nil
+	}
+	if message, err := r.judgeChecks(ctx, t, query.resolvedQuery, asset, columns); err != nil || message != "" {
+		return testcase.Result{Status: testcase.Failed, Message: message}, err
+	}
+	if t.Expect.Rows == nil {
+		return testcase.Result{Status: testcase.Passed}, nil
 	}
 	expected, err := r.expected(ctx, t, picked)
 	if err != nil {
@@ -275,7 +294,7 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	}
 	want := t.Expect.Error
 	switch {
-	case t.Expect.Rows != nil:
+	case t.Expect.Rows != nil, len(t.Expect.Checks) > 0:
 		return failed("the query failed: %v", err)
 	case err == nil:
 		return failed("expected an error with %q, but the query returned %s", want, rowCount(int64(rows)))
@@ -295,8 +314,9 @@ func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	for i := range t.Given {
 		given[t.Given[i].Asset] = true
 	}
+	tables := slices.Concat(query.tables, r.readByChecks(t))
 	for _, dep := range r.assets[t.Asset].Deps {
-		if len(query.tables) > 0 && !slices.Contains(query.tables, dep.SQL()) {
+		if len(query.tables) > 0 && !slices.Contains(tables, dep.SQL()) {
 			continue // only waits for it
 		}
 		reads = append(reads, dep.SQL())
@@ -355,6 +375,9 @@ func (r *testRunner) clear(ctx context.Context, t *testcase.Test) error {
 	}
 	for i := range t.Given {
 		statements = append(statements, "DROP VIEW IF EXISTS "+viewName(t.Given[i].Asset), "DROP TABLE IF EXISTS "+tableName(i))
+	}
+	if len(t.Expect.Checks) > 0 {
+		statements = append(statements, "DROP VIEW IF EXISTS "+viewName(t.Asset), "DROP VIEW IF EXISTS "+storedResult, "DROP TABLE IF EXISTS "+resultTable)
 	}
 	for _, statement := range statements {
 		if _, err := r.d.exec(ctx, statement); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -145,14 +144,10 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 
 var errNoMarker = errors.New("no commit marker")
 
-// superseded reports whether the partition of a task shows another output.
+// superseded reports whether the partition of a task has a later output, or a person has hidden this one.
 func (o *outputs) superseded(ctx context.Context, t *state.Task) (bool, error) {
-	row, err := o.snap.Partition(ctx, t.AssetKey, t.PartitionKey)
-	if err == nil && row == nil { // or hidden
-		m := o.snap.State.Marks.Get(state.Key3{A: t.AssetKey, B: t.PartitionKey, C: t.MaterializationID})
-		return m != nil && m.Mark == event.MarkMissing, nil
-	}
-	return row != nil && row.MaterializationID != t.MaterializationID, err
+	row, err := o.snap.Stored(ctx, t.AssetKey, t.PartitionKey)
+	return row != nil && (row.MaterializationID != t.MaterializationID || o.snap.State.Hidden(row)), err
 }
 
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {

@@ -324,15 +324,20 @@ func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state
 }
 
 func (s *Snapshot) partition(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
-	row, err := s.stored(ctx, asset, partition, read)
+	row, err := s.newest(ctx, asset, partition, read)
 	if row != nil && s.State.Hidden(row) {
 		return nil, err
 	}
 	return row, err
 }
 
-// stored is partition with hidden outputs.
-func (s *Snapshot) stored(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
+// Stored is [Snapshot.Partition] with the output that a person has hidden.
+func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.Partition, error) {
+	return s.newest(ctx, asset, partition, s.History.page)
+}
+
+// newest is partition with hidden outputs.
+func (s *Snapshot) newest(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // newer than any in history
 	}

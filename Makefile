@@ -44,6 +44,10 @@ demo: servo ## run a year of the weather example, and query it
 demo-shop: servo ## run the shop example: 37 assets, hours of two time zones, a check that stops a bad day
 	@scripts/demo-shop
 
+.PHONY: footprint
+footprint: servo ## check how much space three years of daily partitions use (a minute on an idle machine)
+	@scripts/footprint
+
 # The commit determines the worlds that `make test` simulates: every commit has new ones,
 # and the same commit always has the same ones.
 COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || date +%s))

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -80,7 +81,7 @@ func ParseSelection(text string) (Selection, error) {
 		}
 		if slices.ContainsFunc(s.Clauses, func(o Clause) bool { return o.Dimension == c.Dimension }) {
 			return Selection{}, fmt.Errorf("invalid partition selection %q: it selects %s twice: list the values, as in date=2025-01-01,2025-01-03",
-				text, c.Dimension)
+				text, cmp.Or(c.Dimension, "the time"))
 		}
 		s.Clauses = append(s.Clauses, c)
 	}
@@ -246,9 +247,13 @@ func (c Calendar) Resolve(s *Space, sel Selection) (*Chosen, error) {
 	chosen := &Chosen{Space: s, Values: make([][]string, len(s.Dimensions)), Restricted: make([]bool, len(s.Dimensions))}
 	for _, clause := range sel.Clauses {
 		if clause.Dimension == "" {
-			if s.Time() == nil {
+			d := s.Time()
+			if d == nil {
 				return nil, fmt.Errorf("selection %s names no dimension, and the asset is not partitioned by time: write %s=%s",
 					sel, s.Dimensions[0].Name, sel)
+			}
+			if slices.ContainsFunc(sel.Clauses, func(o Clause) bool { return o.Dimension == d.Name }) {
+				return nil, fmt.Errorf("selection %s selects %s twice, once by its name: list the values, as in %s=VALUE,VALUE", sel, d.Name, d.Name)
 			}
 		} else if s.Dimension(clause.Dimension) == nil {
 			return nil, &UnknownDimensionError{clause.Dimension, s}

@@ -122,6 +122,11 @@ func TestSelectionsJoinConsecutivePeriods(t *testing.T) {
 	require.Empty(t, (*space.Space)(nil).Selections([]string{""}))
 }
 
+func TestParseSelectionNamesTheTimeTwice(t *testing.T) {
+	_, err := space.ParseSelection("2025-01-01;latest")
+	require.ErrorContains(t, err, "it selects the time twice: list the values")
+}
+
 func TestSelectionOfSeveralDimensions(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "").Dimensions[0],
 		space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}},
@@ -142,8 +147,9 @@ func TestSelectionOfSeveralDimensions(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"eu", "us"}, all.Values[1])
 	for text, want := range map[string]string{
-		"zone=eu":       "the asset is partitioned by date and region and tenant, not by zone",
-		"region=eu..us": "region has no order",
+		"zone=eu":                    "the asset is partitioned by date and region and tenant, not by zone",
+		"region=eu..us":              "region has no order",
+		"date=2025-01-01;2025-01-02": "selects date twice, once by its name: list the values, as in date=VALUE,VALUE",
 	} {
 		_, err := at.Resolve(s, selection(t, text))
 		require.ErrorContains(t, err, want)

@@ -112,8 +112,11 @@ func (b *builder) finish(n *node, dep ids.AssetKey, g *gathered) {
 		b.errs = append(b.errs, fmt.Errorf("asset %s reads no partition of %s for %s, because %s has %s: select fewer partitions",
 			n.asset.Key, dep, n.asset.Partitions.Describe(n.keys, g.undeclared), dep, rangeOf(upstream.Partitions)))
 	case len(g.unread) > 0 && len(g.missing) == 0:
-		b.errs = append(b.errs, fmt.Errorf("asset %s needs partitions of %s for %s, and none was materialized: %s",
-			n.asset.Key, dep, n.asset.Partitions.Describe(n.keys, g.unread), b.upstreamAdvice()))
+		reader := n.asset.Key.String()
+		if n.asset.Partitions != nil {
+			reader += " for " + n.asset.Partitions.Describe(n.keys, g.unread)
+		}
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs partitions of %s, and none was materialized: %s", reader, dep, b.upstreamAdvice()))
 	case len(g.unread) > 0:
 		b.errs = append(b.errs, fmt.Errorf("asset %s needs partitions of %s that have never been materialized: %s: %s",
 			n.asset.Key, dep, upstream.Partitions.Describe(g.keys, g.missing), b.upstreamAdvice()))

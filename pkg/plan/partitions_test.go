@@ -120,6 +120,21 @@ func TestBuildReadsHoursOfDay(t *testing.T) {
 	}}, p.Incomplete)
 }
 
+func TestBuildErrorsNameNoEmptyPartitions(t *testing.T) {
+	up := daily("clean/rates", "2012-01-01", "")
+	total := asset("report/total", "clean/rates")
+	total.Reads = []plan.Dep{{Asset: up.Key, Map: space.Map{Op: space.Latest}}}
+	request := plan.Request{
+		Assets: []plan.Asset{up, total}, Select: keys("report/total"), Calendar: calendarAt("2013-01-01T00:00:00Z"),
+	}
+	_, err := plan.Build(request)
+	require.EqualError(t, err, "asset report/total needs partitions of clean/rates, and none was materialized: add --upstream")
+
+	request.Select, request.Partitions = keys("clean/rates"), selection(t, "date=2013-01-01..")
+	_, err = plan.Build(request)
+	require.EqualError(t, err, "no partition is selected: a range that is open at its end has only periods that have ended: name the partitions, or write -p today")
+}
+
 func TestBuildReadsWindowAndLatest(t *testing.T) {
 	week := daily("clean/week", "2012-01-01", "2012-01-04", "clean/daily", "clean/rates")
 	week.Reads = []plan.Dep{

@@ -62,6 +62,7 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 	if err := os.Mkdir(links, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // others may read the catalog
 		return nil, fmt.Errorf("link the outputs: %w", err)
 	}
+	removeAbandoned(filepath.Dir(file), c.At)
 	defer func() { _ = os.Remove(links) }() // if no view needs links
 	views, statements, err := exportViews(ctx, c, links)
 	if err != nil {
@@ -129,9 +130,27 @@ func (db *DB) loadExported(source Source) error {
 	return nil
 }
 
+// temporaryCatalog begins the names of the folders in which catalogs are written.
+const temporaryCatalog = ".servo-export-"
+
+// removeAbandoned removes the temporary folders of processes that were killed. Those of the last hour may
+// belong to running exports.
+func removeAbandoned(dir string, now time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // creating the temporary folder reports it
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), temporaryCatalog) && now.Sub(info.ModTime()) > retiredFor {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next export tries again
+		}
+	}
+}
+
 // replaceCatalog creates a database and gives it its name when it is complete.
 func replaceCatalog(ctx context.Context, file string, statements []string) (err error) {
-	dir, err := os.MkdirTemp(filepath.Dir(file), ".servo-export-")
+	dir, err := os.MkdirTemp(filepath.Dir(file), temporaryCatalog)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}

@@ -93,6 +93,25 @@ func TestExportWritesViews(t *testing.T) {
 	require.Equal(t, "8", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
 }
 
+func TestExportRemovesAbandonedFolders(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
+	describe(t, r, uriOf(1), "s", "x")
+	dir := t.TempDir()
+	c := catalogOf(r, 1)
+	c.At = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, age := range map[string]time.Duration{".servo-export-1": 2 * time.Hour, ".servo-export-2": time.Minute, "mine": 2 * time.Hour} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700))
+		require.NoError(t, os.Chtimes(filepath.Join(dir, name), c.At.Add(-age), c.At.Add(-age)))
+	}
+	_, err := query.Export(t.Context(), c, filepath.Join(dir, "out.duckdb"))
+	require.NoError(t, err)
+	require.NoDirExists(t, filepath.Join(dir, ".servo-export-1"))
+	require.DirExists(t, filepath.Join(dir, ".servo-export-2"))
+	require.DirExists(t, filepath.Join(dir, "mine"))
+}
+
 func TestExportUsesLinksThatAreNeededAgain(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

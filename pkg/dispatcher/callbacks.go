@@ -116,6 +116,15 @@ func (c *call) ref(worker string) event.AttemptRef {
 	}
 }
 
+// plan returns the hash of the plan that the task executes, if several planners may have planned its run.
+// A rebuild from the bare ledger then folds this plan.
+func (c *call) plan() string {
+	if c.run.RequestID == "" {
+		return ""
+	}
+	return event.PlanHash(c.run.PlanRef)
+}
+
 func notRead(err error) *contract.Problem {
 	return &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
 }
@@ -224,7 +233,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
 		started = c.task.StartedAt // a redelivery: the first start counts
-	} else if err := appendStart(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
+	} else if err := appendStart(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), StartedAt: now}); err != nil {
 		writeProblem(w, internal(err))
 		return
 	}
@@ -344,7 +353,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 		body.StartedAt = now // no earlier report had a start
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
-		AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
+		AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
 		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, CodeChanged: body.CodeChanged, Metrics: body.Metrics,
 		StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
 	})

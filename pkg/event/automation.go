@@ -134,6 +134,16 @@ func shortHash(v any) string {
 	return hex.EncodeToString(sum[:digitsOfCode/2])
 }
 
+// PlanHash returns the beginning of the hash in the object key of a plan, as reports of tasks contain it,
+// or "".
+func PlanHash(ref string) string {
+	name := ref[strings.LastIndexByte(ref, '/')+1:]
+	if len(name) < digitsOfCode || strings.Trim(name[:digitsOfCode], "0123456789abcdef") != "" {
+		return ""
+	}
+	return name[:digitsOfCode]
+}
+
 // RunRequested is the command to run assets at a time. The fold keeps the request until then.
 type RunRequested struct {
 	// CommandID is a ULID and makes the request unique: its id is "at:" and the command id.

@@ -105,7 +105,7 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 			v = f.checkRetry(p, c)
 		}
 		if v.outcome == "" {
-			v = f.checkRequest(p, c)
+			v = f.checkRequest(p, c, proven)
 		}
 		c.runs[p.RunID] = true
 	}

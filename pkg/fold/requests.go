@@ -69,14 +69,15 @@ func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome
 // checkRequest rejects the run of a request that is not to be planned, or that is planned as another run.
 //
 // In a rebuild without the recorded order, the request may not have been decided yet: the run proves that
-// it was. A request that was refused or cancelled proves the contrary.
-func (f *folder) checkRequest(p *event.RunTriggered, c *checked) verdict {
+// it was. A request that was refused or cancelled proves the contrary, unless a report proves that the run
+// was executed: the refusal or the command came too late then.
+func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) verdict {
 	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
 	}
 	row := f.st.Requests.Get(p.RequestID)
 	switch {
-	case row == nil && f.bare:
+	case f.bare && (row == nil || proven && row.State != state.RequestStarted):
 		return verdict{}
 	case row == nil:
 		return stale("request " + p.RequestID + " does not exist: it ended long ago")

@@ -75,6 +75,7 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.Partitions.All, s.partitionRow), table(st.CheckResults.All, s.checkRow), table(st.AssetChecks.All, s.assetCheckRow),
 		table(st.Deployments.All, s.deploymentRow), table(st.AcceptedCodes.All, acceptedRow),
 		table(st.KeySets.All, keyBlockRow),
+		table(st.Schedules.All, s.scheduleRow), table(st.Ticks.All, s.tickRow), table(st.Requests.All, s.requestRow),
 	}
 }
 

@@ -178,6 +178,9 @@ func (s *story) rebuild(byName bool) []string {
 func (s *story) event(text string) []event.Payload {
 	verb, rest, _ := strings.Cut(text, " ")
 	words := strings.Fields(rest)
+	if payloads := s.scheduleEvent(verb, words); payloads != nil {
+		return payloads
+	}
 	switch verb {
 	case "run":
 		return s.trigger(rest)
@@ -215,6 +218,8 @@ func (s *story) deploy(words []string) event.Payload {
 			p.Expects = hash(value)
 		case "force":
 			p.Force = true
+		case "schedules":
+			p.Schedules = code(value)
 		case "kind":
 			p.Kind = value
 		case "accept": // TASK:CODE:ACCEPTED

@@ -1,6 +1,9 @@
 package repair
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -16,6 +19,9 @@ import (
 // A retry waits for an event about its run, too: it was rejected if another run of its chain of
 // retries was live. Deployments wait until an event names the release of one of them.
 //
+// The run of a request may have several plans, of several automators. Its triggers wait until a report of a
+// task names the plan that was executed.
+//
 // A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that
 // began. Other facts came too late to count.
 //
@@ -26,6 +32,7 @@ type deferred struct {
 	order       []string                // runs of groups, in order
 	rivals      map[string][]string     // runs of groups, by run key
 	seen        map[string]bool         // runs with events before their triggers
+	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
 	cancelOrder []string                // runs of cancels, in order
 	touched     []string                // runs of the groups returned last
@@ -46,7 +53,8 @@ const maxDeferred = fold.RunKeyTTL / 2
 
 func newDeferred() *deferred {
 	return &deferred{
-		groups: map[string][]fold.Group{}, rivals: map[string][]string{}, seen: map[string]bool{}, cancels: map[string]*cancel{},
+		groups: map[string][]fold.Group{}, rivals: map[string][]string{}, seen: map[string]bool{}, plans: map[string]string{},
+		cancels: map[string]*cancel{},
 	}
 }
 
@@ -79,7 +87,9 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	cancelled := ""
 	for _, e := range g.Events {
 		run := runSeenBy(e.Payload)
-		groups = append(groups, proven(h.release(run))...)
+		if h.decides(run, e.Payload) {
+			groups = append(groups, proven(h.executed(run))...)
+		}
 		if run != "" && st.Runs.Get(run) == nil {
 			h.seen[run] = true
 		}
@@ -198,6 +208,12 @@ func began(t *state.Task) bool {
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)
+		if ok && p.RequestID != "" {
+			if plan := h.plans[p.RunID]; plan == "" || plan != planIn(g) {
+				return p
+			}
+			continue
+		}
 		if !ok || p.RunKey == "" && p.RootRun == "" || h.seen[p.RunID] {
 			continue
 		}
@@ -209,6 +225,58 @@ func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 		}
 	}
 	return nil
+}
+
+// decides reports whether an event decides which waiting trigger of a run was folded, and remembers the
+// plan that it names.
+func (h *deferred) decides(run string, p event.Payload) bool {
+	plan := ""
+	if p, ok := p.(*event.TaskStarted); ok {
+		plan = p.Plan
+	}
+	if p, ok := p.(*event.TaskFinished); ok {
+		plan = p.Plan
+	}
+	if plan != "" {
+		h.plans[run] = plan
+		return true
+	}
+	waiting := h.groups[run]
+	return len(waiting) == 0 || !requested(waiting[0])
+}
+
+// executed is release, with the trigger of the executed plan first.
+func (h *deferred) executed(run string) []fold.Group {
+	groups, plan := h.release(run), h.plans[run]
+	slices.SortStableFunc(groups, func(a, b fold.Group) int {
+		return cmp.Compare(btoi(planIn(a) != plan), btoi(planIn(b) != plan))
+	})
+	return groups
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// requested reports whether a group triggers the run of a request.
+func requested(g fold.Group) bool {
+	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+		p, ok := e.Payload.(*event.RunTriggered)
+		return ok && p.RequestID != ""
+	})
+}
+
+// planIn returns the hash of the plan in a group, or "".
+func planIn(g fold.Group) string {
+	for _, e := range g.Events {
+		if p, ok := e.Payload.(*event.PlanCreated); ok {
+			return event.PlanHash(p.PlanRef)
+		}
+	}
+	return ""
 }
 
 // release returns the waiting triggers of a run, followed by those of its rivals.

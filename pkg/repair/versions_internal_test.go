@@ -78,6 +78,41 @@ func TestDeferredRetryWaitsForItsRun(t *testing.T) {
 	require.False(t, rest[0].Proven)
 }
 
+// Two automators have planned one request. The plan that a report names is folded first, and without a
+// report that of the earliest entry.
+func TestDeferredRequestFollowsExecutedPlan(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	planned := func(entry, run, plan string) fold.Group {
+		return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{
+			{Payload: &event.RunTriggered{RunID: run, RequestID: "tick:x:1"}}, {Payload: &event.PlanCreated{RunID: run, PlanRef: "plans/" + plan + ".json"}},
+		}}
+	}
+	first, second := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	started := fold.Group{Entry: "4", ID: "4", Events: []*event.Envelope{{Payload: &event.TaskStarted{
+		AttemptRef: event.AttemptRef{RunID: "r"}, Plan: second[:16],
+	}}}}
+	enqueued := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.DispatchEnqueued{RunID: "r"}}}}
+
+	h := newDeferred()
+	require.Empty(t, h.next(st, planned("1", "r", first)))
+	require.Empty(t, h.next(st, planned("2", "r", second)))
+	require.Equal(t, "3", entries(h.next(st, enqueued)), "it names no plan, and waits for the run")
+	groups := h.next(st, started)
+	require.Equal(t, "2 1 4", entries(groups))
+	require.True(t, groups[0].Proven)
+
+	h = newDeferred()
+	require.Equal(t, "4", entries(h.next(st, started)), "the report has an earlier name")
+	require.Empty(t, h.next(st, planned("5", "r", first)))
+	require.Equal(t, "6", entries(h.next(st, planned("6", "r", second))))
+	require.Equal(t, "5", entries(h.rest()))
+
+	h = newDeferred()
+	require.Empty(t, h.next(st, planned("1", "r", first)))
+	require.Empty(t, h.next(st, planned("2", "r", second)))
+	require.Equal(t, "1 2", entries(h.rest()))
+}
+
 func entries(groups []fold.Group) string {
 	var names []string
 	for _, g := range groups {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -35,7 +36,7 @@ func TestI21MarksFollowDefinition(t *testing.T) {
 	all := markedAssets()
 	g, err := plan.NewGraph(all)
 	require.NoError(t, err)
-	calendar := plan.Calendar{Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation}
+	calendar := plan.Calendar{Now: time.Date(2025, 2, 1, 0, 0, 0, 0, time.UTC), Zone: calendar.Zone}
 	rapid.Check(t, func(r *rapid.T) {
 		rows, visible, marks := map[ids.AssetKey][]*state.Partition{}, map[ids.AssetKey][]*state.Partition{}, map[ids.AssetKey][]*state.Mark{}
 		seq := rapid.Int64Range(1, 12)

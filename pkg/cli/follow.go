@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,17 +135,19 @@ func (r *runner) stopped(ctx context.Context) bool {
 }
 
 // awaitOthers waits for runs of other commands that this process executes and would otherwise
-// interrupt. The user can stop waiting without losing anything.
+// interrupt. It leaves runs that schedules start meanwhile to the next process: a schedule may never
+// stop. The user can stop waiting without losing anything.
 func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true
 	r.mu.Unlock()
-	for {
+	for last := ""; ; {
 		snap, err := s.Current(ctx)
 		if err != nil {
 			return err
 		}
-		runs := unfinished(snap.State)
+		last = cmp.Or(last, newest(snap.State))
+		runs := slices.DeleteFunc(unfinished(snap.State), func(run *state.Run) bool { return run.ScheduleID != "" && run.RunID > last })
 		if len(runs) == 0 {
 			return nil
 		}

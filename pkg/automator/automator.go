@@ -12,7 +12,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,10 +39,10 @@ type Config struct {
 
 // Automator is the automator of one domain.
 type Automator struct {
-	cfg      Config
-	engine   *engine.Engine
-	wake     chan struct{}
-	releases releases
+	cfg    Config
+	engine *engine.Engine
+	wake   chan struct{}
+	newest *project // the release that was read last; only Run uses it
 }
 
 // New returns an automator. It does nothing until [Automator.Run] is called.
@@ -155,36 +154,33 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	if len(work.Wanted) > 0 {
 		g.Go(func() error { return a.advance(ctx, work.Wanted) })
 	}
+	// The release is read once, before others need it: no lock is held while the store is asked.
+	var p *project
+	var err error
+	if len(work.Pending) > 0 || work.Define != nil && work.Define.Schedules != "" {
+		p, err = a.current(ctx, snap)
+	}
 	if work.Define != nil {
-		g.Go(func() error { return a.define(ctx, snap, work.Define) })
+		g.Go(func() error { return a.define(ctx, snap, work.Define, p, err) })
 	}
 	for _, row := range work.Pending {
-		g.Go(func() error { return a.plan(ctx, snap, row) })
+		g.Go(func() error { return a.plan(ctx, snap, row, p, err) })
 	}
 	return g.Wait()
 }
 
-// releases caches the newest release that was read.
-type releases struct {
-	mu   sync.Mutex
-	sha  string
-	last *project
-}
-
-// current returns the project of the release that a snapshot has deployed.
+// current returns the project of the release that a snapshot has deployed. It keeps the newest one.
 func (a *Automator) current(ctx context.Context, snap *snapshot.Snapshot) (*project, error) {
 	sha := snap.State.Release()
 	if sha == "" {
 		return nil, errNoRelease
 	}
-	a.releases.mu.Lock()
-	defer a.releases.mu.Unlock()
-	if a.releases.sha != sha {
+	if a.newest == nil || a.newest.sha != sha {
 		release, code, err := a.engine.ReadRelease(ctx, sha)
 		if err != nil {
 			return nil, err
 		}
-		a.releases.sha, a.releases.last = sha, &project{sha, release, code}
+		a.newest = &project{sha, release, code}
 	}
-	return a.releases.last, nil
+	return a.newest, nil
 }

@@ -33,9 +33,8 @@ const (
 
 var errNoRelease = errors.New("no release is deployed: start `servo dev`, or deploy the project with `servo deploy`")
 
-// plan turns a request into a run, or refuses it.
-func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest) error {
-	p, err := a.current(ctx, snap)
+// plan turns a request into a run of a project, or refuses it. err says why the project could not be read.
+func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, p *project, err error) error {
 	if err == nil {
 		err = a.start(ctx, snap, row, p)
 	}

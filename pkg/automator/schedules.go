@@ -75,14 +75,13 @@ const maxDefinedBytes = 256 << 10
 
 // define brings the rows of schedules in line with the deployed release: it appends the differences, as
 // many as one event holds.
-func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *state.Deployment) error {
+func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *state.Deployment, project *project, err error) error {
 	var defined []event.Schedule
 	if d.Schedules != "" {
-		p, err := a.current(ctx, snap)
 		if err != nil {
 			return err
 		}
-		defined = p.release.Schedules
+		defined = project.release.Schedules
 	}
 	p := &event.SchedulesDefined{DeployID: d.DeployID, Last: true}
 	names, size := make(map[string]bool, len(defined)), 0

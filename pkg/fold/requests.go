@@ -3,6 +3,8 @@ package fold
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -70,7 +72,8 @@ func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome
 //
 // In a rebuild without the recorded order, the request may not have been decided yet: the run proves that
 // it was. A request that was refused or cancelled proves the contrary, unless a report proves that the run
-// was executed: the refusal or the command came too late then.
+// was executed: the refusal or the command came too late then. A request gets a new run when it is planned
+// again after a refusal, so the run with the greatest id is the one that counts.
 func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) verdict {
 	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
@@ -81,6 +84,8 @@ func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) ve
 		return verdict{}
 	case row == nil:
 		return stale("request " + p.RequestID + " does not exist: it ended long ago")
+	case f.bare && row.State == state.RequestStarted && p.RunID > row.RunID:
+		return verdict{} // the recorded order cannot have accepted the earlier run
 	case row.State == state.RequestStarted:
 		return stale("request " + p.RequestID + " has become run " + row.RunID)
 	case row.State.Ended():
@@ -97,18 +102,47 @@ func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) ve
 func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	run.RequestID, run.ScheduleID, run.TickID = p.RequestID, p.Trigger.ScheduleID, p.Trigger.TickID
 	f.expireRequests(maxExpired)
-	row := state.RunRequest{RequestID: p.RequestID, ScheduleID: run.ScheduleID, TickID: run.TickID, Spec: "{}", CreatedAt: f.at()}
-	if old := f.st.Requests.Get(p.RequestID); old != nil {
+	row := state.RunRequest{
+		RequestID: p.RequestID, ScheduleID: run.ScheduleID, TickID: run.TickID, Spec: "{}", CreatedAt: f.at(), Logical: instantOf(p.RequestID),
+	}
+	old := f.st.Requests.Get(p.RequestID)
+	if old != nil {
 		row = *old
 		run.ScheduleID, run.TickID = row.ScheduleID, row.TickID
+		if old.State == state.RequestStarted && f.st.Runs.Get(old.RunID) != nil {
+			f.cancelRun(f.run(old.RunID), "its request was planned again", true)
+		}
 	}
 	row.RunID = p.RunID
 	f.endRequest(&row, state.RequestStarted, state.TickStarted, "")
-	if s := f.st.Schedules.Get(run.ScheduleID); s != nil {
-		next := *s
-		next.LastRun = run.RunID
-		put(f, f.st.Schedules, &next)
+	s := f.st.Schedules.Get(run.ScheduleID)
+	if s == nil {
+		return
 	}
+	next := *s
+	next.LastRun = run.RunID
+	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor { // adopted: the calendar must not decide the instant again
+		next.Cursor = row.Logical
+		if next.Live() {
+			f.want(&next, max(next.WantedAt, row.Logical))
+		}
+	}
+	put(f, f.st.Schedules, &next)
+}
+
+// tickRequest is the prefix of the ids of requests for instants of the calendar.
+const tickRequest = "tick:"
+
+// instantOf returns the instant in the id of a request for a tick, or 0.
+func instantOf(request string) event.Time {
+	if !strings.HasPrefix(request, tickRequest) && !strings.HasPrefix(request, "backfill:") {
+		return 0
+	}
+	at, err := strconv.ParseInt(request[strings.LastIndexByte(request, ':')+1:], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return event.Time(at)
 }
 
 // requestRefused ends a request that cannot be planned, or has it planned again later.

@@ -87,6 +87,25 @@ func TestBareRebuildNeverAdoptsCancelledRequest(t *testing.T) {
 	require.Zero(t, w.State.Runs.Len())
 }
 
+func TestBareRebuildKeepsLastRunOfRequest(t *testing.T) {
+	for _, order := range [][2]int{{0, 1}, {1, 0}} {
+		_, r := requested(t)
+		w := foldtest.New(t)
+		later := *r
+		later.RunID = ids.RequestedRunID(foldtest.Domain, r.RequestID, r.ReleasedAt.Time().Add(time.Minute))
+		for _, i := range order {
+			g := w.Group(planOf(w, []*state.RunRequest{r, &later}[i])...)
+			g.Bare = true
+			w.Apply(g)
+		}
+		require.Equal(t, later.RunID, w.State.Requests.Get(r.RequestID).RunID)
+		require.False(t, w.State.Runs.Get(later.RunID).State.Terminal())
+		if order[0] == 0 {
+			require.Equal(t, state.RunCancelled, w.State.Runs.Get(r.RunID).State)
+		}
+	}
+}
+
 func TestRefusedRequestIsTriedAgain(t *testing.T) {
 	w, r := requested(t)
 	refused := func(r *state.RunRequest, retryable bool) *event.RequestRefused {

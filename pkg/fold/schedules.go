@@ -216,7 +216,7 @@ func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event
 // tick decides one instant of a schedule. The caller puts the row.
 func (f *folder) tick(s *state.Schedule, spec *event.Schedule, instant event.Time, kind string) {
 	f.decide(s, spec, spec.Overlap, &state.RunRequest{
-		RequestID: "tick:" + s.ScheduleID + ":" + strconv.FormatInt(int64(instant), 10), Logical: instant,
+		RequestID: tickRequest + s.ScheduleID + ":" + strconv.FormatInt(int64(instant), 10), Logical: instant,
 		TickID: ids.TickID(f.domain(), s.ScheduleID, instant.Time(), "", instant.Time()),
 	}, kind)
 }

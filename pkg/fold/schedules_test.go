@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -251,4 +252,22 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 			require.Equal(t, "03:01", w.row().Next.Time().Format("15:04"))
 		})
 	}
+}
+
+func TestI26AdoptedTickMovesCursor(t *testing.T) {
+	w := newTicking(t, event.Schedule{})
+	instant := w.row().Next
+	tick := ids.TickID(foldtest.Domain, "clock", instant.Time(), "", instant.Time())
+	request := fmt.Sprintf("tick:clock:%d", instant)
+	w.Pass(minute)
+	g := w.Group(w.Triggered(&event.RunTriggered{
+		RunID: ids.RequestedRunID(foldtest.Domain, request, w.Now), RequestID: request,
+		Trigger: event.Trigger{Type: "cron", ScheduleID: "clock", TickID: tick},
+	}, foldtest.Task("a"))...)
+	g.Bare = true
+	require.Equal(t, state.Folded, w.Apply(g).Row.Outcome)
+	require.Equal(t, instant, w.State.Ticks.Get(tick).Logical)
+	require.Equal(t, instant, w.row().Cursor)
+	require.Zero(t, w.row().Next)
+	require.Equal(t, instant, w.row().WantedAt)
 }

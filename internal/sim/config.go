@@ -61,6 +61,10 @@ type World struct {
 	Bare int
 	// Checked is how many of a thousand assets have checks.
 	Checked int
+	// Schedules is the number of schedules of each domain.
+	Schedules int
+	// Begin is how many minutes after the beginning of the year 2000 the world begins.
+	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
 	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
@@ -166,6 +170,7 @@ func Draw(seed uint64) World {
 	c.drawChecks()
 	c.drawCollectors()
 	c.drawDamage()
+	c.drawSchedules()
 	return c
 }
 

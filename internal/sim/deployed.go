@@ -19,21 +19,20 @@ import (
 // releases are the releases that clients deploy.
 var releases = []string{strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)}
 
-// codeOf returns the code fingerprint of an asset in a release. Half of the assets differ from one
+// codeOf returns the code fingerprint of an asset in a release, by its number from 1; 0: none. Half of the assets differ from one
 // release to the next.
-func codeOf(release string, asset int) string {
-	if release == "" {
+func codeOf(version, asset int) string {
+	if version == 0 {
 		return ""
 	}
-	version := int(release[0]-'0') + asset%2
-	return fmt.Sprintf("%016x", asset<<8|version/2)
+	return fmt.Sprintf("%016x", asset<<8|(version+asset%2)/2)
 }
 
 // coded returns the assets of a project with the codes of a release.
-func (p *project) coded(release string) []plan.Asset {
+func (p *project) coded(version int) []plan.Asset {
 	assets := slices.Clone(p.assets)
 	for i := range assets {
-		assets[i].Code = codeOf(release, i)
+		assets[i].Code = codeOf(version, i)
 	}
 	return assets
 }
@@ -54,7 +53,9 @@ func (l *workload) drawDeployments(span time.Duration) {
 
 // deploy deploys a release or an earlier one. Some writers expect another release than the current
 // one, and some do not care.
-func (c *client) deploy(ctx context.Context, e *engine.Engine) error {
+func (c *client) deploy(ctx context.Context, e *clientEngine) error {
+	load := c.p.machine.w.load
+	releases := load.releasesOf(e.domain)
 	current, err := e.CurrentDeployment(ctx)
 	if err != nil {
 		return err
@@ -67,6 +68,9 @@ func (c *client) deploy(ctx context.Context, e *engine.Engine) error {
 	}
 	if c.rng.IntN(3) == 0 {
 		r.Kind = event.DeployRollback
+	}
+	if r.Schedules, err = load.schedulesOf(ctx, e, r.Release); err != nil {
+		return err
 	}
 	_, err = e.Deploy(ctx, r)
 	conflict := new(engine.ReleaseConflictError)
@@ -131,7 +135,7 @@ func (o *oracle) freshness(f *followed) {
 	var assets []plan.Asset
 	for _, p := range o.w.load.projects {
 		if p.domain == f.domain {
-			assets = append(assets, p.coded(f.state.Release())...)
+			assets = append(assets, p.coded(o.w.load.version(f.domain, f.state.Release()))...)
 		}
 	}
 	e, err := engine.Staleness(context.Background(), &snapshot.Snapshot{State: f.state}, assets, o.w.now())

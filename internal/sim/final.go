@@ -20,6 +20,7 @@ func (o *oracle) final() {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		o.outcomes(f)
+		o.ticked(f)
 		o.freshness(f)
 		o.everyEntry(f)
 		o.refusedInputs(f)
@@ -199,7 +200,8 @@ func (o *oracle) bareLedger(f *followed) {
 		switch {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil:
-			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
+		case run.CancelReason == replacedByTick: // a decision, not a fact
 		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}

@@ -32,13 +32,13 @@ func (l *workload) drawMarks(span time.Duration) {
 }
 
 // mark marks all outputs of an asset.
-func (c *client) mark(ctx context.Context, e *engine.Engine, a ask) error {
+func (c *client) mark(ctx context.Context, e *clientEngine, a ask) error {
 	current, err := e.CurrentDeployment(ctx)
 	if err != nil {
 		return err
 	}
 	r := engine.MarkRequest{
-		Assets: a.project.coded(current.Release), Asset: a.project.assets[a.only].Key, Mark: marks[c.rng.IntN(len(marks))], Reason: "because",
+		Assets: a.project.coded(c.p.machine.w.load.version(e.domain, current.Release)), Asset: a.project.assets[a.only].Key, Mark: marks[c.rng.IntN(len(marks))], Reason: "because",
 	}
 	if a.project.assets[a.only].Partitions != nil {
 		r.Partitions = []plan.Selection{{Everything: true}}

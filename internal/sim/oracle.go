@@ -88,6 +88,8 @@ type followed struct {
 	deployed map[string]*event.ProjectDeployed // of the ledger, by id
 	approved map[string]bool                   // materializations that commands of the ledger approve
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
+	ticks    map[instant]string                // ids of ticks
+	runsOf   map[string]string                 // runs by tick
 }
 
 // revision is the state of a revision, including history, and its history cutoff.
@@ -114,6 +116,7 @@ func newOracle(w *world) *oracle {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
+			ticks: map[instant]string{}, runsOf: map[string]string{},
 			shown: map[string]string{}, held: map[int64]heldRevision{}, pinned: map[string]floorAt{},
 			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{}, forgotten: map[state.Key2]bool{},
 			settings: map[state.Key2][]setting{},
@@ -221,6 +224,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.keySets(f)
 	o.marked(f)
 	o.hold(f)
+	o.scheduled(f, before, next, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
@@ -638,10 +642,10 @@ func (o *oracle) deletingState(p *process, key string) {
 	}
 }
 
-// atRest reports whether every run has ended.
+// atRest reports whether every run has ended, and every request that must end.
 func (o *oracle) atRest() bool {
 	for _, d := range o.w.domains {
-		if o.domains[d].state.LiveRuns() > 0 {
+		if s := o.domains[d].state; s.LiveRuns() > 0 || len(o.unfinished(s)) > 0 {
 			return false
 		}
 	}
@@ -664,6 +668,11 @@ func (o *oracle) stuck() {
 				return len(waiting) < 10
 			})
 			o.violation("liveness", "run %s of %s is %s: %s", run.RunID, d, run.State, strings.Join(waiting, " "))
+		}
+	}
+	for _, d := range o.w.domains {
+		for _, left := range o.unfinished(o.domains[d].state) {
+			o.violation("liveness", "%s of %s", left, d)
 		}
 	}
 	if !o.w.load.done() {

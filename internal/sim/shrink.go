@@ -54,6 +54,7 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Readers }, 0},
 		{func(c *World) *int { return &c.Sweepers }, 1},
 		{func(c *World) *int { return &c.Collectors }, 0},
+		{func(c *World) *int { return &c.Schedules }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })
@@ -62,5 +63,6 @@ func smaller(w World) []World {
 	try(func(c *World) { c.PageSize = 1000 })
 	try(func(c *World) { c.FullEvery = 0 })
 	try(func(c *World) { c.Parquet = false })
+	try(func(c *World) { c.Begin = 0 })
 	return worlds
 }

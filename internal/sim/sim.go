@@ -24,11 +24,14 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
 // Result is the result of a world.
@@ -70,6 +73,8 @@ type Bubble struct {
 // Run runs a world to its end. It must be called in a bubble. All goroutines that it started have
 // ended when it returns.
 func Run(b Bubble, cfg World) *Result {
+	virtual := clock.System{}
+	_ = virtual.Sleep(context.Background(), max(0, cfg.begin().Sub(virtual.Now()))) // returns only the context's error
 	w := newWorld(b, cfg)
 	defer w.end()
 	w.drive()

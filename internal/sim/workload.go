@@ -30,6 +30,8 @@ type workload struct {
 	next    map[string]int
 	asking  map[string]*process
 	busy    *busy
+	// schedules holds the releases of domains in worlds with schedules.
+	schedules map[ids.Domain]*schedules
 }
 
 // project is a DAG of assets.
@@ -60,6 +62,7 @@ type ask struct {
 	pool    string
 	seconds int32 // timeout of the run
 	force   bool
+	name    string // of a schedule
 }
 
 type verb int
@@ -76,6 +79,7 @@ const (
 	askKeys
 	askMark
 	askPin
+	askSchedule
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -84,11 +88,16 @@ func newWorkload(w *world) *workload {
 	r := random(w.cfg.Seed, "workload", 0)
 	l := &workload{
 		w: w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{},
-		busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
+		schedules: map[ids.Domain]*schedules{}, busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
 	}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
 			l.projects = append(l.projects, l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j)))
+		}
+	}
+	for _, d := range w.domains {
+		if w.cfg.Schedules > 0 {
+			l.schedules[d] = l.drawSchedules(d)
 		}
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
@@ -133,6 +142,7 @@ func newWorkload(w *world) *workload {
 	l.drawMarks(w.cfg.horizon() / 6)
 	l.drawPins(w.cfg.horizon() / 6)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
+	l.drawCommands()
 	return l
 }
 
@@ -298,7 +308,7 @@ var errTask = errors.New("it went wrong")
 // execute does the work of a task.
 func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) error {
 	b := l.behave(assetOf(e.TaskKey))
-	takes := b.takes
+	takes := b.takes + l.slow(e.RunID, e.TaskKey)
 	if b.hangs && e.Attempt == 1 {
 		takes = 30 * time.Minute
 	}
@@ -435,7 +445,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		}
 		r := engine.RunRequest{
 			Release: current.Release,
-			Plan:    plan.Request{Assets: a.project.coded(current.Release), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
+			Plan:    plan.Request{Assets: a.project.coded(c.p.machine.w.load.version(e.domain, current.Release)), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
 			RunKey:  a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
 		}
 		if a.only >= 0 {
@@ -447,15 +457,17 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		}
 		return err
 	case askDeploy:
-		return c.deploy(ctx, e.Engine)
+		return c.deploy(ctx, e)
 	case askResolve:
 		return c.resolve(ctx, e.Engine, a.force)
 	case askKeys:
 		return c.changeKeys(ctx, e.Engine)
 	case askMark:
-		return c.mark(ctx, e.Engine, a)
+		return c.mark(ctx, e, a)
 	case askPin:
 		return c.pin(ctx, e.Engine, a.force)
+	case askSchedule:
+		return c.commandSchedule(ctx, e, a)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:

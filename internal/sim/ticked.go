@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Names of promises about schedules.
+const (
+	oneTick      = "I-26 one tick"
+	exactOverlap = "I-27 overlap is exact"
+)
+
+// replacedByTick is the reason for cancelling the run of an earlier tick.
+const replacedByTick = "a later tick replaces it"
+
+// instant is an instant of a schedule.
+type instant struct {
+	schedule string
+	at       event.Time
+}
+
+// ofCalendar reports whether a tick is that of an instant, and not one that a person asked for.
+func ofCalendar(t *state.Tick) bool {
+	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
+}
+
+// scheduled checks what a revision has changed about schedules, ticks and requests.
+func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool) {
+	if after.Schedules.Len()+after.Requests.Len()+after.Ticks.Len() == 0 {
+		return
+	}
+	for is := range after.Ticks.All {
+		if was := before.Ticks.Get(is.TickID); was != is {
+			o.tick(f, was, is, rebuilt)
+		}
+		if r := after.Requests.Get(is.RequestID); !is.Outcome.Final() && (r == nil || r.State.Ended() || (r.State == state.RequestBuffered) != (is.Outcome == state.TickBuffered)) {
+			o.violation(exactOverlap, "tick %s of schedule %s of %s is %s, but its request is %s", is.Logical, is.ScheduleID, f.domain, is.Outcome, stateOf(r))
+		}
+	}
+	for run := range after.Runs.All {
+		if run.TickID == "" || run.ParentRunID != "" || before.Runs.Get(run.RunID) != nil {
+			continue
+		}
+		if other := f.runsOf[run.TickID]; other != "" && other != run.RunID && !f.unordered {
+			o.violation(oneTick, "runs %s and %s are both of tick %s of schedule %s of %s", other, run.RunID, run.TickID, run.ScheduleID, f.domain)
+		}
+		f.runsOf[run.TickID] = run.RunID
+	}
+	for is := range after.Schedules.All {
+		was := before.Schedules.Get(is.ScheduleID)
+		if was == is {
+			continue
+		}
+		o.next(f, is)
+		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses ticks that led to no run
+			o.covered(f, before, after, was, is)
+		}
+	}
+	if !f.unordered {
+		o.overlaps(f, after)
+	}
+}
+
+func stateOf(r *state.RunRequest) string {
+	if r == nil {
+		return "gone"
+	}
+	return string(r.State) + " " + r.RunID
+}
+
+// tick checks a new or changed tick.
+func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
+	if was != nil && !rebuilt && was.Outcome.Final() && was.Outcome != is.Outcome {
+		o.violation(oneTick, "tick %s of schedule %s of %s was %s, and is %s", is.Logical, is.ScheduleID, f.domain, was.Outcome, is.Outcome)
+	}
+	if was == nil {
+		o.w.fault("tick " + is.Kind + " " + string(is.Outcome))
+	}
+	if !ofCalendar(is) {
+		return
+	}
+	at := instant{is.ScheduleID, is.Logical}
+	if other := f.ticks[at]; other != "" && other != is.TickID {
+		o.violation(oneTick, "instant %s of schedule %s of %s has ticks %s and %s", is.Logical, is.ScheduleID, f.domain, other, is.TickID)
+	}
+	f.ticks[at] = is.TickID
+	for _, s := range o.w.load.definitions(f.domain, is.ScheduleID) {
+		if isInstant(&s, is.Logical.Time()) {
+			return
+		}
+	}
+	o.violation(oneTick, "%s is no instant of schedule %s of %s, but has a tick", is.Logical, is.ScheduleID, f.domain)
+}
+
+// next checks that a schedule waits for its first instant after its cursor, for no longer than its jitter,
+// and not until the instant after that.
+func (o *oracle) next(f *followed, s *state.Schedule) {
+	spec, ok := o.w.load.definitions(f.domain, s.ScheduleID)[s.Version]
+	switch {
+	case !ok:
+		o.violation(oneTick, "no release defines version %s of schedule %s of %s", s.Version, s.ScheduleID, f.domain)
+		return
+	case !s.Live() && (s.Next != 0 || s.WantedAt != 0):
+		o.violation(oneTick, "schedule %s of %s is paused or removed, but waits for %q, wanted at %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
+	case s.Next == 0:
+		if s.Error != "" {
+			o.violation(oneTick, "the calendar has no answer about schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
+		}
+		if s.Live() && s.WantedAt == 0 && firstAfter(&spec, s.Cursor) != 0 {
+			o.violation(oneTick, "schedule %s of %s waits for nothing, but has the instant %s", s.ScheduleID, f.domain, firstAfter(&spec, s.Cursor))
+		}
+		return
+	}
+	if want := firstAfter(&spec, s.Cursor); s.Next != want {
+		o.violation(oneTick, "schedule %s of %s waits for %s, but after %s its first instant is %s", s.ScheduleID, f.domain, s.Next, s.Cursor, want)
+	}
+	jitter := s.NextAt.Sub(s.Next)
+	if following := firstAfter(&spec, s.Next); jitter > 0 && (jitter >= time.Duration(spec.JitterSec)*time.Second || following != 0 && s.NextAt >= following) {
+		o.violation(oneTick, "instant %s of schedule %s of %s is delayed by %s, its jitter is %d s, and the next instant is %s",
+			s.Next, s.ScheduleID, f.domain, jitter, spec.JitterSec, following)
+	}
+}
+
+// covered checks that each instant that the cursor of a schedule has passed has a tick, or is counted as
+// dropped.
+func (o *oracle) covered(f *followed, before, after *state.State, was, is *state.Schedule) {
+	if is.Cursor < was.Cursor {
+		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
+	}
+	// Resuming may decide nothing about a pause, and so does a return.
+	if was.CommandID != is.CommandID || !was.Live() {
+		return
+	}
+	through := is.Cursor
+	if was.Version != is.Version {
+		if after.Deployments.Len() != before.Deployments.Len() {
+			return // the schedule may have had a version between these two
+		}
+		through = min(through, is.DefinedAt) // the old definition decides up to the deployment
+	}
+	spec, ok := o.w.load.definitions(f.domain, was.ScheduleID)[was.Version]
+	if !ok {
+		return
+	}
+	instants := instantsOf(&spec, was.Cursor, through)
+	dropped := is.TicksDropped - was.TicksDropped
+	ticks := 0
+	for t := range after.Ticks.All {
+		if t.ScheduleID != is.ScheduleID {
+			continue
+		}
+		if ofCalendar(t) && slices.Contains(instants, t.Logical) {
+			ticks++
+		}
+		if t.Outcome == state.TickDropped && before.Ticks.Get(t.TickID) == nil {
+			dropped-- // counted, but has a row
+		}
+	}
+	if was.Version != is.Version && is.Cursor > is.DefinedAt {
+		// The new version may have dropped instants after the deployment.
+		if int64(ticks) > int64(len(instants)) || int64(ticks)+dropped < int64(len(instants)) {
+			o.violation(oneTick, "schedule %s of %s had %d instants after %s up to %s, but has %d ticks and dropped %d",
+				is.ScheduleID, f.domain, len(instants), was.Cursor, through, ticks, dropped)
+		}
+		return
+	}
+	if int64(ticks)+dropped != int64(len(instants)) {
+		o.violation(oneTick, "schedule %s of %s had %d instants after %s up to %s, but has %d ticks and dropped %d",
+			is.ScheduleID, f.domain, len(instants), was.Cursor, through, ticks, dropped)
+	}
+	newest := func() bool { _, ok := f.ticks[instant{is.ScheduleID, instants[len(instants)-1]}]; return ok }
+	if len(instants) > 0 && was.Version == is.Version && spec.CatchUp == event.CatchUpLatest && spec.WindowSec == 0 && !newest() {
+		o.violation(oneTick, "schedule %s of %s catches up with the latest instant, but %s has no tick", is.ScheduleID, f.domain, instants[len(instants)-1])
+	}
+}
+
+// overlaps checks that at most one run of a schedule is live or requested, and that a buffered request
+// waits for one.
+func (o *oracle) overlaps(f *followed, s *state.State) {
+	active, slots, buffered := map[string][]string{}, map[string]map[string]bool{}, map[string]string{}
+	for run := range s.Runs.All {
+		if run.ScheduleID != "" && !run.State.Terminal() {
+			active[run.ScheduleID] = append(active[run.ScheduleID], "run "+run.RunID)
+		}
+	}
+	for r := range s.Requests.All {
+		switch {
+		case r.ScheduleID == "":
+		case r.State == state.RequestPending, r.State == state.RequestWaiting:
+			active[r.ScheduleID] = append(active[r.ScheduleID], "request "+r.RequestID)
+		case r.State == state.RequestBuffered:
+			buffered[r.ScheduleID] = r.RequestID
+		}
+	}
+	for t := range s.Tasks.All {
+		if t.AdmittedAt == 0 {
+			continue
+		}
+		if run := s.Runs.Get(t.RunID); run != nil && run.ScheduleID != "" {
+			if slots[run.ScheduleID] == nil {
+				slots[run.ScheduleID] = map[string]bool{}
+			}
+			slots[run.ScheduleID][t.RunID] = true
+		}
+	}
+	for row := range s.Schedules.All {
+		name := row.ScheduleID
+		policy := o.w.load.policyOfSchedule(f.domain, name)
+		if r := buffered[name]; r != "" && !row.Paused && len(active[name]) == 0 {
+			o.violation(exactOverlap, "request %s of %s is buffered, but nothing else of its schedule is live", r, f.domain)
+		}
+		if policy != event.OverlapAllowAll && (len(active[name]) > 1 || len(slots[name]) > 1) {
+			o.violation(exactOverlap, "under policy %s, schedule %s of %s has at once %v; %d runs hold slots", policy, name, f.domain, active[name], len(slots[name]))
+		}
+	}
+}
+
+// unfinished returns what a state at rest must not have: requests that have not ended, schedules that wait
+// for the calendar, and schedules of a release that are not defined. Requests of a paused schedule stay
+// buffered.
+func (o *oracle) unfinished(s *state.State) (left []string) {
+	for r := range s.Requests.All {
+		row := s.Schedules.Get(r.ScheduleID)
+		if paused := row != nil && row.Paused; !r.State.Ended() && (r.State != state.RequestBuffered || !paused) {
+			left = append(left, fmt.Sprintf("request %s is %s: %s", r.RequestID, r.State, r.ErrorMessage))
+		}
+	}
+	for row := range s.Schedules.All {
+		if row.WantedAt != 0 || row.NextAt != 0 {
+			left = append(left, fmt.Sprintf("schedule %s has not ended: wanted at %q, next %q", row.ScheduleID, row.WantedAt, row.NextAt))
+		}
+	}
+	if d := s.SchedulesPending(); d != nil {
+		left = append(left, fmt.Sprintf("the schedules of deployment %s are not defined", d.DeployID))
+	}
+	return left
+}
+
+// ticked checks the schedules of a world at rest.
+func (o *oracle) ticked(f *followed) {
+	for row := range f.state.Schedules.All {
+		spec, ok := o.w.load.definitions(f.domain, row.ScheduleID)[row.Version]
+		if ok && row.Live() {
+			if at := firstAfter(&spec, row.Cursor); at != 0 {
+				o.violation(oneTick, "schedule %s of %s ends with the cursor %s, before its instant %s", row.ScheduleID, f.domain, row.Cursor, at)
+			}
+		}
+	}
+	for t := range f.state.Ticks.All {
+		if run := f.state.Runs.Get(t.RunID); t.Outcome == state.TickStarted && (run == nil || run.TickID != t.TickID) {
+			o.violation(oneTick, "tick %s of schedule %s of %s started run %s, which does not exist or is another tick's", t.Logical, t.ScheduleID, f.domain, t.RunID)
+		}
+	}
+}

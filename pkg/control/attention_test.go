@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,19 @@ func TestAttentionIsWhenWorkMayBeStuck(t *testing.T) {
 			w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 0})
 			w.Run(foldtest.Task("a"))
 		}, attention{}},
+		"a request waits for its time": {func(w *foldtest.World) {
+			w.MustFold(&event.RunRequested{CommandID: w.ID(), At: event.At(w.Now.Add(time.Hour)), Run: event.RunSpec{All: true}})
+			acknowledged(w)
+		}, attention{time.Hour + control.TimerGrace, true}},
+		"a request is to be planned": {func(w *foldtest.World) {
+			w.MustFold(&event.RunRequested{CommandID: w.ID(), At: event.At(w.Now), Run: event.RunSpec{All: true}})
+			w.MustFold(w.Fire(w.Timer(event.TimerWake)))
+		}, attention{control.AutomationAge, true}},
+		"schedules are to be defined": {func(w *foldtest.World) {
+			w.MustFold(&event.ProjectDeployed{
+				DeployID: w.ID(), Release: strings.Repeat("a", 64), Kind: event.DeployRelease, Schedules: "0123456789abcdef",
+			})
+		}, attention{control.AutomationAge, true}},
 		"an event of a newer version": {func(w *foldtest.World) {
 			w.Apply(fold.Group{Entry: w.ID(), ID: "g", Reason: event.ReasonUnsupported})
 		}, attention{control.UnsupportedEvery, true}},

@@ -133,9 +133,26 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 // tickRequest is the prefix of the ids of requests for instants of the calendar.
 const tickRequest = "tick:"
 
+// Prefixes of the ids of other requests for ticks.
+const (
+	manualRequest   = "manual:"
+	backfillRequest = "backfill:"
+)
+
+// kindOf returns the kind of a tick whose decision is not folded, by the id of its request.
+func kindOf(request string) string {
+	switch {
+	case strings.HasPrefix(request, manualRequest):
+		return state.TickManual
+	case strings.HasPrefix(request, backfillRequest):
+		return state.TickBackfill
+	}
+	return state.TickOnTime
+}
+
 // instantOf returns the instant in the id of a request for a tick, or 0.
 func instantOf(request string) event.Time {
-	if !strings.HasPrefix(request, tickRequest) && !strings.HasPrefix(request, "backfill:") {
+	if !strings.HasPrefix(request, tickRequest) && !strings.HasPrefix(request, backfillRequest) {
 		return 0
 	}
 	at, err := strconv.ParseInt(request[strings.LastIndexByte(request, ':')+1:], 10, 64)

@@ -329,7 +329,7 @@ func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail 
 	if r.TickID == "" {
 		return
 	}
-	row := state.Tick{TickID: r.TickID, ScheduleID: r.ScheduleID, Logical: r.Logical, RequestID: r.RequestID, Kind: state.TickOnTime, DecidedAt: f.at()}
+	row := state.Tick{TickID: r.TickID, ScheduleID: r.ScheduleID, Logical: r.Logical, RequestID: r.RequestID, Kind: kindOf(r.RequestID), DecidedAt: f.at()}
 	if old := f.st.Ticks.Get(r.TickID); old != nil {
 		row = *old
 	} else if !f.bare {
@@ -457,7 +457,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 
 // trigger makes a tick on command, without an instant of the schedule.
 func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdict {
-	id := "manual:" + p.CommandID
+	id := manualRequest + p.CommandID
 	if f.st.Requests.Get(id) != nil || f.st.Ticks.Get(p.CommandID) != nil {
 		return noChange
 	}
@@ -477,7 +477,7 @@ func (f *folder) backfillSchedule(row *state.Schedule, p *event.AutomationComman
 			break
 		}
 		f.decide(row, spec, event.OverlapBufferAll, &state.RunRequest{
-			RequestID: fmt.Sprintf("backfill:%s:%d", p.CommandID, int64(instant)), Actor: f.ev.Actor, Logical: instant,
+			RequestID: fmt.Sprintf(backfillRequest+"%s:%d", p.CommandID, int64(instant)), Actor: f.ev.Actor, Logical: instant,
 			TickID: ids.TickID(f.domain(), row.ScheduleID, instant.Time(), p.CommandID, made.Add(time.Duration(i)*time.Millisecond)),
 		}, state.TickBackfill)
 	}

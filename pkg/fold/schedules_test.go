@@ -271,3 +271,16 @@ func TestI26AdoptedTickMovesCursor(t *testing.T) {
 	require.Zero(t, w.row().Next)
 	require.Equal(t, instant, w.row().WantedAt)
 }
+
+func TestAdoptedManualTickIsNoInstant(t *testing.T) {
+	w := newTicking(t, event.Schedule{})
+	cursor, tick := w.row().Cursor, "01KDYAK34823TSEY4GB2ZHVHBQ"
+	g := w.Group(w.Triggered(&event.RunTriggered{
+		RunID: ids.RequestedRunID(foldtest.Domain, "manual:"+tick, w.Now), RequestID: "manual:" + tick,
+		Trigger: event.Trigger{Type: "cron", ScheduleID: "clock", TickID: tick},
+	}, foldtest.Task("a"))...)
+	g.Bare = true
+	require.Equal(t, state.Folded, w.Apply(g).Row.Outcome)
+	require.Equal(t, state.TickManual, w.State.Ticks.Get(tick).Kind)
+	require.Equal(t, cursor, w.row().Cursor)
+}

@@ -233,7 +233,7 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 }
 
 // reasonsText writes the reasons of a tick that are not written yet: both ticks of a repeated local
-// time have the same one. Of many local times that were shifted to one tick it writes the first three.
+// time have the same one. If many local times were shifted to one tick, it writes the first three.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

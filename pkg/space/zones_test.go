@@ -85,8 +85,8 @@ type steadyDay struct {
 	offset int
 }
 
-// countOnce checks the days around every change of the offset, or every day. Of steady days that are equal in
-// several zones it checks the periods in one zone, and that the days themselves join in all.
+// countOnce checks the days around every change of the offset, or every day. If steady days are equal in
+// several zones, it checks their periods in one zone, and in all zones that the days themselves join.
 func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}

@@ -92,8 +92,53 @@ func automationCommand(t *rapid.T) event.Payload {
 	if rapid.Bool().Draw(t, "is request") {
 		p.Target, p.Name, p.Verb = event.TargetRequest, name().Draw(t, "request"), event.VerbCancel
 	}
+	if rapid.Bool().Draw(t, "is backfill") {
+		p.Target, p.Name = event.TargetBackfill, ULID().Draw(t, "backfill")
+		p.Verb = pick(t, "verb", event.VerbPause, event.VerbResume, event.VerbCancel, event.VerbRetryFailed, event.VerbSet)
+		p.Now = rapid.Bool().Draw(t, "now")
+	}
+	if p.Verb == event.VerbSet {
+		p.MaxParallel = rapid.Int32Range(1, event.MaxParallelRuns).Draw(t, "max parallel")
+	}
 	if p.Verb == event.VerbBackfill {
 		p.Instants = instants(t)
+	}
+	return p
+}
+
+// chunkPlan generates which partitions of a chunk are planned, and which are done.
+func chunkPlan(t *rapid.T) *event.ChunkPlan {
+	if rapid.Bool().Draw(t, "no chunk") {
+		return nil
+	}
+	var planned, done []int
+	for n := range rapid.IntRange(0, 20).Draw(t, "partitions") {
+		switch rapid.IntRange(0, 2).Draw(t, "partition") {
+		case 0:
+			planned = append(planned, n)
+		case 1:
+			done = append(done, n)
+		}
+	}
+	return &event.ChunkPlan{Planned: event.FormatPositions(planned), Done: event.FormatPositions(done)}
+}
+
+func backfillCreated(t *rapid.T) event.Payload {
+	p := &event.BackfillCreated{
+		BackfillID: ULID().Draw(t, "backfill"), Assets: rapid.SliceOfN(AssetKey(), 1, 3).Draw(t, "assets"),
+		Partitions: selections(t, "partitions", 0), Only: pick(t, "only", "", event.OnlyStale, event.OnlyMissing, event.OnlyFailed),
+		ChunksRef: name().Draw(t, "document"), Sizes: rapid.SliceOfN(rapid.Int32Range(1, event.MaxChunkCells), 1, 5).Draw(t, "sizes"),
+		Ordered: rapid.Bool().Draw(t, "ordered"), Order: pick(t, "order", "", event.OldestFirst, event.NewestFirst), MaxParallel: 1,
+		StopAt: rapid.Int64Min(0).Draw(t, "stop"), Priority: rapid.Int32().Draw(t, "priority"), Pool: optional(t, name(), "pool"),
+		Release: optional(t, hash(64), "release"),
+	}
+	if !p.Ordered {
+		p.MaxParallel = rapid.Int32Range(1, event.MaxParallelRuns).Draw(t, "max parallel")
+		for chunk := int32(1); int(chunk) < len(p.Sizes); chunk++ {
+			if rapid.Bool().Draw(t, "starts a stage") {
+				p.Stages = append(p.Stages, chunk)
+			}
+		}
 	}
 	return p
 }

@@ -127,7 +127,7 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return &event.RunRequested{CommandID: ULID().Draw(t, "command"), At: Time().Draw(t, "at"), Run: runSpec(t)}
 		case *event.RequestRefused:
 			return &event.RequestRefused{
-				RequestID: name().Draw(t, "request"), Generation: count().Draw(t, "generation"), Release: optional(t, hash(64), "release"), Error: failure(t),
+				RequestID: name().Draw(t, "request"), Generation: count().Draw(t, "generation"), Release: optional(t, hash(64), "release"), Error: failure(t), Chunk: chunkPlan(t),
 			}
 		case *event.SchedulesDefined:
 			return schedulesDefined(t)
@@ -137,6 +137,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return automationCommand(t)
 		case *event.RevisionPinned:
 			return revisionPinned(t)
+		case *event.BackfillCreated:
+			return backfillCreated(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -173,6 +175,7 @@ func runTriggered(t *rapid.T) event.Payload {
 		CancelGraceSec:     count().Draw(t, "grace"),
 		Labels:             filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "labels")),
 		Release:            optional(t, hash(64), "release"),
+		Chunk:              chunkPlan(t),
 		RootRun:            optional(t, ULID(), "root run"),
 		Vars:               filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "vars")),
 		RequestID:          optional(t, name(), "request"),

@@ -186,7 +186,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 	case *event.RunCancelRequested:
 		return p.RunID == runID
 	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
-		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned:
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.BackfillCreated:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -253,6 +253,8 @@ func summary(p event.Payload) string {
 		return view.Count(len(p.Items), "schedule")
 	case *event.AutomationCommand:
 		return fmt.Sprintf("%s %s %s", p.Verb, p.Target, p.Name)
+	case *event.BackfillCreated:
+		return fmt.Sprintf("%s of %s", view.Count(len(p.Sizes), "chunk"), view.Some(p.Assets))
 	case *event.RevisionPinned:
 		return fmt.Sprintf("revision %d until %s: %s", p.Revision, p.Until, p.Reason)
 	case *event.DispatchRequested:

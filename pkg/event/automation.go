@@ -159,6 +159,9 @@ type RequestRefused struct {
 	// Release is the release on which the request was planned; "": none is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
+	// Chunk says which partitions of the chunk of a backfill need no run; nil: the request is not for a chunk,
+	// or none was found.
+	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
 // SchedulesDefined brings the schedules of a domain in line with its current release. It has the
@@ -204,24 +207,27 @@ type CalendarItem struct {
 const (
 	TargetSchedule = "schedule"
 	TargetRequest  = "request"
+	TargetBackfill = "backfill"
 )
 
 // Verbs of an AutomationCommand.
 const (
-	VerbPause    = "pause"    // a schedule: no more ticks
-	VerbResume   = "resume"   // a schedule: tick again
-	VerbTrigger  = "trigger"  // a schedule: tick now
-	VerbBackfill = "backfill" // a schedule: tick for past instants, one after the other
-	VerbCancel   = "cancel"   // a request: end it before it becomes a run
+	VerbPause       = "pause"        // a schedule: no more ticks; a backfill: start no more chunks
+	VerbResume      = "resume"       // a schedule: tick again; a backfill: start chunks again
+	VerbTrigger     = "trigger"      // a schedule: tick now
+	VerbBackfill    = "backfill"     // a schedule: tick for past instants, one after the other
+	VerbCancel      = "cancel"       // a request: end it before it becomes a run; a backfill: end it
+	VerbRetryFailed = "retry_failed" // a backfill: do the partitions again that failed or were skipped
+	VerbSet         = "set"          // a backfill: change MaxParallel
 )
 
-// AutomationCommand is a command of a person about a schedule or a request.
+// AutomationCommand is a command of a person about a schedule, a request or a backfill.
 type AutomationCommand struct {
-	// CommandID makes the command unique. Of two commands that pause or resume one schedule, the one
-	// with the greater id wins.
+	// CommandID makes the command unique. Of two commands that pause or resume one schedule, and of any two
+	// about one backfill, the one with the greater id wins.
 	CommandID string `json:"command_id"`
-	Target    string `json:"target"` // schedule or request
-	Name      string `json:"name"`   // of the schedule, or the id of the request
+	Target    string `json:"target"` // schedule, request or backfill
+	Name      string `json:"name"`   // of the schedule, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
 	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.
@@ -230,6 +236,10 @@ type AutomationCommand struct {
 	Overlap string `json:"overlap,omitempty"`
 	// Instants are the past instants of backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`
+	// Now makes pause of a backfill cancel its running chunks. Their partitions are done after resume.
+	Now bool `json:"now,omitempty"`
+	// MaxParallel is the new value of set.
+	MaxParallel int32 `json:"max_parallel,omitempty"`
 }
 
 // Key names the schedules and cursors of the items.
@@ -347,6 +357,7 @@ func (c *checker) requestRefused(p *RequestRefused) {
 		c.hex("payload.release", p.Release, digitsOfRelease)
 	}
 	c.failure("payload.error", &p.Error)
+	c.chunkPlan("payload.chunk", p.Chunk)
 }
 
 func (c *checker) requestID(path, id string) {
@@ -416,16 +427,23 @@ func (c *checker) instants(path string, times []Time) {
 
 func (c *checker) automationCommand(p *AutomationCommand) {
 	c.ulid("payload.command_id", p.CommandID)
-	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest)
+	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest, TargetBackfill)
 	c.text("payload.reason", p.Reason, MaxMessage)
 	c.optionalOneOf("payload.overlap", p.Overlap, Overlaps()...)
 	c.instants("payload.instants", p.Instants)
-	if p.Target == TargetRequest {
+	switch p.Target {
+	case TargetRequest:
 		c.requestID("payload.name", p.Name)
 		c.oneOf("payload.verb", p.Verb, VerbCancel)
-	} else {
+	case TargetBackfill:
+		c.ulid("payload.name", p.Name)
+		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbCancel, VerbRetryFailed, VerbSet)
+	default:
 		c.scheduleName("payload.name", p.Name)
 		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbTrigger, VerbBackfill)
+	}
+	if p.MaxParallel < 0 || p.MaxParallel > MaxParallelRuns || (p.Verb == VerbSet) != (p.MaxParallel > 0) {
+		c.fail("payload.max_parallel", "%d is not between 1 and %d for set, or 0", p.MaxParallel, MaxParallelRuns)
 	}
 	if (p.Verb == VerbBackfill) != (len(p.Instants) > 0) {
 		c.fail("payload.instants", "belongs to backfill, which needs at least one")

@@ -42,6 +42,8 @@ func (c *checker) payload(p Payload) {
 		c.automationCommand(p)
 	case *RevisionPinned:
 		c.revisionPinned(p)
+	case *BackfillCreated:
+		c.backfillCreated(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -111,6 +113,7 @@ func (c *checker) runTriggered(p *RunTriggered) {
 	c.text("payload.request_id", p.RequestID, MaxRequestID)
 	c.text("payload.trigger.tick_id", p.Trigger.TickID, MaxName)
 	c.vars(p.Vars)
+	c.chunkPlan("payload.chunk", p.Chunk)
 }
 
 func (c *checker) planCreated(p *PlanCreated) {
@@ -220,6 +223,8 @@ func ULIDs(e *Envelope) []string {
 	case *RequestRefused, *CalendarAdvanced:
 	case *RevisionPinned:
 		found = append(found, p.CommandID)
+	case *BackfillCreated:
+		found = append(found, p.BackfillID)
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -260,7 +265,7 @@ func HasFiredTimer(group []*Envelope) bool {
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,
-		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *DispatchRequested,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

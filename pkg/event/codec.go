@@ -234,7 +234,7 @@ func Payloads() []Payload {
 		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{}, &QuarantineResolved{},
 		&PartitionsChanged{},
 		&PartitionsMarked{},
-		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{},
+		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{}, &BackfillCreated{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

@@ -62,6 +62,9 @@ type RunTriggered struct {
 	// RequestID is the row of run_requests that the run was planned for; "": a caller has triggered the
 	// run itself. RunID is then the one of the request.
 	RequestID string `json:"request_id,omitempty"`
+	// Chunk says which partitions of the chunk of a backfill the run materializes; nil: the request is not for
+	// a chunk.
+	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
 // Task kinds.

@@ -21,6 +21,8 @@ type checked struct {
 	added    state.KeySet // keys, counted twice if two events add them
 	marked   int          // new marks, counted twice if two events make them
 	pinned   int          // new pins, counted twice if two events make them
+	// backfills are new backfills, counted twice if two events make them.
+	backfills int
 }
 
 func newChecked() *checked {
@@ -82,6 +84,9 @@ func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	if p, ok := p.(*event.RunRequested); ok {
 		id = p.CommandID
 	}
+	if p, ok := p.(*event.BackfillCreated); ok {
+		id = p.BackfillID
+	}
 	if p, ok := p.(*event.AutomationCommand); ok && (p.Verb == event.VerbTrigger || p.Verb == event.VerbBackfill) {
 		id = p.CommandID
 	}
@@ -107,6 +112,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 		if v.outcome == "" {
 			v = f.checkRequest(p, c, proven)
 		}
+		if v.outcome == "" && !c.runs[p.RunID] && f.st.Runs.Get(p.RunID) == nil {
+			v = f.checkChunk(p.RequestID, p.Chunk)
+		}
 		c.runs[p.RunID] = true
 	}
 	if p, ok := p.(*event.PlanCreated); ok && c.plans[p.RunID] == nil {
@@ -124,6 +132,12 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	}
 	if p, ok := p.(*event.RevisionPinned); ok {
 		v = f.checkPin(p, c)
+	}
+	if p, ok := p.(*event.BackfillCreated); ok {
+		v = f.checkBackfill(p, c)
+	}
+	if p, ok := p.(*event.RequestRefused); ok && p.Chunk != nil {
+		v = f.checkChunk(p.RequestID, p.Chunk)
 	}
 	return v
 }
@@ -222,7 +236,7 @@ func target(p event.Payload) (runID, taskKey string) {
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
 	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
-		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.DispatchEnqueued,
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.BackfillCreated, *event.DispatchEnqueued,
 		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""

@@ -145,7 +145,7 @@ type folder struct {
 	bare   bool   // [Group.Bare]
 	entry  string // [Group.Entry]
 
-	ended    []*state.Run          // runs of schedules that have ended, for afterRuns
+	ended    []*state.Run          // runs of schedules and chunks that have ended, for afterRuns
 	runs     map[string]*state.Run // changed runs, put by flushRuns
 	changed  bool
 	appeared []string
@@ -258,6 +258,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.automationCommand(p)
 	case *event.RevisionPinned:
 		return f.revisionPinned(p)
+	case *event.BackfillCreated:
+		return f.backfillCreated(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:
@@ -315,7 +317,7 @@ func (f *folder) flushRuns() {
 	slices.Sort(keys)
 	for _, key := range keys {
 		run := f.runs[key]
-		if run.ScheduleID != "" && run.State.Terminal() {
+		if (run.ScheduleID != "" || run.RequestID != "") && run.State.Terminal() {
 			if old := f.st.Runs.Get(key); old == nil || !old.State.Terminal() {
 				f.ended = append(f.ended, run)
 			}

@@ -115,6 +115,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	row.RunID = p.RunID
 	f.endRequest(&row, state.RequestStarted, state.TickStarted, "")
+	f.startChunk(run, p)
 	s := f.st.Schedules.Get(run.ScheduleID)
 	if s == nil {
 		return
@@ -192,6 +193,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 		f.countFailure(row.ScheduleID, "the last request was refused: "+p.Error.Message)
 	}
 	f.releaseNext(row.ScheduleID)
+	f.refuseChunk(p.RequestID, p)
 	return folded
 }
 
@@ -199,7 +201,10 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 // request may not exist yet; its run must not be adopted later.
 func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	old := f.st.Requests.Get(p.Name)
+	key, _, ofChunk := state.ParseChunkRequest(p.Name)
 	switch {
+	case ofChunk:
+		return stale("the request is for a chunk of backfill " + key.BackfillID + ": pause or cancel the backfill")
 	case old == nil && f.bare:
 		old = &state.RunRequest{RequestID: p.Name, Spec: "{}", CreatedAt: f.at()}
 	case old == nil:

@@ -72,7 +72,12 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 			return folded
 		}
 	}
-	f.createTasks(run, f.tasksOf(p))
+	defs := f.tasksOf(p)
+	if detail := f.mismatch(run, defs); detail != "" {
+		f.failRun(run, CodePlanUnreadable, detail)
+		return folded
+	}
+	f.createTasks(run, defs)
 	return folded
 }
 

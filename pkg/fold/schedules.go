@@ -342,11 +342,14 @@ func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail 
 	put(f, f.st.Ticks, &row)
 }
 
-// afterRuns handles the ends of runs of schedules.
+// afterRuns handles the ends of runs of schedules and of chunks.
 func (f *folder) afterRuns() {
 	for len(f.ended) > 0 {
 		run := f.ended[0]
 		f.ended = f.ended[1:]
+		if f.chunkEnded(run) || run.ScheduleID == "" {
+			continue
+		}
 		switch run.State {
 		case state.RunFailed, state.RunTimedOut:
 			f.countFailure(run.ScheduleID, "run "+run.RunID+" has failed")
@@ -402,10 +405,13 @@ func (f *folder) pauseSchedule(row *state.Schedule, by, reason string) {
 	f.want(row, 0)
 }
 
-// automationCommand applies a command about a schedule or a request.
+// automationCommand applies a command about a schedule, a request or a backfill.
 func (f *folder) automationCommand(p *event.AutomationCommand) verdict {
-	if p.Target == event.TargetRequest {
+	switch p.Target {
+	case event.TargetRequest:
 		return f.cancelRequest(p)
+	case event.TargetBackfill:
+		return f.commandBackfill(p)
 	}
 	old := f.st.Schedules.Get(p.Name)
 	if old == nil || old.RemovedAt != 0 {

@@ -76,6 +76,7 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.Deployments.All, s.deploymentRow), table(st.AcceptedCodes.All, acceptedRow),
 		table(st.KeySets.All, keyBlockRow),
 		table(st.Schedules.All, s.scheduleRow), table(st.Ticks.All, s.tickRow), table(st.Requests.All, s.requestRow),
+		table(st.Backfills.All, s.backfillRow), table(st.Chunks.All, s.chunkRow),
 	}
 }
 

@@ -1,6 +1,7 @@
 package fold_test
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -20,6 +21,12 @@ func (s *story) scheduleEvent(verb string, words []string) []event.Payload {
 		return []event.Payload{s.calendar()}
 	case "plan":
 		return s.planFirst(words[0])
+	case "backfill":
+		return []event.Payload{s.backfillEvent(words)}
+	case "chunk":
+		return s.chunkRun(words)
+	case "nothing":
+		return []event.Payload{s.nothingToDo(words)}
 	case "refuse":
 		return []event.Payload{s.refuseFirst(words)}
 	case "pause", "resume", "trigger":
@@ -131,6 +138,9 @@ func (s *story) scheduleRow(r *state.Schedule) (string, cells) {
 
 func (s *story) requestRow(r *state.RunRequest) (string, cells) {
 	name := "request of " + offset(r.Logical)
+	if key, try, ok := state.ParseChunkRequest(r.RequestID); ok {
+		return fmt.Sprintf("request of %s:%d#%d", s.names[key.BackfillID], key.Chunk, try), cells{{"state", string(r.State)}, {"until", offset(r.NextAt)}, {"error", r.ErrorCode}}
+	}
 	if r.ScheduleID == "" {
 		name = "request"
 	}

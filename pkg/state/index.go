@@ -32,6 +32,7 @@ type index struct {
 	// candidates is the number of pending candidates.
 	candidates int
 	automation automation
+	backfills  backfills
 }
 
 // runPool is the key of a run and a pool.
@@ -121,6 +122,7 @@ func newIndex() *index {
 		chains:     newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
 		waiting:    newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
 		automation: newAutomation(),
+		backfills:  newBackfills(),
 		expiries: newSorted(func(a, b keyExpiry) bool {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
 		}),
@@ -132,6 +134,7 @@ func (x *index) copy() *index {
 	c.ready, c.heads, c.deadlines = x.ready.copy(), x.heads.copy(), x.deadlines.copy()
 	c.waiting, c.expiries, c.chains = x.waiting.copy(), x.expiries.copy(), x.chains.copy()
 	c.automation = x.automation.copy()
+	c.backfills = x.backfills.copy()
 	c.headOf, c.runSlots, c.poolSlots = x.headOf.copy(), x.runSlots.copy(), x.poolSlots.copy()
 	return &c
 }

@@ -60,6 +60,9 @@ type Tables struct {
 	CheckHistory Table[Key3, CheckHistory] `table:"check_history"`
 
 	Pins Table[string, Pin] `table:"revision_pins"`
+
+	Backfills Table[string, Backfill] `table:"backfills,history,ulid=backfill_id"`
+	Chunks    Table[ChunkKey, Chunk]  `table:"backfill_chunks,history,ulid=backfill_id"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or
@@ -220,6 +223,7 @@ var keyTypes = []any{
 	keyType[Key2]{compare2, func(text string) Key2 { return Key2{A: text} }},
 	keyType[Key3]{compare3, func(text string) Key3 { return Key3{A: text} }},
 	keyType[AttemptKey]{compareAttempt, func(text string) AttemptKey { return AttemptKey{RunID: text} }},
+	keyType[ChunkKey]{compareChunk, func(text string) ChunkKey { return ChunkKey{BackfillID: text} }},
 }
 
 func keyTypeOf[K any]() keyType[K] {

@@ -15,6 +15,9 @@ func (s *State) Verify() error {
 	if err := have.automation.same(&want.automation); err != nil {
 		return err
 	}
+	if err := have.backfills.same(&want.backfills); err != nil {
+		return err
+	}
 	for _, err := range []error{
 		same("ready tasks", have.ready.Items(), want.ready.Items()),
 		same("candidates", have.heads.Items(), want.heads.Items()),

@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // keepSuperseded returns how long a world keeps superseded versions. It is longer than the time
@@ -130,6 +131,7 @@ func (f *followed) stored(key string) (materialization, name string) {
 func (o *oracle) deletingOutput(p *process, key string) {
 	if p.machine.kind == "gc" {
 		o.w.fault("output collected")
+		o.collectedAt[key] = o.w.now()
 	}
 	for _, f := range o.domains {
 		if f.manifest == nil || !strings.HasPrefix(key, contract.AssetsPrefix(f.domain)) {
@@ -159,6 +161,21 @@ func (o *oracle) deletingOutput(p *process, key string) {
 			}
 		}
 	}
+}
+
+// raced reports whether a task of a retry failed because an input was deleted after the retry had been
+// planned. The planner refuses inputs that are gone already.
+func (o *oracle) raced(run *state.Run, code, message string) bool {
+	if code != worker.CodeMissingInput || run.ParentRunID == "" {
+		return false
+	}
+	planned := ids.Time(run.RunID).Add(-clientTimeout)
+	for _, word := range wordsOf(message) {
+		if at, collected := o.collectedAt[word]; collected && at.After(planned) {
+			return true
+		}
+	}
+	return false
 }
 
 // deletingKept checks that the rule of the asset does not keep the object.

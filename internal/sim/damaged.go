@@ -131,12 +131,17 @@ func (w *world) lost(blobs blob.Store, uri string) bool {
 
 // damagedIn returns a damaged file that a message names, or "".
 func (w *world) damagedIn(message string) string {
-	for _, word := range strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" :\"", r) }) {
+	for _, word := range wordsOf(message) {
 		if w.damaged[word] {
 			return word
 		}
 	}
 	return ""
+}
+
+// wordsOf returns the words of a message, such as the names of objects.
+func wordsOf(message string) []string {
+	return strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" :\"", r) })
 }
 
 // readInputs reads the input files of a task like queries and commands do, and lets the oracle
@@ -185,6 +190,8 @@ func (o *oracle) refusedInputs(f *followed) {
 		case !refused:
 		case o.w.damagedIn(a.ErrorMessage) != "":
 			o.w.fault("damaged input refused")
+		case a.ErrorCode == worker.CodeMissingInput && o.raced(f.state.Runs.Get(a.RunID), a.ErrorCode, a.ErrorMessage):
+			o.w.fault("input of a retry collected after planning")
 		case a.ErrorCode == worker.CodeInvalidInput || o.w.cfg.Collectors == 0:
 			o.violation("damaged outputs", "attempt %d of task %s of run %s fails without naming a damaged file: %s %s",
 				a.Attempt, a.TaskKey, a.RunID, a.ErrorCode, a.ErrorMessage)

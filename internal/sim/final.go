@@ -92,7 +92,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		}
 		// If the order is lost, a run timeout that comes later in the new order may have cancelled
 		// an attempt.
-		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) {
+		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) &&
+			!o.raced(run, t.ErrorCode, t.ErrorMessage) {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:

@@ -2,9 +2,7 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -31,87 +28,12 @@ type oracle struct {
 	delays     time.Duration                // how long timers have waited so far: [world.delayedUntil]
 	repaired   int                          // number of rebuilds and verifications
 	plans      map[string]map[string]string // cached results of reads, by plan
-}
-
-// followed is a domain as its published revisions describe it.
-type followed struct {
-	domain    ids.Domain
-	manifests *manifest.Store
-	manifest  *manifest.Manifest // the newest committed one
-	decoder   manifest.Decoder
-	// state is the state of manifest, including history.
-	state *state.State
-	// past holds the states of recent revisions, to compare with those that readers load.
-	past map[int64]revision
-	// cancelled contains runs whose cancel was requested, or that timed out.
-	cancelled map[string]bool
-	entries   int
-	waiting   []waiting
-	broken    bool // the projections are damaged, and not rebuilt yet
-	// unreadable contains files that only a damaged index names.
-	unreadable map[string]bool
-	unordered  bool // rebuilt after the order of the ledger was lost
-	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
-	// full listing folds them.
-	dropped map[string]bool
-	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
-	forgotten map[state.Key2]bool
-	// abandoned contains entries that appeared when listings may have been past their names. true:
-	// their writer was prompt, so only clocks were off.
-	abandoned map[string]bool
-	named     map[string]span // state files, by the revisions that name them
-	// durable contains the checksums of the appended entries, archived those of the archived
-	// entries. cut is the highest history cutoff of any revision: nothing above it may be archived.
-	durable, archived map[string]uint32
-	cut               string
-	// ahead contains the entries that are far ahead of the store's clock and have no effect. true:
-	// the whole entry. false: perhaps a part of it.
-	ahead map[string]bool
-	// settings holds the commands that set or remove limits, by limit.
-	settings map[state.Key2][]setting
-	// keyCommands holds the commands that change key sets.
-	keyCommands []keyCommand
-	// markCommands holds the commands that mark outputs.
-	markCommands []markCommand
-	// held holds the revisions that people have pinned.
-	held      map[int64]heldRevision
-	lines     []lineCount
-	floors    []floorAt
-	pinned    map[string]floorAt // when each file was last seen in a pinned revision
-	rebuiltAt time.Time
-	unlisted  time.Duration // how long listings of the ledger have only failed
-	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
-	// published the first revision of the new timeline. endedAt is when it raised the boundary.
-	ended    bool
-	endedAt  time.Time
-	seenAt   map[string]time.Time              // when runs were first published
-	deployed map[string]*event.ProjectDeployed // of the ledger, by id
-	approved map[string]bool                   // materializations that commands of the ledger approve
-	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
-	ticks    map[instant]string                // ids of ticks
-	runsOf   map[string]string                 // runs by tick
-}
-
-// revision is the state of a revision, including history, and its history cutoff.
-type revision struct {
-	whole *state.State
-	cut   state.Cutoff
-}
-
-func (r revision) live() *state.State {
-	live := r.whole.Copy()
-	live.Evict(r.cut)
-	return live
-}
-
-// span is a range of successive revisions.
-type span struct {
-	timeline    string
-	first, last int64
+	// collectedAt holds when collectors of outputs deleted objects.
+	collectedAt map[string]time.Time
 }
 
 func newOracle(w *world) *oracle {
-	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}}
+	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}, collectedAt: map[string]time.Time{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
@@ -353,208 +275,6 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 		o.violation("whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
 	}
 	return files
-}
-
-// transitions checks the changes of one revision.
-func (o *oracle) transitions(f *followed, before, after *state.State) {
-	o.deployments(f, before, after)
-	o.audited(f, before, after)
-	for was := range before.Runs.All {
-		is := after.Runs.Get(was.RunID)
-		if is == nil {
-			o.violation("I-15 nothing is lost", "run %s has vanished", was.RunID)
-			continue
-		}
-		if was.State.Terminal() && *was != *is {
-			o.violation("I-18 finished is final", "run %s was %s and is %s", was.RunID, was.State, is.State)
-		}
-	}
-	for is := range after.Tasks.All {
-		was := before.Tasks.Get(is.Key())
-		if was == nil {
-			was = &state.Task{}
-		} else if was == is || *was == *is {
-			continue
-		}
-		o.transition(f, after, was, is)
-		if run := before.Runs.Get(is.RunID); run != nil && run.State == state.RunCancelling && is.State == state.TaskSucceeded {
-			o.violation("cancelled is cancelled", "task %s of run %s succeeds after the request to cancel it", is.TaskKey, is.RunID)
-		}
-	}
-}
-
-func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
-	switch {
-	case was.State.Terminal(): // base files omit partitions by the rows of ended tasks
-		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
-	case is.Attempt < was.Attempt:
-		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)
-	case is.Attempt > is.MaxAttempts:
-		o.violation("INV-8 attempts only grow", "task %s of run %s is at attempt %d of %d", is.TaskKey, is.RunID, is.Attempt, is.MaxAttempts)
-	}
-	begun := is.AdmittedAt != 0 && was.AdmittedAt == 0 || is.State == state.TaskRunning && was.State != state.TaskRunning
-	if begun && !mayStart(s, is) {
-		o.violation("INV-6 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
-	}
-	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
-		o.output(f, is)
-	}
-}
-
-// mayStart reports whether a task may start. It is independent of the fold's rule.
-func mayStart(s *state.State, t *state.Task) bool {
-	ok := true
-	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
-		if d.RunID != t.RunID {
-			return false
-		}
-		if d.Downstream != t.TaskKey {
-			return true
-		}
-		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
-		switch t.TriggerRule {
-		case event.RuleAllDone:
-			ok = ok && up.State.Terminal()
-		case event.RuleNoneFailed:
-			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped && !failedAbove(s, up))
-		default:
-			ok = ok && up.State == state.TaskSucceeded
-		}
-		return true
-	})
-	return ok
-}
-
-// failedAbove reports whether a failure led to the end of a task: its own, or an upstream failure
-// that its trigger rule considers. It is independent of the fold's rule.
-func failedAbove(s *state.State, t *state.Task) bool {
-	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
-		return t.State == state.TaskFailed
-	}
-	found := false
-	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
-		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
-			found = failedAbove(s, s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}))
-		}
-		return d.RunID == t.RunID && !found
-	})
-	return found
-}
-
-// output compares a success with its commit marker and files: each task takes effect exactly once.
-func (o *oracle) output(f *followed, t *state.Task) {
-	if t.Kind == event.KindGroup {
-		return
-	}
-	asset, err := ids.ParseAssetKey(t.AssetKey)
-	if err != nil {
-		o.violation("INV-4 effects once", "task %s: %v", t.TaskKey, err)
-		return
-	}
-	o.succeeded(t)
-	key := contract.CommitMarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
-	data, _, err := o.w.blobs.Get(context.Background(), key)
-	if o.w.load.bare(t.AssetKey) {
-		if err == nil || t.OutputURI != "" {
-			o.violation("INV-4 effects once", "task %s of run %s has no output, but the row says %q", t.TaskKey, t.RunID, t.OutputURI)
-		}
-		return
-	}
-	if err != nil {
-		o.violation("INV-4 effects once", "task %s of run %s succeeded without a commit marker: %v", t.TaskKey, t.RunID, err)
-		return
-	}
-	var marker contract.CommitMarker
-	if err := json.Unmarshal(data, &marker); err != nil || marker.URI != t.OutputURI {
-		o.violation("INV-4 effects once", "task %s of run %s has the output %s, but its marker names %s (%v)",
-			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
-		return
-	}
-	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
-	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
-		o.violation("INV-4 effects once", "task %s of run %s has schema %q, its partition %+v, its marker %q",
-			t.TaskKey, t.RunID, t.SchemaHash, row, marker.SchemaHash)
-	}
-	for _, file := range marker.Files {
-		data, _, err := o.w.blobs.Get(context.Background(), marker.URI+file.Name)
-		if (err != nil || blob.CRC32C(data) != file.CRC32C) && !o.w.damaged[marker.URI+file.Name] {
-			o.violation("INV-4 effects once", "file %s of task %s of run %s differs from its marker (%v)", file.Name, t.TaskKey, t.RunID, err)
-		}
-	}
-}
-
-// succeeded checks that the workload lets the attempt of a task succeed.
-func (o *oracle) succeeded(t *state.Task) {
-	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
-		o.violation("reference model", "task %s of run %s succeeded at attempt %d, but the first %d attempts fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
-	}
-}
-
-// limits checks that the admissions of a revision exceed no limit.
-func (o *oracle) limits(f *followed, before, after *state.State) {
-	now, then := slotsOf(after), slotsOf(before)
-	var admitted []*state.Task
-	// If the order is lost, the lost timeline may have admitted an attempt that reports, whatever
-	// the limits are in the new one.
-	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
-	for t := range after.Tasks.All {
-		switch was := before.Tasks.Get(t.Key()); {
-		case t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt:
-		case f.unordered && t.State == state.TaskRunning:
-			reported.count(t)
-		default:
-			admitted = append(admitted, t)
-		}
-	}
-	for _, t := range admitted {
-		run := after.Runs.Get(t.RunID)
-		workspace := limit(before, after, event.ScopeWorkspace, "")
-		pool := limit(before, after, event.ScopePool, t.Pool)
-		switch {
-		case reported.all == 0 && now.all > max(workspace, then.all):
-			o.violation("limits", "%d tasks of %s hold slots; the limit is %d", now.all, f.domain, workspace)
-		case reported.run[t.RunID] == 0 && run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
-			o.violation("limits", "%d tasks of run %s hold slots; the limit is %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
-		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
-			o.violation("limits", "%d tasks of pool %s hold slots; the limit is %d", now.pool[t.Pool], t.Pool, pool)
-		}
-	}
-}
-
-// limit returns the higher of the limits before and after, since one revision may admit under both.
-func limit(before, after *state.State, scope, name string) int32 {
-	most := int32(math.MaxInt32)
-	if slots, limited := after.SlotLimit(scope, name); limited {
-		most = slots
-	}
-	if slots, limited := before.SlotLimit(scope, name); !limited {
-		return math.MaxInt32
-	} else if slots > most {
-		return slots
-	}
-	return most
-}
-
-// slotCount counts the slots that tasks occupy.
-type slotCount struct {
-	all       int32
-	run, pool map[string]int32
-}
-
-func (h *slotCount) count(t *state.Task) {
-	h.all++
-	h.run[t.RunID]++
-	h.pool[t.Pool]++
-}
-
-func slotsOf(s *state.State) slotCount {
-	h := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
-	for t := range s.Tasks.All {
-		if t.AdmittedAt != 0 {
-			h.count(t)
-		}
-	}
-	return h
 }
 
 // checkRead compares the state that a reader loaded with the published one.

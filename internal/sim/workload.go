@@ -498,6 +498,10 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return nil // nothing to retry
 	}
 	_, err = e.Retry(ctx, run.RunID)
+	if errors.Is(err, engine.ErrMissingInput) {
+		c.p.machine.w.fault("retry refused: an input is hidden or deleted")
+		return nil
+	}
 	if errors.Is(err, engine.ErrLiveRetry) {
 		return nil
 	}

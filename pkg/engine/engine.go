@@ -20,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -79,6 +80,8 @@ var (
 	ErrConflict = errors.New("run key conflict")
 	// ErrLiveRetry: the run cannot be retried, because another run of its chain of retries is live.
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
+	// ErrMissingInput: an output that a retry reads was hidden or deleted since its run.
+	ErrMissingInput = errors.New(plan.CodeMissingInput)
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -77,118 +76,6 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
 	}
 	return t, err
-}
-
-// Retry triggers a run of the tasks that did not succeed in an ended run.
-func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
-	snap, err := e.Current(ctx)
-	if err != nil {
-		return RunHandle{}, err
-	}
-	s, parent, err := FindRun(ctx, snap, runID)
-	if err != nil {
-		return RunHandle{}, err
-	}
-	if !parent.State.Terminal() {
-		return RunHandle{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
-	}
-	if live := snap.State.LiveRunOf(parent.Root()); live != "" {
-		return RunHandle{}, errLiveRetry(parent.RunID, live)
-	}
-	old, err := e.plan(ctx, parent)
-	if err != nil {
-		return RunHandle{}, err
-	}
-	var repeat []string
-	outputs := map[string]plan.Input{}
-	s.TasksOf(parent.RunID, func(t *state.Task) bool {
-		switch {
-		case t.Kind == event.KindGroup:
-		case t.State == state.TaskSucceeded:
-			outputs[t.TaskKey] = plan.Input{
-				PartitionKey: t.PartitionKey, MaterializationID: t.MaterializationID, URI: t.OutputURI,
-				Degraded: t.Quality == state.Degraded,
-			}
-		default:
-			repeat = append(repeat, t.TaskKey)
-		}
-		return true
-	})
-	built, err := plan.Retry(old, repeat, outputs)
-	if err != nil {
-		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
-	}
-	p := &event.RunTriggered{
-		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
-		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
-		Release: parent.Release, RootRun: parent.Root(), AllowIncomplete: parent.AllowIncomplete,
-	}
-	if parent.Vars != "" {
-		if err := json.Unmarshal([]byte(parent.Vars), &p.Vars); err != nil {
-			return RunHandle{}, fmt.Errorf("read variables of run %s: %w", parent.RunID, err)
-		}
-	}
-	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
-		return RunHandle{}, err
-	}
-	warnings, err := replacedOutputs(ctx, snap, parent.RunID, built)
-	if err != nil {
-		return RunHandle{}, err
-	}
-	t, err := e.trigger(ctx, snap, built, p, observed{parent.InputsSeq, parent.InputsAt})
-	t.Warnings = warnings
-	return t, err
-}
-
-func errLiveRetry(runID, live string) error {
-	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
-}
-
-// replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
-// retry replaces these outputs with results of the parent's code and inputs.
-func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
-	first, count := "", 0
-	for i := range built.Tasks {
-		t := &built.Tasks[i]
-		row, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
-		if err != nil {
-			return nil, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
-		}
-		if row == nil || row.RunID <= parent {
-			continue
-		}
-		if count++; first == "" {
-			first = fmt.Sprintf("%s of run %s", t.TaskKey, row.RunID)
-		}
-	}
-	switch count {
-	case 0:
-		return nil, nil
-	case 1:
-		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with the result of the code and inputs of run %s", first, parent)}, nil
-	}
-	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}, nil
-}
-
-// retriedAssets returns the parent's root assets or, if its row has only the first of them, the
-// assets that the retry executes.
-func retriedAssets(parent *state.Run, built *plan.Plan) (keys []string, err error) {
-	if parent.RootAssets != "" {
-		if err := json.Unmarshal([]byte(parent.RootAssets), &keys); err != nil {
-			return nil, fmt.Errorf("read root assets of run %s: %w", parent.RunID, err)
-		}
-	}
-	if len(keys) >= int(parent.RootAssetsTotal) {
-		return keys, nil
-	}
-	keys = nil
-	for i := range built.Tasks {
-		if key := built.Tasks[i].AssetKey; key != "" {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return atMost(slices.Compact(keys)), nil
 }
 
 // maxNamedBytes limits the asset keys in an event, because the length of its line is limited.

@@ -55,7 +55,8 @@ func (m *Marked) String() string {
 	return fmt.Sprintf("%s marked it as %s at %s: %s", cmp.Or(strings.TrimPrefix(m.By, "user:"), "somebody"), m.Mark, m.At.Time().Format(time.RFC3339), m.Reason)
 }
 
-func marked(m *state.Mark) *Marked {
+// MarkOf describes a mark, or returns nil without one.
+func MarkOf(m *state.Mark) *Marked {
 	if m == nil {
 		return nil
 	}
@@ -91,7 +92,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (
 	}
 	x := &PartitionExplanation{
 		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed, Early: found.Early,
-		KeySets: found.Sets, Mark: marked(found.Mark),
+		KeySets: found.Sets, Mark: MarkOf(found.Mark),
 		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
 	x.declared = found.Declared
@@ -102,7 +103,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (
 func upstreamPartitions(sources []staleness.Source) []UpstreamPartition {
 	all := []UpstreamPartition{}
 	for _, s := range sources {
-		all = append(all, UpstreamPartition{partitionName(s.Asset, s.Key), s.Status, holding(s.Row), marked(s.Mark), s.Count - 1})
+		all = append(all, UpstreamPartition{partitionName(s.Asset, s.Key), s.Status, holding(s.Row), MarkOf(s.Mark), s.Count - 1})
 	}
 	return all
 }

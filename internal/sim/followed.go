@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// followed is a domain as its published revisions describe it.
+type followed struct {
+	domain    ids.Domain
+	manifests *manifest.Store
+	manifest  *manifest.Manifest // the newest committed one
+	decoder   manifest.Decoder
+	// state is the state of manifest, including history.
+	state *state.State
+	// past holds the states of recent revisions, to compare with those that readers load.
+	past map[int64]revision
+	// cancelled contains runs whose cancel was requested, or that timed out.
+	cancelled map[string]bool
+	entries   int
+	waiting   []waiting
+	broken    bool // the projections are damaged, and not rebuilt yet
+	// unreadable contains files that only a damaged index names.
+	unreadable map[string]bool
+	unordered  bool // rebuilt after the order of the ledger was lost
+	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
+	// full listing folds them.
+	dropped map[string]bool
+	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
+	forgotten map[state.Key2]bool
+	// abandoned contains entries that appeared when listings may have been past their names. true:
+	// their writer was prompt, so only clocks were off.
+	abandoned map[string]bool
+	named     map[string]span // state files, by the revisions that name them
+	// durable contains the checksums of the appended entries, archived those of the archived
+	// entries. cut is the highest history cutoff of any revision: nothing above it may be archived.
+	durable, archived map[string]uint32
+	cut               string
+	// ahead contains the entries that are far ahead of the store's clock and have no effect. true:
+	// the whole entry. false: perhaps a part of it.
+	ahead map[string]bool
+	// settings holds the commands that set or remove limits, by limit.
+	settings map[state.Key2][]setting
+	// keyCommands holds the commands that change key sets.
+	keyCommands []keyCommand
+	// markCommands holds the commands that mark outputs.
+	markCommands []markCommand
+	// held holds the revisions that people have pinned.
+	held      map[int64]heldRevision
+	lines     []lineCount
+	floors    []floorAt
+	pinned    map[string]floorAt // when each file was last seen in a pinned revision
+	rebuiltAt time.Time
+	unlisted  time.Duration // how long listings of the ledger have only failed
+	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
+	// published the first revision of the new timeline. endedAt is when it raised the boundary.
+	ended    bool
+	endedAt  time.Time
+	seenAt   map[string]time.Time              // when runs were first published
+	deployed map[string]*event.ProjectDeployed // of the ledger, by id
+	approved map[string]bool                   // materializations that commands of the ledger approve
+	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
+	ticks    map[instant]string                // ids of ticks
+	runsOf   map[string]string                 // runs by tick
+}
+
+// revision is the state of a revision, including history, and its history cutoff.
+type revision struct {
+	whole *state.State
+	cut   state.Cutoff
+}
+
+func (r revision) live() *state.State {
+	live := r.whole.Copy()
+	live.Evict(r.cut)
+	return live
+}
+
+// span is a range of successive revisions.
+type span struct {
+	timeline    string
+	first, last int64
+}

@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// transitions checks the changes of one revision.
+func (o *oracle) transitions(f *followed, before, after *state.State) {
+	o.deployments(f, before, after)
+	o.audited(f, before, after)
+	for was := range before.Runs.All {
+		is := after.Runs.Get(was.RunID)
+		if is == nil {
+			o.violation("I-15 nothing is lost", "run %s has vanished", was.RunID)
+			continue
+		}
+		if was.State.Terminal() && *was != *is {
+			o.violation("I-18 finished is final", "run %s was %s and is %s", was.RunID, was.State, is.State)
+		}
+	}
+	for is := range after.Tasks.All {
+		was := before.Tasks.Get(is.Key())
+		if was == nil {
+			was = &state.Task{}
+		} else if was == is || *was == *is {
+			continue
+		}
+		o.transition(f, after, was, is)
+		if run := before.Runs.Get(is.RunID); run != nil && run.State == state.RunCancelling && is.State == state.TaskSucceeded {
+			o.violation("cancelled is cancelled", "task %s of run %s succeeds after the request to cancel it", is.TaskKey, is.RunID)
+		}
+	}
+}
+
+func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
+	switch {
+	case was.State.Terminal(): // base files omit partitions by the rows of ended tasks
+		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
+	case is.Attempt < was.Attempt:
+		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)
+	case is.Attempt > is.MaxAttempts:
+		o.violation("INV-8 attempts only grow", "task %s of run %s is at attempt %d of %d", is.TaskKey, is.RunID, is.Attempt, is.MaxAttempts)
+	}
+	begun := is.AdmittedAt != 0 && was.AdmittedAt == 0 || is.State == state.TaskRunning && was.State != state.TaskRunning
+	if begun && !mayStart(s, is) {
+		o.violation("INV-6 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
+	}
+	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
+		o.output(f, is)
+	}
+}
+
+// mayStart reports whether a task may start. It is independent of the fold's rule.
+func mayStart(s *state.State, t *state.Task) bool {
+	ok := true
+	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
+		if d.RunID != t.RunID {
+			return false
+		}
+		if d.Downstream != t.TaskKey {
+			return true
+		}
+		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
+		switch t.TriggerRule {
+		case event.RuleAllDone:
+			ok = ok && up.State.Terminal()
+		case event.RuleNoneFailed:
+			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped && !failedAbove(s, up))
+		default:
+			ok = ok && up.State == state.TaskSucceeded
+		}
+		return true
+	})
+	return ok
+}
+
+// failedAbove reports whether a failure led to the end of a task: its own, or an upstream failure
+// that its trigger rule considers. It is independent of the fold's rule.
+func failedAbove(s *state.State, t *state.Task) bool {
+	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
+		return t.State == state.TaskFailed
+	}
+	found := false
+	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
+		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
+			found = failedAbove(s, s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}))
+		}
+		return d.RunID == t.RunID && !found
+	})
+	return found
+}
+
+// output compares a success with its commit marker and files: each task takes effect exactly once.
+func (o *oracle) output(f *followed, t *state.Task) {
+	if t.Kind == event.KindGroup {
+		return
+	}
+	asset, err := ids.ParseAssetKey(t.AssetKey)
+	if err != nil {
+		o.violation("INV-4 effects once", "task %s: %v", t.TaskKey, err)
+		return
+	}
+	o.succeeded(t)
+	key := contract.CommitMarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
+	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if o.w.load.bare(t.AssetKey) {
+		if err == nil || t.OutputURI != "" {
+			o.violation("INV-4 effects once", "task %s of run %s has no output, but the row says %q", t.TaskKey, t.RunID, t.OutputURI)
+		}
+		return
+	}
+	if err != nil {
+		o.violation("INV-4 effects once", "task %s of run %s succeeded without a commit marker: %v", t.TaskKey, t.RunID, err)
+		return
+	}
+	var marker contract.CommitMarker
+	if err := json.Unmarshal(data, &marker); err != nil || marker.URI != t.OutputURI {
+		o.violation("INV-4 effects once", "task %s of run %s has the output %s, but its marker names %s (%v)",
+			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
+		return
+	}
+	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
+		o.violation("INV-4 effects once", "task %s of run %s has schema %q, its partition %+v, its marker %q",
+			t.TaskKey, t.RunID, t.SchemaHash, row, marker.SchemaHash)
+	}
+	for _, file := range marker.Files {
+		data, _, err := o.w.blobs.Get(context.Background(), marker.URI+file.Name)
+		if (err != nil || blob.CRC32C(data) != file.CRC32C) && !o.w.damaged[marker.URI+file.Name] {
+			o.violation("INV-4 effects once", "file %s of task %s of run %s differs from its marker (%v)", file.Name, t.TaskKey, t.RunID, err)
+		}
+	}
+}
+
+// succeeded checks that the workload lets the attempt of a task succeed.
+func (o *oracle) succeeded(t *state.Task) {
+	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
+		o.violation("reference model", "task %s of run %s succeeded at attempt %d, but the first %d attempts fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
+	}
+}
+
+// limits checks that the admissions of a revision exceed no limit.
+func (o *oracle) limits(f *followed, before, after *state.State) {
+	now, then := slotsOf(after), slotsOf(before)
+	var admitted []*state.Task
+	// If the order is lost, the lost timeline may have admitted an attempt that reports, whatever
+	// the limits are in the new one.
+	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
+	for t := range after.Tasks.All {
+		switch was := before.Tasks.Get(t.Key()); {
+		case t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt:
+		case f.unordered && t.State == state.TaskRunning:
+			reported.count(t)
+		default:
+			admitted = append(admitted, t)
+		}
+	}
+	for _, t := range admitted {
+		run := after.Runs.Get(t.RunID)
+		workspace := limit(before, after, event.ScopeWorkspace, "")
+		pool := limit(before, after, event.ScopePool, t.Pool)
+		switch {
+		case reported.all == 0 && now.all > max(workspace, then.all):
+			o.violation("limits", "%d tasks of %s hold slots; the limit is %d", now.all, f.domain, workspace)
+		case reported.run[t.RunID] == 0 && run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
+			o.violation("limits", "%d tasks of run %s hold slots; the limit is %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
+		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
+			o.violation("limits", "%d tasks of pool %s hold slots; the limit is %d", now.pool[t.Pool], t.Pool, pool)
+		}
+	}
+}
+
+// limit returns the higher of the limits before and after, since one revision may admit under both.
+func limit(before, after *state.State, scope, name string) int32 {
+	most := int32(math.MaxInt32)
+	if slots, limited := after.SlotLimit(scope, name); limited {
+		most = slots
+	}
+	if slots, limited := before.SlotLimit(scope, name); !limited {
+		return math.MaxInt32
+	} else if slots > most {
+		return slots
+	}
+	return most
+}
+
+// slotCount counts the slots that tasks occupy.
+type slotCount struct {
+	all       int32
+	run, pool map[string]int32
+}
+
+func (h *slotCount) count(t *state.Task) {
+	h.all++
+	h.run[t.RunID]++
+	h.pool[t.Pool]++
+}
+
+func slotsOf(s *state.State) slotCount {
+	h := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
+	for t := range s.Tasks.All {
+		if t.AdmittedAt != 0 {
+			h.count(t)
+		}
+	}
+	return h
+}

@@ -209,7 +209,7 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 		}
 	case n < 16:
 		now := w.now()
-		_, _, err = e.BackfillSchedule(ctx, a.name, now.Add(-time.Duration(1+c.rng.IntN(10))*time.Minute), now)
+		_, err = e.BackfillSchedule(ctx, a.name, now.Add(-time.Duration(1+c.rng.IntN(10))*time.Minute), now)
 		w.fault("schedule backfill")
 	case n < 18:
 		_, err = e.RequestRun(ctx, c.p.now().Add(time.Duration(c.rng.IntN(300))*time.Second), event.RunSpec{

@@ -124,7 +124,7 @@ func statusOf(err error) int {
 		return r.status
 	case errors.Is(err, engine.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved):
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrRequestEnded), errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved):
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

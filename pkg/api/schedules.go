@@ -99,14 +99,14 @@ func (h handler) backfillSchedule(r *http.Request) (int, any, error) {
 	if body.From.IsZero() || !body.From.Before(body.To) {
 		return 0, nil, refuse(http.StatusBadRequest, `set "from" and, after it, "to": times in RFC 3339`)
 	}
-	made, leftOut, err := h.engineOf(r).BackfillSchedule(r.Context(), r.PathValue("schedule"), body.From, body.To)
+	made, err := h.engineOf(r).BackfillSchedule(r.Context(), r.PathValue("schedule"), body.From, body.To)
 	switch {
 	case errors.Is(err, engine.ErrNothing), errors.Is(err, engine.ErrPaused):
 		return 0, nil, &refusal{http.StatusConflict, err}
 	case err != nil:
 		return 0, nil, err
 	}
-	return http.StatusAccepted, map[string]any{"ticks": made, "left_out": leftOut}, nil
+	return http.StatusAccepted, made, nil
 }
 
 func (h handler) requests(r *http.Request) (int, any, error) {

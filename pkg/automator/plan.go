@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -152,9 +154,15 @@ func refusal(err error) event.Error {
 // maxMessage bounds the message of a refusal.
 const maxMessage = 2000
 
+// limited cuts a text after its last whole character within the limit. An event is rejected if a text is
+// not UTF-8, so other bytes are replaced.
 func limited(text string) string {
-	if len(text) > maxMessage {
-		return text[:maxMessage] + "…"
+	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) <= maxMessage {
+		return text
 	}
-	return text
+	end := maxMessage
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }

@@ -69,8 +69,20 @@ func (a *app) requestRun(ctx context.Context, f runFlags, args []string, r *engi
 	if err != nil {
 		return err
 	}
+	chosen, err := choice.of(p.Assets)
+	if err != nil {
+		return err
+	}
+	r.Plan.Assets, r.Plan.Select, r.Plan.Matched = p.Assets, chosen.Named, chosen.Matched
 	spec := f.spec(args, r)
 	return a.do(ctx, p, func(ctx context.Context, s *session) error {
+		snap, err := s.Current(ctx)
+		if err != nil {
+			return err
+		}
+		if err := engine.CheckRequest(snap, r, at); err != nil {
+			return err
+		}
 		if !explicit(p) {
 			if _, _, err := a.deployLocal(ctx, s, p, func(*snapshot.Snapshot) error { return nil }); err != nil {
 				return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -277,7 +278,7 @@ func (a *app) backfillScheduleCommand() *cobra.Command {
 		Use:   "backfill SCHEDULE --from TIME --to TIME",
 		Short: "Let a schedule tick for the instants of a past interval",
 		Long: "Let a schedule tick for the instants of a past interval, oldest first and one after the other. Instants that\n" +
-			"have a run are left out. Times without an offset are in the zone of the schedule; --to is exclusive.",
+			"have a run are left out, and so are instants after the newest tick. Times without an offset are in the zone of the schedule; --to is exclusive.",
 		Example: "  servo schedule backfill nightly --from 2025-01-01 --to 2025-02-01",
 		Args:    takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -326,14 +327,18 @@ func (a *app) backfill(ctx context.Context, s *session, name, from, to string) e
 	if !begin.Before(end) {
 		return usagef("--to %s is not after --from %s", to, from)
 	}
-	made, leftOut, err := s.BackfillSchedule(ctx, name, begin, end)
+	made, err := s.BackfillSchedule(ctx, name, begin, end)
 	if err != nil {
 		return err
 	}
 	text := ""
-	if leftOut > 0 {
-		text = fmt.Sprintf("; left out %s with a run", plural(leftOut, "instant"))
+	if made.LeftOut > 0 {
+		text = fmt.Sprintf("; left out %s with a run", plural(made.LeftOut, "instant"))
 	}
-	a.note("%s of schedule %s, one after the other%s", plural(made, "tick"), a.style.bold(name), text)
+	a.note("%s of schedule %s, one after the other%s", plural(made.Ticks, "tick"), a.style.bold(name), text)
+	if made.Later > 0 {
+		a.warn("left out %s of the interval after the newest tick, %s: the schedule ticks for them in time",
+			plural(int(min(made.Later, math.MaxInt32)), "instant"), stamp(made.Newest))
+	}
 	return nil
 }

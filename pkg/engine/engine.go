@@ -84,6 +84,8 @@ var (
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
+	// ErrRequestEnded: the request has become a run or has ended otherwise, and cannot be cancelled.
+	ErrRequestEnded = errors.New("the request has ended")
 
 	errNoPrincipal = errors.New("the caller is unknown: call Engine.As with the verified principal")
 )

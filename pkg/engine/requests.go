@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -62,6 +63,17 @@ func Requests(s *state.State, ended bool) ([]Request, error) {
 	return requests, nil
 }
 
+// CheckRequest returns an error if a request of a run at a time selects partitions that its assets cannot
+// have then. Assets, selections and keys may change until that time, so the request may be refused later.
+func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
+	if r.Need != "" {
+		return nil // the state at that time chooses the partitions
+	}
+	p := r.Plan
+	p.Calendar = view.Calendar(snap.State, at)
+	return plan.CheckSelection(p)
+}
+
 // RequestRun asks for a run at a time. The run is planned then, on the release that is current then.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
@@ -101,9 +113,9 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 		}
 	}
 	if row.State == state.RequestStarted {
-		return fmt.Errorf("cancel request %s: %w: it has become a run: cancel it with `servo cancel %s`", id, ErrEnded, row.RunID)
+		return fmt.Errorf("cancel request %s: %w: it has become a run: cancel that with `servo cancel %s`", id, ErrRequestEnded, row.RunID)
 	}
-	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrEnded, row.State)
+	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrRequestEnded, row.State)
 }
 
 // PlanError is an error of a request that planning it again on the same state cannot avoid.

@@ -200,49 +200,76 @@ func onlyGroup(snap *snapshot.Snapshot, entry string) (found *state.Entry) {
 	return found
 }
 
+// ScheduleBackfill counts the instants of an interval that a schedule was asked to make up for.
+type ScheduleBackfill struct {
+	// Ticks are those that were made, and LeftOut the instants whose tick has a run.
+	Ticks   int `json:"ticks"`
+	LeftOut int `json:"left_out"`
+	// Later are the instants after the newest tick of the schedule, which ticks for them in time. Newest is
+	// that of the newest tick.
+	Later  int64      `json:"later"`
+	Newest event.Time `json:"newest"`
+}
+
 // BackfillSchedule makes ticks for the instants of a schedule in a past interval, from its start on and
-// before its end, one after the other. It leaves out the instants whose tick has a run.
-func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (ticks, leftOut int, err error) {
+// before its end, one after the other. It leaves out the instants whose tick has a run, and those after
+// the newest tick.
+func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (b ScheduleBackfill, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
-		return 0, 0, err
+		return b, err
 	}
 	found, err := FindSchedule(snap.State, name)
 	switch {
 	case err != nil:
-		return 0, 0, err
+		return b, err
 	case found.Status == "paused":
-		return 0, 0, fmt.Errorf("backfill schedule %s: %w: resume it with `servo schedule resume %s`", name, ErrPaused, name)
+		return b, fmt.Errorf("backfill schedule %s: %w: resume it with `servo schedule resume %s`", name, ErrPaused, name)
 	}
 	s, err := calendar.Of(&found.Definition)
 	if err != nil {
-		return 0, 0, fmt.Errorf("backfill schedule %s: %w", name, err)
+		return b, fmt.Errorf("backfill schedule %s: %w", name, err)
 	}
 	last := found.Cursor.Time()
-	if to = to.Add(-time.Second); to.After(last) {
+	b.Newest = found.Cursor
+	if from, to = from.Add(-time.Second), to.Add(-time.Second); to.After(last) {
+		begin := last
+		if from.After(last) {
+			begin = from
+		}
+		_, b.Later = s.Between(begin, to, 0)
 		to = last
 	}
-	instants, more := s.Between(from.Add(-time.Second), to, event.MaxInstants)
+	instants, more := s.Between(from, to, event.MaxInstants)
 	if more > 0 {
-		return 0, 0, fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)
+		return b, fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)
 	}
 	ran, err := ranAt(ctx, snap, name)
 	if err != nil {
-		return 0, 0, err
+		return b, err
 	}
 	p := &event.AutomationCommand{Name: name, Verb: event.VerbBackfill}
 	for _, instant := range instants {
 		if at := event.At(instant); ran[at] {
-			leftOut++
+			b.LeftOut++
 		} else {
 			p.Instants = append(p.Instants, at)
 		}
 	}
 	if len(p.Instants) == 0 {
-		return 0, leftOut, fmt.Errorf("backfill schedule %s: %w: no instant of the interval lacks a run", name, ErrNothing)
+		return b, fmt.Errorf("backfill schedule %s: %w: %s", name, ErrNothing, b.nothing())
 	}
 	_, err = e.CommandSchedule(ctx, p)
-	return len(p.Instants), leftOut, err
+	b.Ticks = len(p.Instants)
+	return b, err
+}
+
+// nothing says why no tick was made.
+func (b *ScheduleBackfill) nothing() string {
+	if b.LeftOut == 0 && b.Later > 0 {
+		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule ticks for it in time", b.Newest)
+	}
+	return "no instant of the interval lacks a run"
 }
 
 // maxTicksRead bounds the ticks that a backfill compares with.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
@@ -32,8 +31,10 @@ type schedule struct {
 	fields map[string]*yaml.Node
 	// upstream is the field upstream of run, or "".
 	upstream string
-	// selections are the items of assets, which [loader.linkSchedules] checks.
+	// selections are the items of assets, and dimensions the names of dimensions in the partitions, which
+	// [loader.linkSchedules] checks.
 	selections []*yaml.Node
+	dimensions []namedDimension
 	start, end string
 }
 
@@ -164,11 +165,7 @@ var tickFields = table[schedule]{
 			f.fail(n, `write ["*"] for all assets`, "assets is empty")
 		}
 	}),
-	noted("partitions", shape{
-		Type: "object", Examples: []any{map[string]any{"date": "latest"}},
-		Additional:  &shape{AnyOf: []*shape{{Type: "string"}, {Type: "array", Items: &shape{Type: "string"}}}},
-		Description: "The partitions of each dimension, as in -p of `servo run`. latest is the newest partition at the time of the tick.",
-	}, func(f yamlFile, n *yaml.Node, s *schedule) { f.runPartitions(n, s) }),
+	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
 		Description: "all: also run everything that the assets depend on. missing, stale: of all of these, run the partitions that are missing, or missing or stale.",
@@ -345,47 +342,6 @@ func (f yamlFile) runLabels(n *yaml.Node) map[string]string {
 	return labels
 }
 
-// runPartitions reads the partitions of run as one selection.
-func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
-	known := fields{}
-	var clauses []string
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		name := resolve(n.Content[i])
-		known[name.Value] = func(n *yaml.Node) {
-			texts := []string{n.Value}
-			if n.Kind == yaml.SequenceNode {
-				texts = f.scalars(n, "partitions."+name.Value)
-			} else if n.Kind != yaml.ScalarNode {
-				f.fail(n, "", "partitions of %s must be a string or a list, got %s", name.Value, kindOf(n))
-				return
-			}
-			clause := name.Value + "=" + strings.Join(texts, ",")
-			if _, err := plan.ParseSelection(clause); err != nil || strings.Contains(clause, ";") {
-				f.fail(n, "write, for example, date: latest or date: 2025-01-01..2025-01-31", "partitions: invalid selection %s", quoteShort(clause))
-				return
-			}
-			clauses = append(clauses, clause)
-		}
-	}
-	f.mapping(n, "partitions", known)
-	if len(clauses) > 0 {
-		s.Run.Partitions = []string{strings.Join(clauses, ";")}
-	}
-}
-
-// scalars reads a list of strings, dates or numbers as they are written.
-func (f yamlFile) scalars(n *yaml.Node, what string) []string {
-	var texts []string
-	f.each(n, what, func(item *yaml.Node) {
-		if item.Kind != yaml.ScalarNode {
-			f.fail(item, "", "an item of %s must be a string, got %s", what, kindOf(item))
-			return
-		}
-		texts = append(texts, item.Value)
-	})
-	return texts
-}
-
 // readSchedules reads the files in the folder of schedules.
 func (l *loader) readSchedules(ctx context.Context) error {
 	if _, err := fs.Stat(l.files, SchedulesDir); err != nil {
@@ -471,12 +427,8 @@ func (l *loader) checkSelections() {
 				}
 			}
 		}
-		if n := s.fields["partitions"]; n != nil && len(l.problems) == before {
-			for k := 0; k+1 < len(n.Content); k += 2 {
-				if name := resolve(n.Content[k]); !dimensions[name.Value] {
-					s.file.fail(name, "", "no selected asset has the dimension %s", quoteShort(name.Value))
-				}
-			}
+		if len(l.problems) == before {
+			s.checkDimensions(dimensions)
 		}
 	}
 }

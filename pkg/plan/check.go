@@ -1,0 +1,26 @@
+package plan
+
+import "github.com/servo-orchestration/servo/pkg/ids"
+
+// CheckSelection returns an error if the assets of a request cannot have the partitions that it selects, at
+// the time of its calendar. It reads no outputs: a run that is to be planned later may find others. A
+// status, such as missing, therefore selects every partition.
+func CheckSelection(r Request) error {
+	g, err := NewGraph(r.Assets)
+	if err != nil {
+		return err
+	}
+	order, err := g.Topological()
+	if err != nil {
+		return err
+	}
+	selections := make([]Selection, len(r.Partitions))
+	for i, s := range r.Partitions {
+		selections[i] = Selection{Clauses: s.Clauses, Everything: len(s.Clauses) == 0}
+	}
+	r.Partitions = selections
+	b := builder{
+		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, readers: g.Readers(r.Calendar), plan: &Plan{},
+	}
+	return b.selectAssets(order)
+}

@@ -1,0 +1,112 @@
+package project
+
+import (
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// namedDimension is a dimension in the partitions of a schedule, and where the file names it.
+type namedDimension struct {
+	name string
+	at   *yaml.Node
+}
+
+// runPartitionsField is the field partitions of run.
+var runPartitionsField = noted("partitions", shape{
+	AnyOf: []*shape{
+		{Type: "string"},
+		{Type: "array", Items: &shape{Type: "string"}, MinItems: 1},
+		{Type: "object", Additional: &shape{AnyOf: []*shape{{Type: "string"}, {Type: "array", Items: &shape{Type: "string"}}}}},
+	},
+	Examples: []any{map[string]any{"date": "latest"}, "latest", []any{"date=2025-01-15;region=eu", "2025-02"}},
+	Description: "The partitions: a selection as in -p of `servo run`, a list of such selections, or a mapping from dimensions to their values. " +
+		"latest is the newest partition at the time of the tick.",
+}, func(f yamlFile, n *yaml.Node, s *schedule) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		f.runSelection(n, s)
+	case yaml.SequenceNode:
+		f.each(n, "partitions", func(item *yaml.Node) { f.runSelection(item, s) })
+		if len(n.Content) == 0 {
+			f.fail(n, "write [latest], or remove the field", "partitions is empty")
+		}
+	default:
+		f.runPartitions(n, s)
+	}
+})
+
+// runSelection reads a selection of the partitions of run, as in -p.
+func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
+	if n.Kind != yaml.ScalarNode {
+		f.fail(n, "write, for example, [latest] or {date: latest}", "an item of partitions must be a string, got %s", kindOf(n))
+		return
+	}
+	selection, err := plan.ParseSelection(n.Value)
+	if err != nil {
+		f.fail(n, "write, for example, latest or date=2025-01-01..2025-01-31", "partitions: invalid selection %s", quoteShort(n.Value))
+		return
+	}
+	for _, clause := range selection.Clauses {
+		s.dimensions = append(s.dimensions, namedDimension{clause.Dimension, n})
+	}
+	s.Run.Partitions = append(s.Run.Partitions, n.Value)
+}
+
+// runPartitions reads the partitions of run from a mapping, as one selection.
+func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
+	known := fields{}
+	var clauses []string
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		name := resolve(n.Content[i])
+		s.dimensions = append(s.dimensions, namedDimension{name.Value, name})
+		known[name.Value] = func(n *yaml.Node) {
+			texts := []string{n.Value}
+			if n.Kind == yaml.SequenceNode {
+				texts = f.scalars(n, "partitions."+name.Value)
+			} else if n.Kind != yaml.ScalarNode {
+				f.fail(n, "", "partitions of %s must be a string or a list, got %s", name.Value, kindOf(n))
+				return
+			}
+			clause := name.Value + "=" + strings.Join(texts, ",")
+			if _, err := plan.ParseSelection(clause); err != nil || strings.Contains(clause, ";") {
+				f.fail(n, "write, for example, date: latest or date: 2025-01-01..2025-01-31", "partitions: invalid selection %s", quoteShort(clause))
+				return
+			}
+			clauses = append(clauses, clause)
+		}
+	}
+	f.mapping(n, "partitions", known)
+	if len(clauses) > 0 {
+		s.Run.Partitions = []string{strings.Join(clauses, ";")}
+	}
+}
+
+// scalars reads a list of strings, dates or numbers as they are written.
+func (f yamlFile) scalars(n *yaml.Node, what string) []string {
+	var texts []string
+	f.each(n, what, func(item *yaml.Node) {
+		if item.Kind != yaml.ScalarNode {
+			f.fail(item, "", "an item of %s must be a string, got %s", what, kindOf(item))
+			return
+		}
+		texts = append(texts, item.Value)
+	})
+	return texts
+}
+
+// checkDimensions reports the named dimensions that no selected asset has. The dimension of time needs no
+// name.
+func (s *schedule) checkDimensions(known map[string]bool) {
+	for _, d := range s.dimensions {
+		switch {
+		case known[d.name] || d.name == "" && len(known) > 0:
+		case d.name == "":
+			s.file.fail(d.at, "remove partitions, or select a partitioned asset", "no selected asset is partitioned")
+		default:
+			s.file.fail(d.at, "", "no selected asset has the dimension %s", quoteShort(d.name))
+		}
+	}
+}

@@ -317,6 +317,7 @@ func partitionsMarked(t *rapid.T) event.Payload {
 	for range rapid.IntRange(1, 3).Draw(t, "partitions") {
 		p.Partitions = append(p.Partitions, event.MarkedPartition{
 			Partition: Partition().Draw(t, "partition").Key(), MaterializationID: ULID().Draw(t, "materialization"),
+			RunID: optional(t, ULID(), "run"),
 		})
 	}
 	return p

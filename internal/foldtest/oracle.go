@@ -1,6 +1,7 @@
 package foldtest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,7 +25,7 @@ func Check(s *state.State) error {
 		errs = append(errs, checkTask(s, task))
 	}
 	return errors.Join(append(errs,
-		checkCandidates(s), checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), CheckBackfills(s), s.Verify())...)
+		checkCandidates(s), checkHistory(s), checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), CheckBackfills(s), s.Verify())...)
 }
 
 // checkRun compares the counters and the state of a run with its tasks.
@@ -174,6 +175,22 @@ func checkCandidates(s *state.State) error {
 			return fmt.Errorf("candidate %s of run %s is pending, but run %s has a later output", c.MaterializationID, c.RunID, visible.RunID)
 		}
 		pending[key] = c.MaterializationID
+	}
+	return nil
+}
+
+// checkHistory checks that no check compares with what it has measured in a hidden output.
+func checkHistory(s *state.State) error {
+	for row := range s.CheckHistory.All {
+		var values []state.HistoryValue
+		if err := json.Unmarshal([]byte(row.Values), &values); err != nil {
+			return fmt.Errorf("history of check %s of %s: %w", row.Check, row.AssetKey, err)
+		}
+		for _, v := range values {
+			if visible := s.Partitions.Get(state.Key2{A: row.AssetKey, B: v.Partition}); visible != nil && visible.RunID == v.Run && s.Hidden(visible) {
+				return fmt.Errorf("check %s of %s compares with the output of run %s, which is marked as missing", row.Check, row.AssetKey, v.Run)
+			}
+		}
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.P
 		return nil, err
 	}
 	for _, row := range rows {
-		p.Partitions = append(p.Partitions, event.MarkedPartition{Partition: row.PartitionKey, MaterializationID: row.MaterializationID})
+		p.Partitions = append(p.Partitions, event.MarkedPartition{Partition: row.PartitionKey, MaterializationID: row.MaterializationID, RunID: row.RunID})
 		e.cfg.IDs.Observe(row.Version)
 		if m := snap.State.MarkOf(row); m != nil {
 			e.cfg.IDs.Observe(m.CommandID)

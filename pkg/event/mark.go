@@ -33,6 +33,8 @@ type PartitionsMarked struct {
 type MarkedPartition struct {
 	Partition         string `json:"partition,omitempty"`
 	MaterializationID string `json:"materialization_id"`
+	// RunID is the run that made the output. "": it is not known.
+	RunID string `json:"run_id,omitempty"`
 }
 
 func (c *checker) partitionsMarked(p *PartitionsMarked) {
@@ -43,6 +45,7 @@ func (c *checker) partitionsMarked(p *PartitionsMarked) {
 	for i, m := range p.Partitions {
 		c.partition(fmt.Sprintf("payload.partitions[%d].partition", i), m.Partition)
 		c.ulid(fmt.Sprintf("payload.partitions[%d].materialization_id", i), m.MaterializationID)
+		c.optionalULID(fmt.Sprintf("payload.partitions[%d].run_id", i), m.RunID)
 	}
 	c.count("payload.observed_seq", p.ObservedSeq)
 	c.optionalTime("payload.observed_time", p.ObservedTime)

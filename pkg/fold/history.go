@@ -2,6 +2,7 @@ package fold
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -17,20 +18,56 @@ func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 	return values
 }
 
-// learn adds values of a published output to the history of the checks of its asset.
-func (f *folder) learn(asset, partition, run string, measured []state.MeasuredValue) {
+// learn adds values of a published output to the history of the checks of its asset, unless a person has
+// marked the output as missing.
+func (f *folder) learn(asset, partition, run, materialization string, measured []state.MeasuredValue) {
+	if m := f.st.Marks.Get(state.Key3{A: asset, B: partition, C: materialization}); m != nil && m.Mark == event.MarkMissing {
+		return
+	}
 	for _, m := range measured {
 		row := state.CheckHistory{AssetKey: asset, Check: m.Check, Season: m.Season}
 		var values []state.HistoryValue
 		if old := f.st.CheckHistory.Get(row.Key()); old != nil {
-			if json.Unmarshal([]byte(old.Values), &values) != nil {
-				panic("fold: check_history of " + asset + " is not JSON") // learn writes it
-			}
+			values = historyIn(old)
 		}
 		row.Values = jsonOf(state.AddHistory(values, state.HistoryValue{Run: run, Partition: partition, Value: m.Value}))
 		if old := f.st.CheckHistory.Get(row.Key()); old == nil || old.Values != row.Values {
 			put(f, f.st.CheckHistory, &row)
 		}
+	}
+}
+
+// historyIn returns the values in a row.
+func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
+	if json.Unmarshal([]byte(row.Values), &values) != nil {
+		panic("fold: check_history of " + row.AssetKey + " is not JSON") // learn writes it
+	}
+	return values
+}
+
+// unlearn removes the values of outputs that a person has marked as missing: they are not what the asset
+// usually looks like. Values that newer ones have displaced do not come back.
+func (f *folder) unlearn(asset string, partitions []event.MarkedPartition) {
+	wrong := make(map[[2]string]bool, len(partitions))
+	for _, m := range partitions {
+		wrong[[2]string{m.RunID, m.Partition}] = m.RunID != ""
+	}
+	var changed []*state.CheckHistory
+	f.st.CheckHistory.Ascend(state.Key3{A: asset}, func(row *state.CheckHistory) bool {
+		if row.AssetKey != asset {
+			return false
+		}
+		values := historyIn(row)
+		kept := slices.DeleteFunc(slices.Clone(values), func(v state.HistoryValue) bool { return wrong[[2]string{v.Run, v.Partition}] })
+		if len(kept) < len(values) {
+			next := *row
+			next.Values = jsonOf(kept)
+			changed = append(changed, &next)
+		}
+		return true
+	})
+	for _, row := range changed {
+		put(f, f.st.CheckHistory, row)
 	}
 }
 
@@ -43,7 +80,7 @@ func (f *folder) learnFrom(c *state.Candidate) {
 	if json.Unmarshal([]byte(c.Measured), &measured) != nil {
 		panic("fold: measured values of candidate " + c.MaterializationID + " are not JSON") // quarantine writes them
 	}
-	f.learn(c.AssetKey, c.PartitionKey, c.RunID, measured)
+	f.learn(c.AssetKey, c.PartitionKey, c.RunID, c.MaterializationID, measured)
 }
 
 // measuredText returns the values that later results are compared with as JSON, or "".

@@ -37,3 +37,45 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	decide(w, third, event.DecisionApprove)
 	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
 }
+
+// TestHistoryForgetsHiddenOutputs removes what checks have measured in an output that a person has marked
+// as missing, in every season, and keeps it out if the mark is folded first.
+func TestHistoryForgetsHiddenOutputs(t *testing.T) {
+	results := func(p *event.TaskFinished, value int64) *event.TaskFinished {
+		p.CheckResults[0].Measured = &value
+		p.CheckResults = append(p.CheckResults, event.CheckResult{Name: "d", Phase: "POST", Passed: true, Season: "monday", Measured: &value})
+		return p
+	}
+	missing := func(w *foldtest.World, run string) *event.PartitionsMarked {
+		p := marking(w, run, event.MarkMissing)
+		p.Partitions[0].RunID = run
+		return p
+	}
+	w := foldtest.New(t)
+	runs := make([]string, 3)
+	for i := range runs {
+		runs[i] = w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
+		w.Pass(time.Second)
+	}
+	values := func(check, season string) string {
+		return w.State.CheckHistory.Get(state.Key3{A: "test/a", B: check, C: season}).Values
+	}
+	w.MustFold(results(published(w, runs[0]), 1))
+	w.MustFold(results(published(w, runs[1]), 2))
+	w.MustFold(missing(w, runs[1]))
+	want := `[{"run": "` + runs[0] + `", "value": 1}]`
+	require.JSONEq(t, want, values("c", ""))
+	require.JSONEq(t, want, values("d", "monday"))
+
+	w.MustFold(missing(w, runs[2]))
+	w.MustFold(results(published(w, runs[2]), 3))
+	require.JSONEq(t, want, values("c", ""), "the mark was folded first")
+
+	other := marking(w, runs[0], event.MarkStale)
+	other.Partitions[0].RunID = runs[0]
+	w.MustFold(other)
+	require.JSONEq(t, want, values("c", ""), "a stale output still looks as it usually does")
+	w.MustFold(missing(w, runs[0]))
+	require.JSONEq(t, `[]`, values("c", ""))
+	require.JSONEq(t, `[]`, values("d", "monday"))
+}

@@ -58,6 +58,9 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 		put(f, f.st.Marks, row)
 		result = folded
 	}
+	if p.Mark == event.MarkMissing {
+		f.unlearn(p.Asset, p.Partitions)
+	}
 	return result
 }
 

@@ -139,7 +139,7 @@ func (w *walk) mark() event.Payload {
 		row := rows[w.int("partition", len(rows)-1)]
 		p.Asset, p.Partitions[0].Partition = row.AssetKey, row.PartitionKey
 		if !w.chance("outdated", 4) {
-			p.Partitions[0].MaterializationID = row.MaterializationID
+			p.Partitions[0].MaterializationID, p.Partitions[0].RunID = row.MaterializationID, row.RunID
 		}
 	}
 	return p
@@ -242,6 +242,11 @@ func (w *walk) reportOn(t *state.Task) event.Payload {
 		p.Error.Category = rapid.SampledFrom([]string{"", event.CategoryUser}).Draw(w.r, "category")
 	}
 	p.GrantedAttempts = rapid.Int32Range(0, min(attempt-1, fold.MaxGrantedAttempts)).Draw(w.r, "granted")
+	if w.chance("measures", 2) {
+		p.CheckResults = []event.CheckResult{{
+			Name: "c", Phase: "POST", Passed: true, Season: rapid.SampledFrom([]string{"", "monday"}).Draw(w.r, "season"), Measured: new(int64),
+		}}
+	}
 	return p
 }
 

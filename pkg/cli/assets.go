@@ -239,7 +239,7 @@ func (a *app) dataTexts(ctx context.Context, p *project.Project, key ids.AssetKe
 	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(prefix))); err != nil {
 		texts.stored = ""
 	}
-	texts.published, err = publishedTexts(dir, parts.Domain, key.String(), a.Clock.Now())
+	texts.published, err = a.publishedTexts(dir, parts.Domain, key.String(), a.Clock.Now())
 	return texts, err
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -165,9 +166,19 @@ func (a *app) warnUnpublished(dir string, d ids.Domain) {
 	}
 }
 
-// publishedTexts describes the places where an asset is published.
-func publishedTexts(dir string, d ids.Domain, asset string, now time.Time) (texts []string, err error) {
+// publishedPlaces returns the published places of a domain. It warns if their record is damaged.
+func (a *app) publishedPlaces(dir string, d ids.Domain) ([]publisher.Status, error) {
 	places, err := publisher.ReadStatus(dir, d.String())
+	if damaged := new(publisher.DamagedError); errors.As(err, &damaged) {
+		a.warn("%s", damaged)
+		return nil, nil
+	}
+	return places, err
+}
+
+// publishedTexts describes the places where an asset is published.
+func (a *app) publishedTexts(dir string, d ids.Domain, asset string, now time.Time) (texts []string, err error) {
+	places, err := a.publishedPlaces(dir, d)
 	if err != nil {
 		return nil, err
 	}

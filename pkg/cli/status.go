@@ -62,7 +62,7 @@ func (a *app) statusCommand() *cobra.Command {
 						status.Owner = o.PID
 					}
 				}
-				places, err := publisher.ReadStatus(v.dir, v.Domain.String())
+				places, err := a.publishedPlaces(v.dir, v.Domain)
 				if err != nil {
 					return err
 				}

@@ -28,7 +28,7 @@ type places struct {
 	folder, duckdb, mode string
 	selection            string
 	at, selectAt, modeAt place
-	duckdbAt             place
+	folderAt, duckdbAt   place
 }
 
 // publish is `publish` of an asset while it is read.
@@ -65,7 +65,10 @@ var placesFields = table[places]{
 	other("folder", shape{
 		Type: "string", MinLength: 1, Examples: []any{"./published"},
 		Description: "A folder that gets a folder for each asset and partition, as Hive names them: clean/daily/date=2025-01-01/data.parquet.",
-	}, func(f yamlFile, n *yaml.Node, p *places) { f.publishPlace(n, "folder", &p.folder) }),
+	}, func(f yamlFile, n *yaml.Node, p *places) {
+		p.folderAt = f.place(n)
+		f.publishPlace(n, "folder", &p.folder)
+	}),
 	other("mode", shape{
 		Enum:        []string{modeLink, modeCopy},
 		Description: "link: the folder of a partition is a symbolic link, which is replaced at once. copy: it has copies of the files. Default: link.",
@@ -158,8 +161,29 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	}
 }
 
+// checkPlaces reports places in folders whose files queries read: a query would read what other assets have
+// published, without depending on them.
+func (l *loader) checkPlaces() {
+	if l.places == nil {
+		return
+	}
+	for _, to := range []struct {
+		name, path string
+		at         place
+	}{{"folder", l.places.folder, l.places.folderAt}, {"duckdb", l.places.duckdb, l.places.duckdbAt}} {
+		clean := path.Clean(to.path)
+		for _, dir := range (&plan.Plan{Data: l.project.Data}).DataFolders() {
+			if to.path != "" && dir != "." && (clean == dir || strings.HasPrefix(clean, dir+"/")) {
+				l.report(to.at, "choose another path, for example ./published", "%s %s is in the data folder %s, whose files queries read",
+					to.name, quoteShort(to.path), dir)
+			}
+		}
+	}
+}
+
 // linkPublish sets what is published of each asset.
 func (l *loader) linkPublish() {
+	l.checkPlaces()
 	chosen := l.selected()
 	names := map[string]*declared{}
 	for i := range l.assets {

@@ -64,6 +64,8 @@ type change struct {
 	// known means that the record has the path. copied means that a copy of an output, or a part of one, may
 	// be there; otherwise Servo has created a link.
 	known, copied bool
+	// files are those of a copy that is complete.
+	files []copiedFile
 }
 
 // path returns where the output is, relative to the folder.
@@ -256,8 +258,18 @@ func (u *update) shows(recorded *Recorded, c *change) bool {
 		target, err := u.root.Readlink(c.path())
 		return err == nil && target == u.targetOf(c)
 	}
+	files := recorded.Copies[c.folder]
+	for _, f := range files {
+		info, err := u.root.Lstat(path.Join(c.path(), f.Name))
+		if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size || info.ModTime().UnixNano() != f.Modified {
+			return false // somebody has changed the copy
+		}
+	}
+	if len(files) > 0 {
+		return true
+	}
 	info, err := u.root.Lstat(c.path())
-	return err == nil && info.IsDir()
+	return err == nil && info.IsDir() && files != nil
 }
 
 // announce records what is about to change.
@@ -288,6 +300,7 @@ func (u *update) removeObsolete() error {
 		a := u.record.Assets[c.name]
 		delete(a.Outputs, c.folder)
 		delete(a.Replacing, c.folder)
+		delete(a.Copies, c.folder)
 	}
 	return nil
 }
@@ -352,6 +365,13 @@ func (u *update) apply(ctx context.Context, failed []failure) error {
 		a := u.record.Assets[c.name]
 		a.Outputs[c.folder] = c.output.MaterializationID
 		delete(a.Replacing, c.folder)
+		delete(a.Copies, c.folder)
+		if c.asset.Copy {
+			if a.Copies == nil {
+				a.Copies = map[string][]copiedFile{}
+			}
+			a.Copies[c.folder] = c.files
+		}
 	}
 	for i := range u.changed {
 		c := &u.changed[i]

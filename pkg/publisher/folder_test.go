@@ -257,6 +257,44 @@ func TestUpdateLeavesForeignPaths(t *testing.T) {
 }
 
 // TestUpdateReplacesPartialCopies stops an update that copies two outputs between them, and then links both.
+func TestUpdateRepairsEditedCopies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	out, err := f.output("a/b", ids.Partition{"d": "1"}.Key(), 1, "data.parquet", "x/more.parquet")
+	require.NoError(t, err)
+	a := asset("a/b", []string{"d"}, out)
+	a.Copy = true
+	update := func() bool {
+		changed, err := f.Update(t.Context(), []publisher.Asset{a}, 1, day)
+		require.NoError(t, err)
+		return changed
+	}
+	require.True(t, update())
+	require.False(t, update(), "nobody has changed the copy")
+	want, err := f.shown()
+	require.NoError(t, err)
+	file := filepath.Join(f.Path, "a/b/d=1/x/more.parquet")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	for name, change := range map[string]func() error{
+		"edited":    func() error { return os.WriteFile(file, []byte("edited"), 0o600) },
+		"same size": func() error { return os.WriteFile(file, make([]byte, info.Size()), 0o600) },
+		"deleted":   func() error { return os.Remove(file) },
+		"a link":    func() error { return errors.Join(os.Remove(file), os.Symlink("/dev/null", file)) },
+	} {
+		require.NoError(t, change())
+		require.True(t, update(), name)
+		found, err := f.shown()
+		require.NoError(t, err)
+		require.Equal(t, want, found, name)
+		require.False(t, update(), name)
+	}
+	mine := filepath.Join(f.Path, "a/b/d=1/mine")
+	require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
+	require.False(t, update(), "a further file does not change the copy")
+	require.FileExists(t, mine)
+}
+
 func TestUpdateReplacesPartialCopies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

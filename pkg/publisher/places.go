@@ -59,9 +59,18 @@ func readStatus(dir string) ([]Status, error) {
 	}
 	var all []Status
 	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("read the published places: %s: %w", filepath.Join(dir, StatusFile), err)
+		return nil, &DamagedError{filepath.Join(dir, StatusFile)}
 	}
 	return all, nil
+}
+
+// DamagedError reports that the record of published places cannot be read. The next pass of a [Publisher]
+// writes it again.
+type DamagedError struct{ File string }
+
+// Error implements error.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s is damaged: the published places are not known until the next `servo run` or `servo dev`, which writes it again", e.File)
 }
 
 // NamedIn returns the materializations that readers of a domain's published places may find. The
@@ -93,14 +102,18 @@ type Publisher struct {
 // collector no longer keeps its outputs.
 func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places []Place, assets []Asset) error {
 	all, err := readStatus(p.Dir)
-	if err != nil {
-		all = nil // the file is damaged: each domain writes its places again
+	damaged := errors.As(err, new(*DamagedError))
+	switch {
+	case damaged:
+		all = nil // each domain writes its places again
+	case err != nil:
+		return err
 	}
 	before := len(all)
 	all = slices.DeleteFunc(all, func(s Status) bool {
 		return s.Domain == p.Domain && !slices.ContainsFunc(places, func(place Place) bool { return place.Record == s.Record })
 	})
-	if len(places) == 0 && before == len(all) {
+	if len(places) == 0 && before == len(all) && !damaged {
 		return nil
 	}
 	// The collector must know a place before readers find outputs there.

@@ -53,6 +53,15 @@ type Recorded struct {
 	// Replacing are the materializations, by folder, that are about to replace those in Outputs. Readers
 	// may find either of the two.
 	Replacing map[string]string `json:"replacing,omitempty"`
+	// Copies are the files of complete copies, as Servo has written them, by folder.
+	Copies map[string][]copiedFile `json:"copies,omitempty"`
+}
+
+// copiedFile is a file of a copy. A file that somebody has edited has another size or another time.
+type copiedFile struct {
+	Name     string `json:"name"`
+	Size     int64  `json:"size"`
+	Modified int64  `json:"modified"` // in nanoseconds since 1970
 }
 
 // ReadRecord reads the record of a place. Its error is an [fs.ErrNotExist] if the place has none.

@@ -144,6 +144,7 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		return err
 	}
 	keep := map[string]bool{}
+	c.files = []copiedFile{} // not nil: a copy may have no files
 	for _, f := range marker.Files {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -159,6 +160,11 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		if err := u.copyFile(filepath.Join(u.Store, filepath.FromSlash(c.output.URI+f.Name)), name, f); err != nil {
 			return fmt.Errorf("copy %s: %w", f.Name, err)
 		}
+		info, err := u.root.Lstat(name)
+		if err != nil {
+			return fmt.Errorf("copy %s: %w", f.Name, err)
+		}
+		c.files = append(c.files, copiedFile{f.Name, info.Size(), info.ModTime().UnixNano()})
 	}
 	return u.removeOthers(c.path(), keep)
 }

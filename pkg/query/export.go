@@ -20,6 +20,14 @@ import (
 // exportTable is the table of a catalog that says that [Export] wrote it.
 const exportTable = "servo_export"
 
+// catalogContents is a query for what users can see in a catalog, besides its table: a sorted list. A view is
+// its definition, because somebody may have replaced it.
+const catalogContents = `SELECT coalesce(list(item ORDER BY item), []) FROM (
+	SELECT sql AS item FROM duckdb_views() WHERE NOT internal
+	UNION ALL SELECT 'function ' || schema_name || '.' || function_name FROM duckdb_functions() WHERE NOT internal
+	UNION ALL SELECT 'type ' || schema_name || '.' || type_name FROM duckdb_types() WHERE NOT internal
+	UNION ALL SELECT 'sequence ' || schema_name || '.' || sequence_name FROM duckdb_sequences())`
+
 // Exported is an asset of a catalog.
 type Exported struct {
 	// View is namespace/name. Exported assets are sorted by it.
@@ -68,9 +76,9 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 	if err != nil {
 		return nil, err
 	}
-	statements = append(statements, fmt.Sprintf("CREATE TABLE %s AS SELECT %d AS revision, TIMESTAMP %s AS exported_at",
-		exportTable, c.Revision, quoteText(c.At.UTC().Format(time.DateTime))))
-	if err := replaceCatalog(ctx, file, statements); err != nil {
+	about := fmt.Sprintf("CREATE TABLE %s AS SELECT %d AS revision, TIMESTAMP %s AS exported_at, (%s) AS contents",
+		exportTable, c.Revision, quoteText(c.At.UTC().Format(time.DateTime)), catalogContents)
+	if err := replaceCatalog(ctx, file, statements, about); err != nil {
 		return nil, err
 	}
 	_ = retireLinks(links, c) // the file is replaced; the next export tries again
@@ -148,28 +156,37 @@ func removeAbandoned(dir string, now time.Time) {
 	}
 }
 
-// replaceCatalog creates a database and gives it its name when it is complete.
-func replaceCatalog(ctx context.Context, file string, statements []string) (err error) {
+// replaceCatalog creates a database and gives it its name when it is complete. It executes the last
+// statement in a new session: only there, DuckDB returns the definitions of views as it will for ever.
+func replaceCatalog(ctx context.Context, file string, statements []string, last string) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(file), temporaryCatalog)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // best effort
 	temporary := filepath.Join(dir, "catalog")
-	connector, err := duckdb.NewConnector(temporary, nil)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	catalog := sql.OpenDB(connector)
-	for _, statement := range statements {
-		if _, err := catalog.ExecContext(ctx, statement); err != nil {
-			return errors.Join(fmt.Errorf("write %s: %w", file, err), catalog.Close())
+	for _, session := range [][]string{statements, {last}} {
+		if err := execIn(ctx, temporary, session); err != nil {
+			return fmt.Errorf("write %s: %w", file, err)
 		}
 	}
-	if err := catalog.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
 	return os.Rename(temporary, file)
+}
+
+// execIn executes statements in a session of a database.
+func execIn(ctx context.Context, file string, statements []string) (err error) {
+	connector, err := duckdb.NewConnector(file, nil)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ownCatalog returns an error if an existing file is not a catalog, if somebody has added tables to it,
@@ -191,6 +208,14 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 	var tables string
 	if err := catalog.QueryRowContext(ctx, "SELECT coalesce(string_agg(table_name), '') FROM duckdb_tables()").Scan(&tables); err != nil || tables != exportTable {
 		return foreign
+	}
+	var added string
+	err = catalog.QueryRowContext(ctx, "SELECT coalesce(list_filter(("+catalogContents+"), lambda item: NOT list_contains(contents, item))[1], '') FROM "+exportTable).Scan(&added)
+	if err != nil {
+		return foreign
+	}
+	if added != "" {
+		return fmt.Errorf("somebody has added something to %s, or changed a view: %s: choose another file, or delete %s", file, added, file)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -183,4 +184,42 @@ func TestExportKeepsForeignFiles(t *testing.T) {
 	require.ErrorContains(t, export(wal), "a process writes to ")
 	require.ErrorContains(t, export(filepath.Join(dir, "absent", "e.duckdb")), "no such file")
 	require.NoDirExists(t, filepath.Join(dir, "absent"))
+}
+
+func TestExportKeepsWhatUsersAdd(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
+	describe(t, r, uriOf(1), "s", "x")
+	export := func(file string) error {
+		_, err := query.Export(t.Context(), catalogOf(r, 1), file)
+		return err
+	}
+	for name, statement := range map[string]string{
+		"view": "CREATE VIEW mine AS SELECT 1 AS one", "view beside ours": "CREATE VIEW a.mine AS SELECT 1 AS one",
+		"changed view": "CREATE OR REPLACE VIEW a.x AS SELECT 2 AS x", "macro": "CREATE MACRO twice(x) AS 2 * x",
+		"type": "CREATE TYPE mood AS ENUM ('sad', 'ok')", "sequence": "CREATE SEQUENCE counter", "table": "CREATE TABLE mine (x INT)",
+	} {
+		file := filepath.Join(t.TempDir(), "c.duckdb")
+		require.NoError(t, export(file))
+		require.NoError(t, export(file), "nobody has changed the file")
+		db, err := sql.Open("duckdb", file)
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), statement)
+		require.NoError(t, errors.Join(err, db.Close()))
+		before, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.ErrorContains(t, export(file), "choose another file", name)
+		after, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, before, after, name)
+	}
+	file := filepath.Join(t.TempDir(), "c.duckdb")
+	require.NoError(t, export(file))
+	db, err := sql.Open("duckdb", file)
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "DROP VIEW a.x")
+	require.NoError(t, errors.Join(err, db.Close()))
+	require.NoError(t, export(file), "a view that somebody has dropped is written again")
+	require.Equal(t, "1", stock(t, file, "SELECT x::VARCHAR FROM a.x"))
 }

@@ -24,6 +24,6 @@ func run() int {
 	return service.RunDispatcher(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
 		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull, OpenTraces: otlp.Open, Metrics: prom.New,
-		OpenQueue: binding.Queues(os.Getenv),
+		OpenQueue: binding.Queues(os.Getenv), Secrets: binding.Secrets(os.LookupEnv), Publish: binding.Publisher(),
 	})
 }

@@ -33,16 +33,17 @@ locals {
       SERVO_DISPATCHER_URL = local.url["dispatcher"]
     }
     dispatcher = {
-      SERVO_COMPACTOR_URL  = local.url["compactor"]
-      SERVO_WORKER_URL     = local.worker_url["default"]
-      SERVO_WORKER_URLS    = join(",", [for queue, url in local.worker_url : "${queue}=${url}" if queue != "default"])
-      SERVO_URL            = local.url["dispatcher"]
-      SERVO_KEYS           = "/secrets/keys/keys.json"
-      SERVO_WORKER_KEYS    = "/secrets/worker-keys/keys.json"
-      SERVO_QUEUE          = "projects/${var.project}/locations/${var.region}"
-      SERVO_QUEUE_PREFIX   = "${var.prefix}-"
-      SERVO_QUEUE_ACCOUNT  = local.email["queue"]
-      SERVO_TENANT_WEIGHTS = join(",", [for tenant, turns in var.tenant_weights : "${tenant}=${turns}"])
+      SERVO_COMPACTOR_URL   = local.url["compactor"]
+      SERVO_WORKER_URL      = local.worker_url["default"]
+      SERVO_WORKER_URLS     = join(",", [for queue, url in local.worker_url : "${queue}=${url}" if queue != "default"])
+      SERVO_URL             = local.url["dispatcher"]
+      SERVO_CHANNEL_SECRETS = join(",", [for id in var.channel_secrets : "gcp:projects/${var.project}/secrets/${id}"])
+      SERVO_KEYS            = "/secrets/keys/keys.json"
+      SERVO_WORKER_KEYS     = "/secrets/worker-keys/keys.json"
+      SERVO_QUEUE           = "projects/${var.project}/locations/${var.region}"
+      SERVO_QUEUE_PREFIX    = "${var.prefix}-"
+      SERVO_QUEUE_ACCOUNT   = local.email["queue"]
+      SERVO_TENANT_WEIGHTS  = join(",", [for tenant, turns in var.tenant_weights : "${tenant}=${turns}"])
     }
     sweeper = {
       SERVO_COMPACTOR_URL  = local.url["compactor"]
@@ -374,4 +375,14 @@ resource "google_project_iam_member" "writes_metrics" {
   project = var.project
   role    = "roles/monitoring.metricWriter"
   member  = "serviceAccount:${local.email[each.value]}"
+}
+
+# The dispatcher sends alerts with these secrets.
+resource "google_secret_manager_secret_iam_member" "channels" {
+  for_each = toset(var.channel_secrets)
+
+  project   = var.project
+  secret_id = each.value
+  role      = "roles/secretmanager.secretAccessor"
+  member    = "serviceAccount:${local.email["dispatcher"]}"
 }

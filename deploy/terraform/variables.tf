@@ -138,6 +138,12 @@ variable "full_sweep" {
   default     = "17 3 * * *"
 }
 
+variable "channel_secrets" {
+  description = "The ids of the secrets that channels of alerts may use, in the same project: the dispatcher may read them and nothing else. Releases name them as gcp:projects/PROJECT/secrets/ID."
+  type        = list(string)
+  default     = []
+}
+
 variable "notification_channels" {
   description = "The ids of the notification channels of the alerts."
   type        = list(string)

@@ -80,6 +80,8 @@ var layers = []layer{
 		// pkg/plan defines the syntax of references to secrets.
 		{"pkg/secret", []string{"pkg/plan"}},
 		{"pkg/secret/gcpsecret", []string{"=pkg/secret"}},
+		// Sends messages to channels; pkg/release defines the channels.
+		{"pkg/notify", []string{"pkg/event", "pkg/release", "=pkg/clock", "=pkg/secret"}},
 	}},
 	{"responses", []pack{
 		// Writes the responses of all HTTP servers.
@@ -137,17 +139,19 @@ var layers = []layer{
 	{"automator", []pack{
 		// Plans requests, and asks the calendar for schedules.
 		{"pkg/automator", list(words, "pkg/calendar", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
+		// Sends the notifications that the fold has decided.
+		{"pkg/notifier", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/release", "pkg/clock", "pkg/notify", "pkg/snapshot", "pkg/engine")},
 	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
 		{"pkg/service", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/engine", "pkg/automator", "pkg/identity", "pkg/trace", "pkg/metrics")},
+			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/engine", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/release", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
 		// Creates the stores and queues that flags name.
 		{"pkg/binding", []string{
 			"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
-			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service", "pkg/identity",
+			"pkg/queue/cloudtasks", "pkg/clock", "pkg/plan", "pkg/secret", "pkg/secret/gcpsecret", "pkg/service", "pkg/identity",
 		}},
 	}},
 	{"surface", []pack{
@@ -157,7 +161,7 @@ var layers = []layer{
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
-			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
+			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the process's log redact the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},

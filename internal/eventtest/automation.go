@@ -100,6 +100,13 @@ func automationCommand(t *rapid.T) event.Payload {
 	if p.Verb == event.VerbSet {
 		p.MaxParallel = rapid.Int32Range(1, event.MaxParallelRuns).Draw(t, "max parallel")
 	}
+	if rapid.Bool().Draw(t, "is alert") {
+		p.Now, p.MaxParallel = false, 0
+		p.Target, p.Name, p.Verb = event.TargetAlert, scheduleName().Draw(t, "rule"), pick(t, "verb", event.VerbMute, event.VerbUnmute, event.VerbTest)
+	}
+	if p.Verb == event.VerbMute {
+		p.Until = Time().Draw(t, "until")
+	}
 	if p.Verb == event.VerbBackfill {
 		p.Instants = instants(t)
 	}

@@ -139,6 +139,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return revisionPinned(t)
 		case *event.BackfillCreated:
 			return backfillCreated(t)
+		case *event.NotificationEnded:
+			return notificationEnded(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -277,7 +279,7 @@ func projectDeployed(t *rapid.T) event.Payload {
 		Force: rapid.Bool().Draw(t, "force"), Kind: pick(t, "kind", event.DeployRelease, event.DeployRollback, event.DeployLocal),
 		Environment: optional(t, name(), "environment"), Message: text().Draw(t, "message"),
 		Changes:   event.Changes{Added: count().Draw(t, "added"), Removed: count().Draw(t, "removed"), Changed: count().Draw(t, "changed")},
-		Schedules: optional(t, hash(16), "schedules"),
+		Schedules: optional(t, hash(16), "schedules"), Alerts: alertRules(t),
 	}
 	if rapid.Bool().Draw(t, "has git") {
 		p.Git = &event.Git{

@@ -52,6 +52,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
 		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
 		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish, Schedules: p.Schedules,
+		Channels: p.Channels, Alerts: p.Alerts,
 	}}
 	var err error
 	if explicit(p) {
@@ -224,7 +225,7 @@ func (a *app) deployLocal(
 		}
 		_, err = s.Deploy(ctx, engine.DeployRequest{
 			Release: c.SHA, Expects: current, Kind: event.DeployLocal, Environment: p.Environment.Name, Changes: countsOf(c.changes),
-			Schedules: c.Schedules,
+			Schedules: c.Schedules, Alerts: c.Alerts,
 		})
 		if _, conflict := errors.AsType[*engine.ReleaseConflictError](err); conflict && try < maxDeployTries {
 			continue

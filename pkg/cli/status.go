@@ -40,6 +40,8 @@ type runStatus struct {
 	Owner int `json:"owner_pid,omitempty"`
 	// Unpublished are the published places that are behind.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
+	// Undeliverable are the messages of the last day that could not be sent.
+	Undeliverable []engine.Notification `json:"undeliverable,omitempty"`
 
 	run *state.Run
 }
@@ -67,6 +69,9 @@ func (a *app) statusCommand() *cobra.Command {
 					return err
 				}
 				status.Unpublished = slices.DeleteFunc(places, func(s publisher.Status) bool { return s.Error == "" })
+				if status.Undeliverable, err = engine.Undeliverable(v.State); err != nil {
+					return err
+				}
 				return a.document(status, func() string { return a.statusText(status, now) })
 			})
 		},
@@ -109,6 +114,14 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	failedText(out, "failed", st.Failed, now)
 	for i := range st.Unpublished {
 		out.field(first(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
+	}
+	for i := range st.Undeliverable {
+		if i == maxStatus {
+			out.field("", "… and %d more", len(st.Undeliverable)-maxStatus)
+			break
+		}
+		n := &st.Undeliverable[i]
+		out.field(first(i, "alerts"), "UNDELIVERABLE to %s: %s %s: %s", n.Channel, n.Cause, n.Subject, view.OneLine(n.Error))
 	}
 	out.known("error", st.Error)
 	out.known("cancelled", st.Cancelled)

@@ -46,13 +46,23 @@ func Automate(s *state.State, limit int) Automation {
 	return a
 }
 
-// Unattended reports whether a sweep should have an automator look at a state, because its work is old.
+// Notifications returns the notifications to be sent, those that wait longest first, and at most limit.
+func Notifications(s *state.State, limit int) (rows []*state.Notification) {
+	s.PendingNotifications(func(row *state.Notification) bool {
+		rows = append(rows, row)
+		return len(rows) < limit
+	})
+	return rows
+}
+
+// Unattended reports whether a sweep should have an automator or a notifier look at a state, because its
+// work is old.
 func Unattended(s *state.State, now event.Time) bool {
 	at, ok := automationDue(s)
 	return ok && at <= now
 }
 
-// automationDue returns when the oldest work of automators is due for a sweep.
+// automationDue returns when the oldest work of automators and notifiers is due for a sweep.
 func automationDue(s *state.State) (at event.Time, ok bool) {
 	by := func(since event.Time) {
 		if t := since.Add(AutomationAge); !ok || t < at {
@@ -68,6 +78,10 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 	})
 	s.PendingRequests(func(row *state.RunRequest) bool {
 		by(row.ReleasedAt)
+		return false
+	})
+	s.PendingNotifications(func(row *state.Notification) bool {
+		by(row.PendingAt)
 		return false
 	})
 	return at, ok

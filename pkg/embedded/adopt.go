@@ -35,6 +35,7 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	}
 	s.group.Go(func() error { return s.queue.Run(running) })
 	s.automator.Nudge()
+	s.notifier.Nudge()
 	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	return s.lock.publish(s.opts.Dir, s.owner())
 }

@@ -36,6 +36,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/notifier"
+	"github.com/servo-orchestration/servo/pkg/notify"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
@@ -105,6 +107,7 @@ type Stack struct {
 	appender  *ledger.Appender
 	dispatch  *dispatcher.Dispatcher
 	automator *automator.Automator
+	notifier  *notifier.Notifier
 	queue     *localqueue.Queue
 	client    *http.Client // the queue's
 	worker    *worker.Worker
@@ -189,6 +192,7 @@ func (s *Stack) build(ctx context.Context) error {
 		OnPublish: func(published compactor.Published) {
 			s.dispatch.React(published)
 			s.automator.React(published.Snapshot.State)
+			s.notifier.React(published.Snapshot.State)
 			s.collectLater()
 			if visible(published) {
 				s.publishLater()
@@ -215,6 +219,8 @@ func (s *Stack) build(ctx context.Context) error {
 		Handle: p.Handle, Appender: appender, Compactor: s.compactor, Snapshots: snapshots, Traces: s.opts.Traces,
 	}).As(s.opts.Actor)
 	s.automator = automator.New(automator.Config{Engine: s.Engine, Clock: p.Clock, Logger: p.Logger, Root: s.opts.Root})
+	sender := &notify.Sender{Clock: p.Clock, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor, Root: s.opts.Root}
+	s.notifier = notifier.New(notifier.Config{Engine: s.Engine, Clock: p.Clock, Logger: p.Logger, Send: sender.Send})
 	s.appender = appender
 	s.client = s.owner().Client()
 	s.queue = localqueue.New(localqueue.Options{
@@ -230,7 +236,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Keys:           keys,
 		WorkerURL:      func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) },
 		BaseURL:        s.URL,
-		OnState:        func(*state.State, bool) { s.automator.Nudge() },
+		OnState:        func(*state.State, bool) { s.automator.Nudge(); s.notifier.Nudge() },
 		Traces:         s.opts.Traces,
 	})
 	if s.opts.WorkerURL == "" {
@@ -309,6 +315,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.automator.Run(ctx) })
+	s.group.Go(func() error { return s.notifier.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.group.Go(func() error { return s.freeMemory(ctx) })
 	s.group.Go(func() error { return s.collectAll(ctx) })
@@ -375,6 +382,17 @@ func (s *Stack) flush() {
 	}
 }
 
+// notifyWithin is how long a closing stack sends alerts: the process may be the only one for days.
+const notifyWithin = 10 * time.Second
+
+func (s *Stack) notifyRest() {
+	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
+	defer cancel()
+	if err := s.notifier.Drain(ctx); err != nil {
+		s.opts.Logger.Warn("some alerts are not sent; the next start sends them")
+	}
+}
+
 // Close stops the stack. Executions are killed and not reported. The next process that opens the
 // folder executes their attempts again.
 func (s *Stack) Close() error {
@@ -385,6 +403,7 @@ func (s *Stack) Close() error {
 			_ = s.server.Shutdown(answering) // slower requests are cut off below
 			cancel()
 		}
+		s.notifyRest()
 		s.flush()
 		s.publishRest()
 		s.collect(context.Background(), closingWithin)

@@ -208,6 +208,7 @@ const (
 	TargetSchedule = "schedule"
 	TargetRequest  = "request"
 	TargetBackfill = "backfill"
+	TargetAlert    = "alert"
 )
 
 // Verbs of an AutomationCommand.
@@ -219,15 +220,18 @@ const (
 	VerbCancel      = "cancel"       // a request: end it before it becomes a run; a backfill: end it
 	VerbRetryFailed = "retry_failed" // a backfill: do the partitions again that failed or were skipped
 	VerbSet         = "set"          // a backfill: change MaxParallel
+	VerbMute        = "mute"         // a rule of alerts: report nothing until a time
+	VerbUnmute      = "unmute"       // a rule of alerts: report again
+	VerbTest        = "test"         // a channel of alerts: send a test message
 )
 
 // AutomationCommand is a command of a person about a schedule, a request or a backfill.
 type AutomationCommand struct {
-	// CommandID makes the command unique. Of two commands that pause or resume one schedule, and of any two
-	// about one backfill, the one with the greater id wins.
+	// CommandID makes the command unique. Of two commands that pause or resume one schedule, that mute or
+	// unmute one rule, and of any two about one backfill, the one with the greater id wins.
 	CommandID string `json:"command_id"`
-	Target    string `json:"target"` // schedule, request or backfill
-	Name      string `json:"name"`   // of the schedule, or the id of the request or the backfill
+	Target    string `json:"target"` // schedule, request, backfill or alert
+	Name      string `json:"name"`   // of the schedule, the rule or the channel, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
 	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.
@@ -240,6 +244,8 @@ type AutomationCommand struct {
 	Now bool `json:"now,omitempty"`
 	// MaxParallel is the new value of set.
 	MaxParallel int32 `json:"max_parallel,omitempty"`
+	// Until is when mute ends.
+	Until Time `json:"until,omitempty,omitzero"`
 }
 
 // Key names the schedules and cursors of the items.
@@ -427,7 +433,8 @@ func (c *checker) instants(path string, times []Time) {
 
 func (c *checker) automationCommand(p *AutomationCommand) {
 	c.ulid("payload.command_id", p.CommandID)
-	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest, TargetBackfill)
+	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest, TargetBackfill, TargetAlert)
+	c.optionalTime("payload.until", p.Until)
 	c.text("payload.reason", p.Reason, MaxMessage)
 	c.optionalOneOf("payload.overlap", p.Overlap, Overlaps()...)
 	c.instants("payload.instants", p.Instants)
@@ -438,12 +445,18 @@ func (c *checker) automationCommand(p *AutomationCommand) {
 	case TargetBackfill:
 		c.ulid("payload.name", p.Name)
 		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbCancel, VerbRetryFailed, VerbSet)
+	case TargetAlert:
+		c.scheduleName("payload.name", p.Name)
+		c.oneOf("payload.verb", p.Verb, VerbMute, VerbUnmute, VerbTest)
 	default:
 		c.scheduleName("payload.name", p.Name)
 		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbTrigger, VerbBackfill)
 	}
 	if p.MaxParallel < 0 || p.MaxParallel > MaxParallelRuns || (p.Verb == VerbSet) != (p.MaxParallel > 0) {
 		c.fail("payload.max_parallel", "%d is not between 1 and %d for set, or 0", p.MaxParallel, MaxParallelRuns)
+	}
+	if (p.Verb == VerbMute) != (p.Until != 0) {
+		c.fail("payload.until", "belongs to mute, which needs it")
 	}
 	if (p.Verb == VerbBackfill) != (len(p.Instants) > 0) {
 		c.fail("payload.instants", "belongs to backfill, which needs at least one")

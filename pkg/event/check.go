@@ -44,6 +44,8 @@ func (c *checker) payload(p Payload) {
 		c.revisionPinned(p)
 	case *BackfillCreated:
 		c.backfillCreated(p)
+	case *NotificationEnded:
+		c.notificationEnded(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -221,6 +223,8 @@ func ULIDs(e *Envelope) []string {
 	case *SchedulesDefined:
 		found = append(found, p.DeployID)
 	case *RequestRefused, *CalendarAdvanced:
+	case *NotificationEnded:
+		found = append(found, p.NotificationID)
 	case *RevisionPinned:
 		found = append(found, p.CommandID)
 	case *BackfillCreated:
@@ -268,7 +272,7 @@ func Urgent(p Payload) bool {
 		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
-	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:
+	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat, *NotificationEnded:
 	}
 	return false
 }

@@ -235,6 +235,7 @@ func Payloads() []Payload {
 		&PartitionsChanged{},
 		&PartitionsMarked{},
 		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{}, &BackfillCreated{},
+		&NotificationEnded{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

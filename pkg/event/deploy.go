@@ -45,6 +45,8 @@ type ProjectDeployed struct {
 	Changes Changes `json:"changes"`
 	// Schedules identifies the schedules of the release: [HashSchedules]; "": it has none.
 	Schedules string `json:"schedules,omitempty"`
+	// Alerts are the rules of the release.
+	Alerts []AlertRule `json:"alerts,omitempty"`
 }
 
 // Git is the state of a Git repository.
@@ -98,6 +100,7 @@ func (c *checker) projectDeployed(p *ProjectDeployed) {
 	c.count("payload.changes.removed", int64(p.Changes.Removed))
 	c.count("payload.changes.changed", int64(p.Changes.Changed))
 	c.optionalHex("payload.schedules", p.Schedules, digitsOfCode)
+	c.alertRules("payload.alerts", p.Alerts)
 }
 
 func (c *checker) optionalHex(path, s string, digits int) {

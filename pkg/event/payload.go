@@ -391,6 +391,7 @@ func (*SchedulesDefined) Type() string   { return "SchedulesDefined" }
 func (*CalendarAdvanced) Type() string   { return "CalendarAdvanced" }
 func (*AutomationCommand) Type() string  { return "AutomationCommand" }
 func (*RevisionPinned) Type() string     { return "RevisionPinned" }
+func (*NotificationEnded) Type() string  { return "NotificationEnded" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -415,6 +416,7 @@ func (*SchedulesDefined) Version() int   { return 1 }
 func (*CalendarAdvanced) Version() int   { return 1 }
 func (*AutomationCommand) Version() int  { return 1 }
 func (*RevisionPinned) Version() int     { return 1 }
+func (*NotificationEnded) Version() int  { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -449,6 +451,10 @@ func (p *SchedulesDefined) Key() string { return generationKey("schedules", p.De
 
 func (p *AutomationCommand) Key() string { return "command:" + p.CommandID }
 
+func (p *NotificationEnded) Key() string {
+	return "notified:" + p.NotificationID + ":" + strconv.Itoa(int(p.Try))
+}
+
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
 }
@@ -479,6 +485,7 @@ func (*SchedulesDefined) payload()   {}
 func (*CalendarAdvanced) payload()   {}
 func (*AutomationCommand) payload()  {}
 func (*RevisionPinned) payload()     {}
+func (*NotificationEnded) payload()  {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

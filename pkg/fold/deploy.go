@@ -1,6 +1,9 @@
 package fold
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -58,6 +61,13 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 		row.Git = jsonOf(p.Git)
 	}
 	put(f, f.st.Deployments, row)
+	f.defineAlerts(p.Alerts)
+	if p.Kind != event.DeployLocal {
+		f.alert(transition{
+			causes: []string{event.CauseDeploy}, passing: true, code: p.Kind,
+			message: strings.TrimSpace(fmt.Sprintf("release %.12s was deployed by %s. %s", p.Release, orDefault(f.ev.Actor, "an unknown principal"), p.Message)),
+		})
+	}
 	for _, a := range p.Accept {
 		put(f, f.st.AcceptedCodes, &state.AcceptedCode{AssetKey: a.Asset, Code: a.Code, Accepts: jsonOf(a.Accepts)})
 	}

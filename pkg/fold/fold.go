@@ -145,10 +145,13 @@ type folder struct {
 	bare   bool   // [Group.Bare]
 	entry  string // [Group.Entry]
 
-	ended    []*state.Run          // runs of schedules and chunks that have ended, for afterRuns
-	runs     map[string]*state.Run // changed runs, put by flushRuns
-	changed  bool
-	appeared []string
+	ended []*state.Run // runs of schedules and chunks that have ended, for afterRuns
+	// endedTasks and endedRuns are for reportTransitions.
+	endedTasks []*state.Task
+	endedRuns  []*state.Run
+	runs       map[string]*state.Run // changed runs, put by flushRuns
+	changed    bool
+	appeared   []string
 }
 
 // Apply folds a group into st.
@@ -260,6 +263,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.revisionPinned(p)
 	case *event.BackfillCreated:
 		return f.backfillCreated(p)
+	case *event.NotificationEnded:
+		return f.notificationEnded(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:
@@ -292,6 +297,7 @@ func (f *folder) afterEvents() {
 	f.afterRuns()
 	f.admit()
 	f.flushRuns()
+	f.reportTransitions()
 	f.keepLiveness()
 	f.keepWake()
 }
@@ -317,14 +323,29 @@ func (f *folder) flushRuns() {
 	slices.Sort(keys)
 	for _, key := range keys {
 		run := f.runs[key]
-		if (run.ScheduleID != "" || run.RequestID != "") && run.State.Terminal() {
-			if old := f.st.Runs.Get(key); old == nil || !old.State.Terminal() {
-				f.ended = append(f.ended, run)
-			}
+		if run.State.Terminal() {
+			f.noteEnd(run)
 		}
 		put(f, f.st.Runs, run)
 	}
 	clear(f.runs)
+}
+
+// noteEnd remembers a run that ends, if its end has consequences.
+func (f *folder) noteEnd(run *state.Run) {
+	ofAutomation, alerting := run.ScheduleID != "" || run.RequestID != "", f.alerting()
+	if !ofAutomation && !alerting {
+		return
+	}
+	if old := f.st.Runs.Get(run.RunID); old != nil && old.State.Terminal() {
+		return
+	}
+	if ofAutomation {
+		f.ended = append(f.ended, run)
+	}
+	if alerting {
+		f.endedRuns = append(f.endedRuns, run)
+	}
 }
 
 // put sets the metadata of a row except Deleted, and writes the row.

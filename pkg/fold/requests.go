@@ -190,6 +190,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	}
 	f.endRequest(&row, state.RequestRefused, outcome, p.Error.Message)
 	if outcome == state.TickRefused {
+		f.reportRefused(&row)
 		f.countFailure(row.ScheduleID, "the last request was refused: "+p.Error.Message)
 	}
 	f.releaseNext(row.ScheduleID)
@@ -217,10 +218,11 @@ func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// wake handles the schedules and requests whose time has come.
+// wake handles the schedules, requests and notifications whose time has come.
 func (f *folder) wake(now event.Time) {
 	f.expireRequests(MaxWoken)
-	schedules, requests := f.st.DueToWake(now, MaxWoken)
+	f.forgetQuiet(MaxWoken)
+	schedules, requests, notifications := f.st.DueToWake(now, MaxWoken)
 	for _, id := range requests {
 		row := *f.st.Requests.Get(id)
 		f.pend(&row)
@@ -228,16 +230,19 @@ func (f *folder) wake(now event.Time) {
 	for _, id := range schedules {
 		f.due(f.st.Schedules.Get(id), now)
 	}
+	for _, id := range notifications {
+		f.wakeNotification(id)
+	}
 }
 
-// MaxWoken is how many schedules and requests one call of the wake timer handles.
+// MaxWoken is how many schedules, requests and notifications one call of the wake timer handles.
 const MaxWoken = 10_000
 
 // wakePause is the least time between two calls of the wake timer.
 const wakePause = time.Second
 
-// keepWake schedules the domain's only wake timer at the earliest time for which a schedule or a request
-// waits. A timer that fires earlier stays: it sets the next one.
+// keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
+// notification waits. A timer that fires earlier stays: it sets the next one.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {

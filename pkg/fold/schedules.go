@@ -108,6 +108,7 @@ func (f *folder) removeSchedule(name string) {
 	for first, _ := f.st.BufferedOf(name); first != nil; first, _ = f.st.BufferedOf(name) {
 		f.endRequest(first, state.RequestCancelled, state.TickCancelled, "the schedule was removed")
 	}
+	f.dropAlerts(subjectSchedule + name)
 }
 
 // forgetSchedules deletes the rows of schedules that were removed long ago.
@@ -169,10 +170,12 @@ func (f *folder) advance(item *event.CalendarItem) {
 		row.Error, row.NextAt = item.Error, f.at().Add(min(minCalendarDelay<<min(row.Errors, maxDoublings), maxCalendarDelay))
 		row.Errors++
 		put(f, f.st.Schedules, &row)
+		f.reportBlocked(row.ScheduleID, itemCalendar, "CALENDAR_ERROR", item.Error)
 		return
 	}
 	spec := specOf(&row)
 	row.Calendar, row.Error, row.Errors = item.Calendar, "", 0
+	f.recovered(subjectSchedule+row.ScheduleID, "", []string{event.CauseScheduleBlocked}, itemCalendar)
 	take := Taken(spec, item.Missed, orDefault(row.WantedAt, bound))
 	row.TicksDropped += item.Dropped + int64(len(item.Missed)-len(take))
 	for _, instant := range take {
@@ -252,9 +255,11 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	case state.TickDropped:
 		s.TicksDropped++
 		tick.EndedAt = f.at()
+		f.reportBlocked(s.ScheduleID, itemOverlap, string(outcome), detail)
 	default:
 		s.TicksSkipped++
 		tick.EndedAt = f.at()
+		f.reportBlocked(s.ScheduleID, itemOverlap, string(outcome), detail)
 	}
 	put(f, f.st.Ticks, tick)
 }
@@ -387,6 +392,9 @@ func (f *folder) countFailure(schedule, what string) {
 	row.Failures++
 	if most := specOf(&row).PauseAfterFailures; most > 0 && row.Failures >= most && row.Live() {
 		f.pauseSchedule(&row, "", fmt.Sprintf("%d failures in a row: %s", row.Failures, what))
+		f.alert(transition{
+			subject: subjectSchedule + schedule, causes: []string{event.CauseSchedulePaused}, item: itemPaused, code: "PAUSED", message: row.Reason,
+		})
 	}
 	put(f, f.st.Schedules, &row)
 }
@@ -405,13 +413,15 @@ func (f *folder) pauseSchedule(row *state.Schedule, by, reason string) {
 	f.want(row, 0)
 }
 
-// automationCommand applies a command about a schedule, a request or a backfill.
+// automationCommand applies a command about a schedule, a request, a backfill or alerts.
 func (f *folder) automationCommand(p *event.AutomationCommand) verdict {
 	switch p.Target {
 	case event.TargetRequest:
 		return f.cancelRequest(p)
 	case event.TargetBackfill:
 		return f.commandBackfill(p)
+	case event.TargetAlert:
+		return f.alertCommand(p)
 	}
 	old := f.st.Schedules.Get(p.Name)
 	if old == nil || old.RemovedAt != 0 {
@@ -454,6 +464,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 		return folded // only the id is recorded
 	}
 	row.Paused, row.PausedAt, row.PausedBy, row.Reason, row.Failures = false, 0, "", "", 0
+	f.recovered(subjectSchedule+row.ScheduleID, "", []string{event.CauseSchedulePaused}, itemPaused)
 	if !p.CatchUp {
 		row.Cursor = max(row.Cursor, f.at())
 	}

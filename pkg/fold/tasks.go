@@ -77,6 +77,9 @@ func (f *folder) end(current, next *state.Task, s state.TaskState, outcome strin
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
 	f.putTask(next, current.State)
+	if (s == state.TaskFailed || s == state.TaskSucceeded) && f.alerting() {
+		f.endedTasks = append(f.endedTasks, next)
+	}
 	f.resolve(next)
 }
 

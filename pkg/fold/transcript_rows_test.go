@@ -77,6 +77,8 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.KeySets.All, keyBlockRow),
 		table(st.Schedules.All, s.scheduleRow), table(st.Ticks.All, s.tickRow), table(st.Requests.All, s.requestRow),
 		table(st.Backfills.All, s.backfillRow), table(st.Chunks.All, s.chunkRow),
+		table(st.AlertRules.All, ruleRow), table(st.Alerts.All, alertRow), table(st.AlertChannels.All, channelRow),
+		table(st.Notifications.All, notificationRow),
 	}
 }
 

@@ -181,6 +181,9 @@ func (s *story) event(text string) []event.Payload {
 	if payloads := s.scheduleEvent(verb, words); payloads != nil {
 		return payloads
 	}
+	if payloads := s.alertEvent(verb, words); payloads != nil {
+		return payloads
+	}
 	switch verb {
 	case "run":
 		return s.trigger(rest)
@@ -222,6 +225,10 @@ func (s *story) deploy(words []string) event.Payload {
 			p.Schedules = code(value)
 		case "kind":
 			p.Kind = value
+		case "alerts":
+			for rule := range strings.SplitSeq(value, ",") {
+				p.Alerts = append(p.Alerts, alertRule(rule))
+			}
 		case "accept": // TASK:CODE:ACCEPTED
 			accept := strings.Split(value, ":")
 			p.Accept = append(p.Accept, event.AcceptedCode{

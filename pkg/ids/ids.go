@@ -135,6 +135,11 @@ func TickID(d Domain, schedule string, instant time.Time, command string, at tim
 	return derived(AtTime(at), d.Tenant, d.Workspace, schedule, strconv.FormatInt(instant.UnixMicro(), 10), command, "tick")
 }
 
+// NotificationID returns the id of the notification of a key whose first alert is at a time.
+func NotificationID(d Domain, key string, at time.Time) string {
+	return derived(AtTime(at), d.Tenant, d.Workspace, key, strconv.FormatInt(at.UnixMicro(), 10), "notification")
+}
+
 // TaskID returns a ULID for a task of a run, for use where a task key is too long.
 func TaskID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "task")

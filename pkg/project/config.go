@@ -69,7 +69,7 @@ var environmentFields = table[Project]{
 			"Default: the name of the environment, or `default`.",
 		Examples: []any{"dev"},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
-	storeField, deployField, protectedField, varsField, schedulesField,
+	storeField, deployField, protectedField, varsField, schedulesField, channelsField, alertsField,
 	whole("max_concurrent_tasks", shape{Description: "How many tasks of the workspace execute at once, in all runs together.", Default: 1000},
 		1, maxSlots, func(p *Project) *int32 { return &p.MaxConcurrentTasks }),
 	whole("max_parallelism", shape{Description: "How many tasks of a single run execute at once. Default: no limit for a run.", Examples: []any{16}},

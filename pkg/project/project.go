@@ -66,6 +66,9 @@ type Project struct {
 	Assets []plan.Asset
 	// Schedules are sorted by name.
 	Schedules []event.Schedule
+	// Channels are sorted by name. Alerts are the rules that report to them.
+	Channels []release.Channel
+	Alerts   []event.AlertRule
 }
 
 // Workers configures the workers on this machine. Zero: the worker decides.
@@ -218,6 +221,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	}
 	l.link()
 	l.linkSchedules()
+	l.linkAlerts()
 	l.fingerprint()
 	if len(l.problems) == 0 {
 		return &l.project, nil
@@ -255,6 +259,8 @@ type loader struct {
 	pools     []place
 	assets    []declared
 	schedules []schedule
+	alerts    []alertRule
+	channels  []string // names of channels, also of those with problems
 	// unreadable holds the files with problems outside their queries.
 	unreadable map[string]bool
 	// cyclic are the files of assets on a cycle. twice are the files of assets that another

@@ -73,12 +73,28 @@ func settingsPage(t *testing.T) string {
 		"{tick}", fieldsTable(propertyOf(scheduleShape(), "run"), nil),
 		"{dst}", fieldsTable(propertyOf(scheduleShape(), "dst"), nil),
 		"{catch_up}", fieldsTable(propertyOf(scheduleShape(), "catch_up"), nil),
+		"{channels}", fieldsTable(channelOf(config), nil),
+		"{webhook}", fieldsTable(propertyOf(channelOf(config), "webhook"), nil),
+		"{slack}", fieldsTable(propertyOf(channelOf(config), "slack"), nil),
+		"{smtp}", fieldsTable(propertyOf(channelOf(config), "smtp"), nil),
+		"{pubsub}", fieldsTable(propertyOf(channelOf(config), "pubsub"), nil),
+		"{file}", fieldsTable(propertyOf(channelOf(config), "file"), nil),
+		"{alerts}", fieldsTable(propertyOf(config, "alerts").Items, nil),
 		"{defaults}", namesOf(propertyOf(config, "defaults")),
 	}
 	for name, file := range files {
 		replace = append(replace, "{"+name+"}", strings.TrimSpace(string(file.Data)))
 	}
 	return strings.NewReplacer(replace...).Replace(settingsTemplate)
+}
+
+// channelOf returns the shape of a channel.
+func channelOf(config *shape) *shape {
+	each, ok := propertyOf(config, "channels").Additional.(*shape)
+	if !ok {
+		panic("a channel has no shape")
+	}
+	return each
 }
 
 // kindsTables returns a table of the fields of every kind of check that is a mapping.
@@ -145,6 +161,10 @@ func fieldsTable(s, except *shape) string {
 		}
 		value := valueOf(p.shape)
 		switch {
+		case p.name == "alerts":
+			value = "[list of mappings](#alerts)"
+		case p.name == "channels":
+			value = "[mapping](#channels)"
 		case p.name == "schedules":
 			value = "[mapping](#schedules)"
 		case p.name == "run" && propertyIndex(p.shape, "upstream") >= 0:

@@ -66,6 +66,64 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 
 {publish}
 
+### channels
+
+A channel is where alerts are sent. Each has a name and one kind. [Alert on Slack](../howto/alert-on-slack.md) sets one
+up. Only the hosts that channels name are called, and redirects are not followed:
+
+{channels}
+
+#### webhook
+
+A message is a CloudEvent 1.0 in structured mode, with the type ` + "`dev.servo.alert.CAUSE.v1`" + ` and the notification id as
+` + "`id`" + ` and as the header ` + "`Idempotency-Key`" + `. Drop messages whose id you know: a message may arrive twice. With a
+secret, the header ` + "`Servo-Signature: t=SECONDS,v1=HEX`" + ` signs it: HEX is the HMAC-SHA256 of the seconds, a dot and
+the body. Reject messages whose time is more than five minutes away:
+
+{webhook}
+
+#### slack
+
+{slack}
+
+#### smtp
+
+{smtp}
+
+#### pubsub
+
+The data is a CloudEvent as of a webhook. The dispatcher on Google Cloud publishes it:
+
+{pubsub}
+
+#### file
+
+A line is a CloudEvent as of a webhook:
+
+{file}
+
+### alerts
+
+A rule reports transitions to channels:
+
+{alerts}
+
+| cause | subject | when | over |
+| --- | --- | --- | --- |
+| ` + "`task_failed`" + ` | the asset | a task has failed and is not retried | its failed partitions succeed |
+| ` + "`check_failed`" + ` | the asset | a check of severity CRITICAL or ERROR has failed | the partition passes |
+| ` + "`quarantined`" + ` | the asset | an output waits for a decision | an output of the partition is published |
+| ` + "`run_failed`" + ` | the schedule, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
+| ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
+| ` + "`schedule_blocked`" + ` | the schedule | its first tick since a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
+| ` + "`deploy`" + ` | the rule | ` + "`servo deploy` or `servo rollback`" + ` has deployed a release | |
+| ` + "`recovered`" + ` | as before | something that was reported is over | |
+
+The first alert of a rule about a subject and a cause is sent at once. Further ones within ` + "`group`" + ` are counted in one
+message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. What
+is beyond them is counted in one digest at the end of the hour. A message is tried up to five times within a day; then
+it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. No message is sent that is older than a day.
+
 ### defaults
 
 {defaults} of assets that do not set them.

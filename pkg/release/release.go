@@ -56,6 +56,9 @@ type Settings struct {
 	Publish *Places `json:"publish,omitempty"`
 	// Schedules are sorted by name.
 	Schedules []event.Schedule `json:"schedules,omitempty"`
+	// Channels are sorted by name. Alerts are in the order of the project.
+	Channels []Channel         `json:"channels,omitempty"`
+	Alerts   []event.AlertRule `json:"alerts,omitempty"`
 }
 
 // Places are where outputs are published: paths as in servo.yaml, relative to the project.

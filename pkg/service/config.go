@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/notify"
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
@@ -50,6 +51,8 @@ type config struct {
 	// tenants per round of the fair queue: TENANT=N, separated by commas.
 	DispatchRate int
 	Weights      string
+	// ChannelSecrets are the secrets that channels of alerts may name.
+	ChannelSecrets string
 	// Subscription is the subscription to pull messages from. "": messages are pushed.
 	Subscription string
 	// CacheBytes bounds the memory of open domains.
@@ -121,6 +124,7 @@ var (
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the local queue pushes at once")
 			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks to queue per second, fairly across tenants; 0: unlimited, in the order of arrival")
 			f.StringVar(&c.Weights, "tenant-weights", "", "turns per round of a tenant, as acme=3,globex=2; other tenants have 1")
+			f.StringVar(&c.ChannelSecrets, "channel-secrets", "", "secrets that channels of alerts may use, as [TENANT=]gcp:projects/P/secrets/NAME, separated by commas; a * at the end stands for any end; empty: none")
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "prefix of queue names in Cloud Tasks")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "service account with which Cloud Tasks calls workers and this service (default: no token)")
@@ -142,6 +146,7 @@ var (
 			for _, check := range []func() error{
 				func() error { _, err := c.weights(); return err },
 				func() error { _, err := c.workers(); return err },
+				func() error { _, err := c.allowed(); return err },
 			} {
 				problems = append(problems, check())
 			}
@@ -284,6 +289,18 @@ func (c config) workers() (map[string]string, error) {
 		}
 		return strings.TrimSuffix(base, "/"), nil
 	})
+}
+
+// allowed returns the secrets that channels of alerts may use.
+func (c config) allowed() (notify.Allowed, error) {
+	if c.ChannelSecrets == "" {
+		return nil, nil
+	}
+	var texts []string
+	for text := range strings.SplitSeq(c.ChannelSecrets, ",") {
+		texts = append(texts, strings.TrimSpace(text))
+	}
+	return notify.ParseAllowed(texts)
 }
 
 // pairs parses NAME=VALUE pairs, separated by commas.

@@ -23,7 +23,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/notifier"
+	"github.com/servo-orchestration/servo/pkg/notify"
 	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -63,6 +66,9 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 		client: func(d ids.Domain) *remote.Client {
 			return &remote.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
 		},
+	}
+	if d.send, err = p.sender(cfg); err != nil {
+		return errors.Join(err, s.endpoint.Close())
 	}
 	weights, err := cfg.weights()
 	if err != nil {
@@ -110,6 +116,26 @@ type dispatchers struct {
 	announce         *relay[announcement]
 	fairQueue        *dispatcher.FairQueue
 	full             atomic.Bool
+	// send returns how alerts of a tenant are sent.
+	send func(tenant string) sendAlert
+}
+
+// sendAlert sends a message to a channel.
+type sendAlert func(ctx context.Context, c *release.Channel, m *notify.Message) error
+
+// sender returns how alerts of a tenant are sent.
+func (p Process) sender(cfg config) (func(tenant string) sendAlert, error) {
+	allowed, err := cfg.allowed()
+	return func(tenant string) sendAlert {
+		if p.Send != nil {
+			return p.Send
+		}
+		s := &notify.Sender{Clock: p.Clock, Publish: p.Publish}
+		if p.Secrets != nil {
+			s.Secrets = allowed.Only(tenant, p.Secrets)
+		}
+		return s.Send
+	}, err
 }
 
 // open opens the dispatcher of a domain. It returns nil if the domain has no state, and so no task
@@ -129,17 +155,18 @@ func (d *dispatchers) open(ctx context.Context, key ids.Domain) (*served[*dispat
 		OnStored: func(e ledger.Entry) { d.announce.put(key, announced(e)) },
 	})
 	snapshots := h.Reader()
-	automation := automator.New(automator.Config{
-		Engine: engine.New(engine.Config{Handle: h, Appender: appender, Compactor: d.client(key), Snapshots: snapshots, Traces: s.traces}),
-		Clock:  s.clock, Logger: s.logger,
-	})
+	e := engine.New(engine.Config{Handle: h, Appender: appender, Compactor: d.client(key), Snapshots: snapshots, Traces: s.traces})
+	automation := automator.New(automator.Config{Engine: e, Clock: s.clock, Logger: s.logger})
+	alerts := notifier.New(notifier.Config{Engine: e, Clock: s.clock, Logger: s.logger, Send: d.send(key.Tenant)})
 	opened := dispatcher.New(dispatcher.Config{
 		Handle: h, Queue: d.queue, Appender: appender, Compactor: d.client(key), Snapshots: snapshots,
 		OnState: func(st *state.State, overdue bool) {
 			if overdue {
 				automation.Nudge()
+				alerts.Nudge()
 			}
 			automation.React(st)
+			alerts.React(st)
 		},
 		Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.fairQueue, WorkerURL: d.workerURL, BaseURL: d.base, Traces: s.traces,
 	})
@@ -147,6 +174,7 @@ func (d *dispatchers) open(ctx context.Context, key ids.Domain) (*served[*dispat
 		var automating sync.WaitGroup
 		defer automating.Wait()
 		automating.Go(func() { _ = automation.Run(ctx) }) // returns only ctx's error
+		automating.Go(func() { _ = alerts.Run(ctx) })
 		d.runAppender(ctx, appender)
 	}}, nil
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/metrics"
+	"github.com/servo-orchestration/servo/pkg/notify"
 	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
@@ -52,6 +54,11 @@ type Process struct {
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
+	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to
+	// Pub/Sub. Both may be nil. Send replaces both; nil: [notify.Sender].
+	Secrets func(ctx context.Context, reference string) (string, error)
+	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
+	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error
 
 	traces *trace.Tracer
 }

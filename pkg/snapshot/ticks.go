@@ -12,34 +12,50 @@ import (
 
 // Ticks returns the newest ticks of a schedule, live and closed: at most limit, newest first.
 func (s *Snapshot) Ticks(ctx context.Context, schedule string, limit int) ([]*state.Tick, error) {
-	var found []*state.Tick
+	var live []*state.Tick
 	s.State.TicksOf(schedule, func(t *state.Tick) bool {
-		found = append(found, t)
-		return len(found) < limit
+		live = append(live, t)
+		return len(live) < limit
 	})
-	index, has := s.History.indexes["ticks"]
-	if !has || len(found) == limit && index.MaxRun < found[limit-1].TickID {
+	return newestRows(ctx, s, "ticks", live, limit, func(t *state.Tick) bool { return t.ScheduleID == schedule })
+}
+
+// Notifications returns the newest notifications, live and closed: at most limit, newest first.
+func (s *Snapshot) Notifications(ctx context.Context, limit int) ([]*state.Notification, error) {
+	live := slices.Clone(s.State.Notifications.Rows())
+	slices.Reverse(live)
+	return newestRows(ctx, s, "notifications", live[:min(limit, len(live))], limit, func(*state.Notification) bool { return true })
+}
+
+// newestRows adds rows of history to the newest live rows of a table whose key is a ULID.
+func newestRows[R any, P interface {
+	*R
+	Key() string
+}](ctx context.Context, s *Snapshot, table string, found []*R, limit int, match func(*R) bool) ([]*R, error) {
+	key := func(row *R) string { return P(row).Key() }
+	index, has := s.History.indexes[table]
+	if !has || len(found) == limit && index.MaxRun < key(found[limit-1]) {
 		return found, nil
 	}
 	files, err := s.History.store.Segments(ctx, index)
 	if err != nil {
-		return nil, fmt.Errorf("read ticks: %w", err)
+		return nil, fmt.Errorf("read %s: %w", table, err)
 	}
 	files = slices.SortedFunc(slices.Values(files), func(a, b manifest.File) int { return strings.Compare(b.MaxRun, a.MaxRun) })
 	for _, f := range files {
-		if len(found) == limit && f.MaxRun < found[limit-1].TickID {
+		if len(found) == limit && f.MaxRun < key(found[limit-1]) {
 			break
 		}
 		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, []manifest.File{f}))
 		if err != nil {
-			return nil, fmt.Errorf("read ticks: %w", err)
+			return nil, fmt.Errorf("read %s: %w", table, err)
 		}
-		for _, t := range state.List[state.Tick](rows) {
-			if t.ScheduleID == schedule && s.History.Kept(t.TickID) {
-				found = append(found, t)
+		for _, row := range state.List[R](rows) {
+			if match(row) && s.History.Kept(key(row)) {
+				found = append(found, row)
 			}
 		}
-		slices.SortFunc(found, func(a, b *state.Tick) int { return strings.Compare(b.TickID, a.TickID) })
+		slices.SortFunc(found, func(a, b *R) int { return strings.Compare(key(b), key(a)) })
 		found = found[:min(limit, len(found))]
 	}
 	return found, nil

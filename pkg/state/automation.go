@@ -161,14 +161,17 @@ func (r *Tick) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.Outcome.Final() && c.Time.Sub(r.EndedAt) >= ClosedAfter, false
 }
 
-// wakeItem is a row that waits for a time: a schedule, or a request.
+// wakeItem is a row that waits for a time: a schedule, a request, or a notification.
 type wakeItem struct {
-	at                event.Time
-	schedule, request string
+	at                              event.Time
+	schedule, request, notification string
 }
 
 func lessWake(a, b wakeItem) bool {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.schedule, b.schedule), cmp.Compare(a.request, b.request)) < 0
+	return cmp.Or(
+		cmp.Compare(a.at, b.at), cmp.Compare(a.schedule, b.schedule), cmp.Compare(a.request, b.request),
+		cmp.Compare(a.notification, b.notification),
+	) < 0
 }
 
 // timedItem orders rows by a time. Requests with the same time are ordered by instant, and then by key.
@@ -284,28 +287,31 @@ func (r *RunRequest) place() timedItem {
 	return timedItem{schedule: r.ScheduleID, at: r.CreatedAt, logical: r.Logical, id: r.RequestID}
 }
 
-// NextWake returns the earliest time for which a schedule or a request waits.
+// NextWake returns the earliest time for which a schedule, a request or a notification waits.
 func (s *State) NextWake() (event.Time, bool) {
 	item, ok := s.index.automation.wake.Min()
 	return item.at, ok
 }
 
-// DueToWake returns the keys of the schedules and requests that wait for a time up to now, earliest first,
-// and at most limit of them.
-func (s *State) DueToWake(now event.Time, limit int) (schedules, requests []string) {
+// DueToWake returns the keys of the schedules, requests and notifications that wait for a time up to now,
+// earliest first, and at most limit of them.
+func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {
 		if n++; item.at > now || n > limit {
 			return false
 		}
-		if item.schedule != "" {
+		switch {
+		case item.schedule != "":
 			schedules = append(schedules, item.schedule)
-		} else {
+		case item.request != "":
 			requests = append(requests, item.request)
+		default:
+			notifications = append(notifications, item.notification)
 		}
 		return true
 	})
-	return schedules, requests
+	return schedules, requests, notifications
 }
 
 // PendingRequests yields the requests that wait to be planned, the longest wait first.

@@ -33,6 +33,7 @@ type index struct {
 	candidates int
 	automation automation
 	backfills  backfills
+	alerting   alerting
 }
 
 // runPool is the key of a run and a pool.
@@ -123,6 +124,7 @@ func newIndex() *index {
 		waiting:    newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
 		automation: newAutomation(),
 		backfills:  newBackfills(),
+		alerting:   newAlerting(),
 		expiries: newSorted(func(a, b keyExpiry) bool {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
 		}),
@@ -135,6 +137,7 @@ func (x *index) copy() *index {
 	c.waiting, c.expiries, c.chains = x.waiting.copy(), x.expiries.copy(), x.chains.copy()
 	c.automation = x.automation.copy()
 	c.backfills = x.backfills.copy()
+	c.alerting = x.alerting.copy()
 	c.headOf, c.runSlots, c.poolSlots = x.headOf.copy(), x.runSlots.copy(), x.poolSlots.copy()
 	return &c
 }

@@ -63,6 +63,11 @@ type Tables struct {
 
 	Backfills Table[string, Backfill] `table:"backfills,history,ulid=backfill_id"`
 	Chunks    Table[ChunkKey, Chunk]  `table:"backfill_chunks,history,ulid=backfill_id"`
+
+	AlertRules    Table[string, AlertRule]    `table:"alert_rules"`
+	Alerts        Table[Key3, Alert]          `table:"alerts"`
+	AlertChannels Table[string, AlertChannel] `table:"alert_channels"`
+	Notifications Table[string, Notification] `table:"notifications,history,ulid=notification_id"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

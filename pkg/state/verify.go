@@ -18,6 +18,9 @@ func (s *State) Verify() error {
 	if err := have.backfills.same(&want.backfills); err != nil {
 		return err
 	}
+	if err := have.alerting.same(&want.alerting); err != nil {
+		return err
+	}
 	for _, err := range []error{
 		same("ready tasks", have.ready.Items(), want.ready.Items()),
 		same("candidates", have.heads.Items(), want.heads.Items()),

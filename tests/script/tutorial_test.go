@@ -36,7 +36,8 @@ func TestTutorials(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorial/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
-	pages = append(pages, "../../docs/howto/unit-test-a-query.md", "../../docs/howto/quarantine-bad-data.md", "../../docs/howto/partition-by-tenant.md")
+	pages = append(pages, "../../docs/howto/unit-test-a-query.md", "../../docs/howto/quarantine-bad-data.md", "../../docs/howto/partition-by-tenant.md",
+		"../../docs/howto/alert-on-slack.md")
 	scripts, named := t.TempDir(), map[string][]block{}
 	for _, page := range pages {
 		text, err := os.ReadFile(page) //nolint:gosec // the commands are from a page of this repository

@@ -1,0 +1,124 @@
+package event
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Limits of alerts.
+const (
+	MaxAlertRules    = 1000      // rules of a deployment
+	MaxAlertBytes    = 256 << 10 // bytes of names of assets in the rules of a deployment
+	MaxAlertChannels = 20        // channels of a rule
+	MaxAlertGroupSec = 7 * 24 * 3600
+)
+
+// Causes of alerts.
+const (
+	CauseTaskFailed      = "task_failed"      // a task has failed, and is not retried
+	CauseCheckFailed     = "check_failed"     // a check of severity CRITICAL or ERROR has failed
+	CauseQuarantined     = "quarantined"      // an output waits for a decision
+	CauseRunFailed       = "run_failed"       // a run has failed or timed out, or could not be planned
+	CauseSchedulePaused  = "schedule_paused"  // a schedule was paused after failures
+	CauseScheduleBlocked = "schedule_blocked" // a tick was skipped or dropped, or the calendar has no answer
+	CauseDeploy          = "deploy"           // a release was deployed
+	CauseRecovered       = "recovered"        // what was reported before is over
+)
+
+// Causes of messages that no rule can name.
+const (
+	CauseDigest = "digest" // alerts beyond the limit of a channel
+	CauseTest   = "test"   // a person tests a channel
+)
+
+// AlertCauses returns the causes that a rule can name. For one transition, a rule reports the first of the
+// causes that it names.
+func AlertCauses() []string {
+	return []string{
+		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseDeploy,
+		CauseRecovered,
+	}
+}
+
+// AssetCause reports whether a cause is about an asset.
+func AssetCause(cause string) bool {
+	return slices.Contains([]string{CauseQuarantined, CauseCheckFailed, CauseTaskFailed}, cause)
+}
+
+// AlertRule says what is reported to which channels.
+type AlertRule struct {
+	Name string   `json:"name"`
+	On   []string `json:"on"` // causes
+	To   []string `json:"to"` // channels
+	// Select is the selection of assets as it is written, and Assets are the assets that it selects, sorted.
+	// "": all assets.
+	Select string   `json:"select,omitempty"`
+	Assets []string `json:"assets,omitempty"`
+	// GroupSec is how long alerts about one subject are counted before the next message.
+	GroupSec int64 `json:"group_sec"`
+}
+
+// NotificationEnded reports a try to send a notification.
+type NotificationEnded struct {
+	NotificationID string `json:"notification_id"`
+	// Try counts the tries, from 1.
+	Try int32 `json:"try"`
+	// Outcome is sent, failed or expired.
+	Outcome string `json:"outcome"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Outcomes of NotificationEnded.
+const (
+	NotificationSent    = "sent"
+	NotificationFailed  = "failed"  // it is tried again
+	NotificationExpired = "expired" // it is too old
+)
+
+func (c *checker) alertRules(path string, rules []AlertRule) {
+	c.atMost(path+" (count)", int64(len(rules)), MaxAlertRules)
+	size, names := 0, map[string]bool{}
+	for i := range rules {
+		r, at := &rules[i], fmt.Sprintf("%s[%d]", path, i)
+		c.scheduleName(at+".name", r.Name)
+		if names[r.Name] {
+			c.fail(at+".name", "%q is used twice", r.Name)
+		}
+		names[r.Name] = true
+		if len(r.On) == 0 {
+			c.fail(at+".on", "is empty")
+		}
+		c.atMost(at+".on (count)", int64(len(r.On)), int64(len(AlertCauses())))
+		for _, cause := range r.On {
+			c.oneOf(at+".on", cause, AlertCauses()...)
+		}
+		c.atMost(at+".to (count)", int64(len(r.To)), MaxAlertChannels)
+		if len(r.To) == 0 {
+			c.fail(at+".to", "is empty")
+		}
+		for _, channel := range r.To {
+			c.scheduleName(at+".to", channel)
+		}
+		c.text(at+".select", r.Select, MaxSelectionText)
+		for j, key := range r.Assets {
+			c.assetKey(fmt.Sprintf("%s.assets[%d]", at, j), key)
+			size += len(key)
+		}
+		if (r.Select == "") != (len(r.Assets) == 0) {
+			c.fail(at+".assets", "select and assets belong together")
+		}
+		if r.GroupSec < 1 || r.GroupSec > MaxAlertGroupSec {
+			c.fail(at+".group_sec", "%d is not between 1 and %d", r.GroupSec, MaxAlertGroupSec)
+		}
+	}
+	c.atMost(path+" (bytes of assets)", int64(size), MaxAlertBytes)
+}
+
+func (c *checker) notificationEnded(p *NotificationEnded) {
+	c.ulid("payload.notification_id", p.NotificationID)
+	if p.Try < 1 {
+		c.fail("payload.try", "%d is less than 1", p.Try)
+	}
+	c.oneOf("payload.outcome", p.Outcome, NotificationSent, NotificationFailed, NotificationExpired)
+	c.text("payload.error", p.Error, MaxRef)
+}

@@ -1,0 +1,355 @@
+package fold
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Alerts are decided where transitions are made. A transition is counted in one notification for each rule
+// that covers it and each channel of the rule (I-31). All times of alerts are fold times: they never move
+// back.
+
+// alertKept is how long an open alert without further transitions is kept.
+const alertKept = 30 * 24 * time.Hour
+
+// maxQuiet is how many rows of alerts that are over one transition removes.
+const maxQuiet = 4
+
+// Prefixes of the subjects of alerts.
+const (
+	subjectAsset    = "asset:"
+	subjectSchedule = "schedule:"
+	subjectRule     = "rule:"
+)
+
+// Items of alerts about schedules.
+const (
+	itemRun      = "run"
+	itemOverlap  = "overlap"
+	itemCalendar = "calendar"
+	itemPaused   = "paused"
+)
+
+// transition is something that rules may report.
+type transition struct {
+	// subject is what the alert is about; "": the rule itself. asset is its asset, which a rule must cover.
+	subject, asset string
+	// causes are the codes that fit, the most specific one first. A rule reports the first that it names.
+	causes []string
+	// item is what has to recover; passing means that nothing does.
+	item    string
+	passing bool
+	// once means that nothing has changed if the item has not recovered yet.
+	once bool
+
+	partition, runID, taskKey, code, message string
+}
+
+// defineAlerts makes the rules of a deployment the current ones. A rule that stays keeps its mute.
+func (f *folder) defineAlerts(rules []event.AlertRule) {
+	defined := make(map[string]bool, len(rules))
+	for i := range rules {
+		r := &rules[i]
+		defined[r.Name] = true
+		row := state.AlertRule{Rule: r.Name}
+		old := f.st.AlertRules.Get(r.Name)
+		if old != nil {
+			row = *old
+		}
+		row.Causes, row.Channels, row.Selection, row.GroupSec = strings.Join(r.On, " "), strings.Join(r.To, " "), r.Select, r.GroupSec
+		if row.Assets = ""; len(r.Assets) > 0 {
+			row.Assets = " " + strings.Join(r.Assets, " ") + " "
+		}
+		if old == nil || *old != row {
+			put(f, f.st.AlertRules, &row)
+		}
+	}
+	f.forgetAlerts(defined)
+}
+
+// forgetAlerts deletes rules that are not defined, their alerts, and alerts that nothing has changed for long.
+func (f *folder) forgetAlerts(defined map[string]bool) {
+	var rules []state.AlertRule
+	for row := range f.st.AlertRules.All {
+		if !defined[row.Rule] {
+			rules = append(rules, *row)
+		}
+	}
+	for i := range rules {
+		remove(f, f.st.AlertRules, &rules[i])
+	}
+	var alerts []state.Alert
+	for row := range f.st.Alerts.All {
+		if !defined[row.Rule] || f.st.FoldTime.Sub(row.LastAt) >= alertKept {
+			alerts = append(alerts, *row)
+		}
+	}
+	for i := range alerts {
+		remove(f, f.st.Alerts, &alerts[i])
+	}
+}
+
+// alerting reports whether the release has rules.
+func (f *folder) alerting() bool { return f.st.AlertRules.Len() > 0 }
+
+// alert reports a transition to the rules that cover it.
+func (f *folder) alert(t transition) {
+	if !f.alerting() {
+		return
+	}
+	f.forgetQuiet(maxQuiet)
+	var rules []*state.AlertRule
+	for row := range f.st.AlertRules.All {
+		if row.Assets == "" || t.asset != "" && row.Covers(t.asset) {
+			rules = append(rules, row)
+		}
+	}
+	for _, old := range rules {
+		on := old.On()
+		i := slices.IndexFunc(t.causes, func(cause string) bool { return slices.Contains(on, cause) })
+		if i < 0 {
+			continue
+		}
+		f.report(old, orDefault(t.subject, subjectRule+old.Rule), t.causes[i], &t)
+	}
+}
+
+// report counts a transition for a rule, and notifies its channels unless the rule is muted.
+func (f *folder) report(old *state.AlertRule, subject, cause string, t *transition) {
+	now := f.st.FoldTime
+	row := state.Alert{Subject: subject, Cause: cause, Rule: old.Rule, FirstAt: now}
+	if was := f.st.Alerts.Get(row.Key()); was != nil {
+		if row = *was; !row.Open() {
+			row.Count, row.Reported, row.FirstAt, row.RecoveredAt = 0, false, now, 0
+		}
+	}
+	items := itemsOf(&row)
+	if t.once && slices.Contains(items, t.item) {
+		return
+	}
+	switch {
+	case t.passing, slices.Contains(items, t.item):
+	case len(items) >= state.MaxAlertItems:
+		row.More++
+	default:
+		row.Items = jsonOf(append(items, t.item))
+	}
+	row.Count++
+	row.LastAt, row.RunID, row.TaskKey, row.Partition, row.Code, row.Message = now, t.runID, t.taskKey, t.partition, t.code, brief(t.message)
+	rule := *old
+	rule.Transitions++
+	if rule.MutedUntil > now {
+		rule.Muted++
+	} else {
+		row.Reported = true
+		f.notify(&rule, &row, t)
+	}
+	put(f, f.st.Alerts, &row)
+	put(f, f.st.AlertRules, &rule)
+}
+
+// itemsOf returns what has to recover.
+func itemsOf(row *state.Alert) (items []string) {
+	if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
+		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes them
+	}
+	return items
+}
+
+// recovered removes items from the alerts about a subject. It reports each cause of which none is left.
+func (f *folder) recovered(subject, asset string, causes []string, items ...string) {
+	if f.st.Alerts.Len() == 0 {
+		return
+	}
+	var open []*state.Alert
+	f.st.AlertsOf(subject, func(row *state.Alert) bool {
+		if row.Open() && slices.Contains(causes, row.Cause) {
+			open = append(open, row)
+		}
+		return true
+	})
+	var over []string
+	for _, old := range open {
+		row := *old
+		left := itemsOf(&row)
+		before := len(left)
+		left = slices.DeleteFunc(left, func(item string) bool { return slices.Contains(items, item) })
+		switch {
+		case len(left) == before:
+			continue
+		case len(left) > 0:
+			row.Items = jsonOf(left)
+		default:
+			row.Items, row.More, row.RecoveredAt = "", 0, f.st.FoldTime
+			if row.Reported && !slices.Contains(over, row.Cause) {
+				over = append(over, row.Cause)
+			}
+		}
+		put(f, f.st.Alerts, &row)
+	}
+	for _, cause := range over {
+		f.alert(transition{
+			subject: subject, asset: asset, causes: []string{event.CauseRecovered}, passing: true, code: cause, message: cause + " is over",
+		})
+	}
+}
+
+// dropAlerts deletes the alerts about a subject that no longer exists.
+func (f *folder) dropAlerts(subject string) {
+	var gone []state.Alert
+	f.st.AlertsOf(subject, func(row *state.Alert) bool {
+		gone = append(gone, *row)
+		return true
+	})
+	for i := range gone {
+		remove(f, f.st.Alerts, &gone[i])
+	}
+}
+
+// forgetQuiet removes alerts that are over.
+func (f *folder) forgetQuiet(limit int) {
+	for _, old := range f.st.QuietAlerts(f.st.FoldTime, limit) {
+		row := *old
+		remove(f, f.st.Alerts, &row)
+	}
+}
+
+// reportTransitions reports the tasks and runs that have ended.
+func (f *folder) reportTransitions() {
+	tasks, runs := f.endedTasks, f.endedRuns
+	f.endedTasks, f.endedRuns = nil, nil
+	if !f.alerting() {
+		return
+	}
+	for _, t := range tasks {
+		f.reportTask(t)
+	}
+	for _, run := range runs {
+		f.reportRun(run)
+	}
+}
+
+// reportTask reports the end of a task.
+func (f *folder) reportTask(t *state.Task) {
+	if t.AssetKey == "" || t.Kind == event.KindGroup {
+		return
+	}
+	// A task that only checks says nothing about the task that makes the partition.
+	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
+	subject := subjectAsset + t.AssetKey
+	failed := transition{
+		subject: subject, asset: t.AssetKey, item: item, partition: t.PartitionKey, runID: t.RunID, taskKey: t.TaskKey,
+		code: t.ErrorCode, message: t.ErrorMessage,
+	}
+	switch {
+	case t.State == state.TaskFailed:
+		failed.causes = f.causesOf(t)
+		if t.Kind == event.KindCheck {
+			failed.item = ofCheck
+		}
+		f.alert(failed)
+	case t.Kind == event.KindCheck:
+		f.recovered(subject, t.AssetKey, []string{event.CauseCheckFailed, event.CauseTaskFailed}, ofCheck)
+	case t.Quality == state.Degraded:
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined}, item, ofCheck)
+		failed.causes = []string{event.CauseCheckFailed}
+		failed.code, failed.message = CodeCheckFailed, f.firstFailedCheck(t)
+		f.alert(failed)
+	default:
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed}, item, ofCheck)
+	}
+}
+
+// causesOf returns the causes that fit a failed task.
+func (f *folder) causesOf(t *state.Task) []string {
+	if t.ErrorCode != CodeCheckFailed {
+		return []string{event.CauseTaskFailed}
+	}
+	key := state.Key3{A: t.AssetKey, B: t.PartitionKey, C: ids.MaterializationID(f.domain(), t.RunID, t.TaskKey)}
+	if c := f.st.Candidates.Get(key); c != nil && c.State == state.CandidatePending {
+		return []string{event.CauseQuarantined, event.CauseCheckFailed, event.CauseTaskFailed}
+	}
+	return []string{event.CauseCheckFailed, event.CauseTaskFailed}
+}
+
+// firstFailedCheck describes the first check of severity ERROR that a task did not pass.
+func (f *folder) firstFailedCheck(t *state.Task) (text string) {
+	f.st.CheckResults.Ascend(state.Key3{A: t.RunID, B: t.TaskKey}, func(row *state.CheckResult) bool {
+		if row.RunID != t.RunID || row.TaskKey != t.TaskKey {
+			return false
+		}
+		if !row.Passed && row.Severity == severityError {
+			text = "check " + row.Check + ": " + row.Message
+		}
+		return text == ""
+	})
+	return text
+}
+
+// reportRun reports the end of a run. The alert about the runs of a schedule is over with a success of one
+// of them, or of its retry. Other runs do not recover; their assets do.
+func (f *folder) reportRun(run *state.Run) {
+	schedule := run.ScheduleID
+	if root := f.st.Runs.Get(run.Root()); schedule == "" && root != nil {
+		schedule = root.ScheduleID
+	}
+	t := transition{
+		causes: []string{event.CauseRunFailed}, item: itemRun, passing: schedule == "", runID: run.RunID,
+		code: run.ErrorCode, message: orDefault(run.ErrorMessage, fmt.Sprintf("%d of %d tasks failed", run.TasksFailed, run.TasksTotal)),
+	}
+	if schedule != "" {
+		t.subject = subjectSchedule + schedule
+	}
+	switch {
+	case run.State == state.RunFailed, run.State == state.RunTimedOut:
+		f.alert(t)
+	case run.State == state.RunSucceeded && schedule != "":
+		f.recovered(t.subject, "", []string{event.CauseRunFailed}, itemRun)
+		f.recovered(t.subject, "", []string{event.CauseScheduleBlocked}, itemOverlap)
+	}
+}
+
+// reportRefused reports a tick whose run could not be planned.
+func (f *folder) reportRefused(r *state.RunRequest) {
+	if r.ScheduleID == "" {
+		return
+	}
+	f.alert(transition{
+		subject: subjectSchedule + r.ScheduleID, causes: []string{event.CauseRunFailed}, item: itemRun, code: r.ErrorCode, message: r.ErrorMessage,
+	})
+}
+
+// reportBlocked reports that a schedule does not tick as it should. It does so once until the schedule has
+// recovered.
+func (f *folder) reportBlocked(schedule, item, code, message string) {
+	f.alert(transition{
+		subject: subjectSchedule + schedule, causes: []string{event.CauseScheduleBlocked}, item: item, once: true, code: code, message: message,
+	})
+}
+
+// alertCommand applies a command about a rule or a channel.
+func (f *folder) alertCommand(p *event.AutomationCommand) verdict {
+	if p.Verb == event.VerbTest {
+		return f.testChannel(p)
+	}
+	old := f.st.AlertRules.Get(p.Name)
+	switch {
+	case old == nil:
+		return stale("the rule does not exist")
+	case p.CommandID == old.CommandID:
+		return noChange
+	case p.CommandID < old.CommandID:
+		return stale("a later command has muted or unmuted the rule")
+	}
+	row := *old
+	row.CommandID, row.MutedUntil, row.MutedBy, row.MuteReason = p.CommandID, p.Until, f.ev.Actor, p.Reason
+	put(f, f.st.AlertRules, &row)
+	return folded
+}

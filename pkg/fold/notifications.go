@@ -1,0 +1,246 @@
+package fold
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Limits of notifications.
+const (
+	// MaxMessages is how many messages a channel gets in an hour. Further alerts are counted in a digest.
+	MaxMessages = 20
+	// MaxNotificationTries is how often a notification is sent before it is UNDELIVERABLE.
+	MaxNotificationTries = 5
+	// MaxNotificationAge is how old a notification may be when it is sent.
+	MaxNotificationAge = 24 * time.Hour
+
+	hour = time.Hour
+	// maxListed is how many partitions or subjects a notification names.
+	maxListed = 20
+	// maxBrief bounds the message of an alert, in bytes.
+	maxBrief = 1024
+)
+
+// retryDelays are the delays before the tries of a notification after the first one: together less than
+// [MaxNotificationAge].
+var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
+
+// notify adds a transition to a notification for each channel of a rule. The first transition of a group is
+// sent at once. The following ones are counted in one notification, which is sent when the group ends and
+// begins the next group. The caller puts both rows.
+func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
+	now := f.st.FoldTime
+	first := row.Following == 0 && row.GroupUntil <= now
+	switch {
+	case first:
+		row.GroupUntil = now.Add(time.Duration(rule.GroupSec) * time.Second)
+	case row.Following == 0:
+		row.Following = now
+	}
+	for _, channel := range rule.To() {
+		n := &state.Notification{
+			Rule: rule.Rule, Channel: channel, Subject: row.Subject, Cause: row.Cause, Count: 1, Listed: listed("", t.partition),
+			RunID: t.runID, TaskKey: t.taskKey, Code: t.code, Message: brief(t.message), FirstAt: now, LastAt: now,
+		}
+		if first {
+			n.NotificationID = f.unused("first|"+keyOf(n), now)
+			f.send(n, false)
+		} else {
+			f.follow(n, row)
+		}
+	}
+}
+
+// keyOf identifies the notifications of a rule, a subject, a cause and a channel.
+func keyOf(n *state.Notification) string {
+	return n.Rule + "|" + n.Subject + "|" + n.Cause + "|" + n.Channel
+}
+
+// unused returns the id of a new notification. Two of a key have different times.
+func (f *folder) unused(key string, at event.Time) string {
+	for ; ; at++ {
+		if id := ids.NotificationID(f.domain(), key, at.Time()); f.st.Notifications.Get(id) == nil {
+			return id
+		}
+	}
+}
+
+// counting returns the notification of a key that counts since a time, or an unused id.
+func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
+	for at := since; ; at++ {
+		id := ids.NotificationID(f.domain(), key, at.Time())
+		if old := f.st.Notifications.Get(id); old == nil || old.State == state.NotificationCounting {
+			return old, id
+		}
+	}
+}
+
+// follow counts a transition in the notification that is sent when the group ends.
+func (f *folder) follow(n *state.Notification, row *state.Alert) {
+	old, id := f.counting("following|"+keyOf(n), row.Following)
+	switch {
+	case old != nil:
+		f.count(old, n, n.Listed)
+	case f.st.OpenNotifications() >= state.MaxOpenNotifications:
+		f.digest(f.channel(n.Channel), n)
+	default:
+		n.NotificationID, n.State, n.NextAt = id, state.NotificationCounting, max(row.GroupUntil, f.st.FoldTime)
+		put(f, f.st.Notifications, n)
+	}
+}
+
+// count adds the transitions of n to a notification that is not sent yet.
+func (f *folder) count(old, n *state.Notification, more string) {
+	row := *old
+	row.Count += n.Count
+	row.LastAt, row.Listed = n.LastAt, listed(row.Listed, namesOf(more)...)
+	put(f, f.st.Notifications, &row)
+}
+
+// channel returns a copy of the row of a channel, in its current hour.
+func (f *folder) channel(name string) *state.AlertChannel {
+	row := state.AlertChannel{Channel: name}
+	if old := f.st.AlertChannels.Get(name); old != nil {
+		row = *old
+	}
+	if f.st.FoldTime.Sub(row.HourAt) >= hour {
+		row.HourAt, row.Sent = f.st.FoldTime, 0
+	}
+	return &row
+}
+
+// send makes a notification PENDING. If its channel has got as many messages as it may in an hour, or if too
+// many notifications wait, send counts it in the digest of the channel. exists means that the notification is
+// in the state already.
+func (f *folder) send(n *state.Notification, exists bool) {
+	channel := f.channel(n.Channel)
+	full := !exists && f.st.OpenNotifications() >= state.MaxOpenNotifications
+	if full || channel.Sent >= MaxMessages {
+		if exists {
+			gone := *n
+			remove(f, f.st.Notifications, &gone)
+		}
+		f.digest(channel, n)
+		return
+	}
+	channel.Sent++
+	put(f, f.st.AlertChannels, channel)
+	f.pendNotification(n)
+}
+
+// pendNotification makes a notification PENDING.
+func (f *folder) pendNotification(n *state.Notification) {
+	n.State, n.NextAt, n.PendingAt = state.NotificationPending, 0, f.st.FoldTime
+	put(f, f.st.Notifications, n)
+}
+
+// digest counts a notification in the digest of its channel, which is sent at the end of the hour.
+func (f *folder) digest(channel *state.AlertChannel, n *state.Notification) {
+	put(f, f.st.AlertChannels, channel)
+	subject := jsonOf([]string{n.Subject + " " + n.Cause})
+	old, id := f.counting("digest|"+n.Channel, channel.HourAt)
+	if old != nil {
+		f.count(old, n, subject)
+		return
+	}
+	put(f, f.st.Notifications, &state.Notification{
+		NotificationID: id, Channel: n.Channel, Cause: event.CauseDigest, State: state.NotificationCounting, Count: n.Count, Listed: subject,
+		FirstAt: n.FirstAt, LastAt: n.LastAt, NextAt: channel.HourAt.Add(hour),
+	})
+}
+
+// listed adds names to a JSON list of at most [maxListed] different names.
+func listed(list string, names ...string) string {
+	all := namesOf(list)
+	for _, name := range names {
+		if name != "" && len(all) < maxListed && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return jsonOfList(all)
+}
+
+// brief returns the beginning of a message in one line.
+func brief(message string) string {
+	message = strings.Join(strings.Fields(message[:min(len(message), 2*maxBrief)]), " ")
+	if len(message) > maxBrief {
+		message = strings.ToValidUTF8(message[:maxBrief], "") + "…"
+	}
+	return message
+}
+
+// wakeNotification handles a notification whose time has come.
+func (f *folder) wakeNotification(id string) {
+	row := *f.st.Notifications.Get(id)
+	switch {
+	case row.State == state.NotificationWaiting, row.Cause == event.CauseDigest:
+		f.pendNotification(&row)
+	case row.State == state.NotificationCounting:
+		f.endGroup(&row)
+		f.send(&row, true)
+	}
+}
+
+// endGroup begins the next group of an alert, when the notification that has counted its transitions is sent.
+func (f *folder) endGroup(n *state.Notification) {
+	old := f.st.Alerts.Get(state.Key3{A: n.Subject, B: n.Cause, C: n.Rule})
+	if old == nil || old.Following == 0 || old.Following > n.FirstAt {
+		return // another channel's notification has ended the group
+	}
+	row := *old
+	row.Following = 0
+	if rule := f.st.AlertRules.Get(n.Rule); rule != nil {
+		row.GroupUntil = f.st.FoldTime.Add(time.Duration(rule.GroupSec) * time.Second)
+	}
+	put(f, f.st.Alerts, &row)
+}
+
+// notificationEnded records a try to send a notification. A success counts whichever try it was.
+func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
+	old := f.st.Notifications.Get(p.NotificationID)
+	switch {
+	case old == nil:
+		return stale("the notification does not exist")
+	case old.State.Final():
+		return noChange
+	case old.State == state.NotificationCounting:
+		return stale("the notification is still counting")
+	case p.Outcome != event.NotificationSent && (p.Try != old.Try+1 || old.State != state.NotificationPending):
+		return stale("the notification is tried again")
+	}
+	row := *old
+	row.Error, row.NextAt = p.Error, 0
+	age := f.st.FoldTime.Sub(row.LastAt)
+	switch {
+	case p.Outcome == event.NotificationSent:
+		row.State, row.EndedAt, row.Error = state.NotificationSent, f.st.FoldTime, ""
+	case p.Outcome == event.NotificationExpired, p.Try >= MaxNotificationTries, age >= MaxNotificationAge:
+		row.Try = p.Try
+		row.State, row.EndedAt = state.NotificationUndeliverable, f.st.FoldTime
+	default:
+		row.Try = p.Try
+		row.State, row.NextAt = state.NotificationWaiting, f.st.FoldTime.Add(retryDelays[p.Try-1])
+	}
+	put(f, f.st.Notifications, &row)
+	return folded
+}
+
+// testChannel makes a notification that tests a channel.
+func (f *folder) testChannel(p *event.AutomationCommand) verdict {
+	switch {
+	case f.st.Notifications.Get(p.CommandID) != nil:
+		return noChange
+	case f.st.OpenNotifications() >= state.MaxOpenNotifications:
+		return stale("too many notifications wait to be sent")
+	}
+	f.pendNotification(&state.Notification{
+		NotificationID: p.CommandID, Channel: p.Name, Cause: event.CauseTest, Count: 1, Message: p.Reason, Actor: f.ev.Actor,
+		FirstAt: f.st.FoldTime, LastAt: f.st.FoldTime,
+	})
+	return folded
+}

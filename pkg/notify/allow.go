@@ -1,0 +1,47 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+// Allowed are the secrets that channels of releases may name. Otherwise a person who may deploy could have
+// any secret that the dispatcher can read sent to a host of their own.
+type Allowed []allowance
+
+type allowance struct{ tenant, prefix string }
+
+// ParseAllowed reads the values of --channel-secrets: [TENANT=]REFERENCE, where a * at the end stands for any
+// end.
+func ParseAllowed(texts []string) (Allowed, error) {
+	var all Allowed
+	for _, text := range texts {
+		tenant, pattern, limited := strings.Cut(text, "=")
+		if !limited {
+			tenant, pattern = "", text
+		}
+		provider, name, ok := strings.Cut(pattern, ":")
+		before, _ := strings.CutSuffix(name, "*")
+		if !ok || provider == "" || before == "" || strings.Contains(before, "*") || limited && tenant == "" {
+			return nil, fmt.Errorf("--channel-secrets %q: write gcp:projects/PROJECT/secrets/NAME, with a * only at its end, and optionally TENANT= before it", text)
+		}
+		all = append(all, allowance{tenant, pattern})
+	}
+	return all, nil
+}
+
+// Only returns a source of those secrets of a tenant that are allowed.
+func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, reference string) (string, error) {
+		for _, x := range a {
+			prefix, open := strings.CutSuffix(x.prefix, "*")
+			if (x.tenant == "" || x.tenant == tenant) && (reference == x.prefix || open && strings.HasPrefix(reference, prefix)) {
+				return from(ctx, reference)
+			}
+		}
+		return "", fmt.Errorf("%w: channels may not use the secret %s: the installation allows it with --channel-secrets", secret.ErrRefused, reference)
+	}
+}

@@ -1,0 +1,118 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"mime"
+	"mime/quotedprintable"
+	"net"
+	"net/smtp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/release"
+)
+
+func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error {
+	to := c.SMTP
+	password := ""
+	if to.Password != "" {
+		var err error
+		if password, err = s.resolve(ctx, to.Password); err != nil {
+			return err
+		}
+	}
+	address := net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port)))
+	connection, err := dialer(c.AllowPrivate).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := connection.SetDeadline(deadline); err != nil {
+		return errors.Join(err, connection.Close())
+	}
+	encryption := &tls.Config{ServerName: to.Host, MinVersion: tls.VersionTLS12}
+	if to.TLS == release.ImplicitTLS {
+		connection = tls.Client(connection, encryption)
+	}
+	mail, err := smtp.NewClient(connection, to.Host)
+	if err != nil {
+		return errors.Join(fmt.Errorf("greet %s: %w", address, err), connection.Close())
+	}
+	defer mail.Close()
+	if to.TLS == release.StartTLS {
+		if err := mail.StartTLS(encryption); err != nil {
+			return fmt.Errorf("encrypt the connection to %s: %w", address, err)
+		}
+	}
+	if password != "" {
+		if err := mail.Auth(smtp.PlainAuth("", to.User, password, to.Host)); err != nil {
+			return fmt.Errorf("log in to %s as %s: %w", address, to.User, err)
+		}
+	}
+	return deliver(mail, to, m, s.Clock.Now())
+}
+
+// deliver sends the mail. A failure after the server has accepted it does not count.
+func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Time) error {
+	if err := mail.Mail(to.From); err != nil {
+		return fmt.Errorf("send from %s: %w", to.From, err)
+	}
+	for _, recipient := range to.To {
+		if err := mail.Rcpt(recipient); err != nil {
+			return fmt.Errorf("send to %s: %w", recipient, err)
+		}
+	}
+	body, err := mail.Data()
+	if err != nil {
+		return fmt.Errorf("send the text: %w", err)
+	}
+	text, err := mailText(to, m, now)
+	if err != nil {
+		return err
+	}
+	if _, err := body.Write(text); err != nil {
+		return fmt.Errorf("send the text: %w", err)
+	}
+	if err := body.Close(); err != nil {
+		return fmt.Errorf("send the text: %w", err)
+	}
+	_ = mail.Quit()
+	return nil
+}
+
+// mailText returns the mail with its header. Its Message-ID is the same for all tries.
+func mailText(to *release.SMTPChannel, m *Message, now time.Time) ([]byte, error) {
+	var b bytes.Buffer
+	header := func(name, value string) { fmt.Fprintf(&b, "%s: %s\r\n", name, oneLine(value)) }
+	header("From", to.From)
+	header("To", strings.Join(to.To, ", "))
+	header("Subject", mime.QEncoding.Encode("utf-8", oneLine("[servo] "+m.Title())))
+	header("Date", now.Format(time.RFC1123Z))
+	header("Message-ID", "<"+m.ID+"@"+to.Host+">")
+	header("Auto-Submitted", "auto-generated")
+	header("MIME-Version", "1.0")
+	header("Content-Type", "text/plain; charset=utf-8")
+	header("Content-Transfer-Encoding", "quoted-printable")
+	b.WriteString("\r\n")
+	w := quotedprintable.NewWriter(&b)
+	_, err := w.Write([]byte(strings.ReplaceAll(m.Text(), "\n", "\r\n")))
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("encode the mail: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// oneLine removes line ends, which would begin another header.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return ' '
+		}
+		return r
+	}, text)
+}

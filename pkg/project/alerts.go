@@ -1,0 +1,201 @@
+package project
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/selector"
+)
+
+// alertRule is a rule of alerts while it is read.
+type alertRule struct {
+	event.AlertRule
+	group    time.Duration
+	file     yamlFile
+	node     *yaml.Node
+	selectAt *yaml.Node
+	toAt     []*yaml.Node
+	named    bool
+}
+
+// defaultGroup is how long alerts about one subject are counted before the next message.
+const defaultGroup = 10 * time.Minute
+
+// unbuiltCauses are causes of the design that no rule can name yet, with what to do instead.
+var unbuiltCauses = map[string]string{
+	"publish_failed":     "`servo status` shows places that could not be published",
+	"sensor_failing":     "sensors are not supported",
+	"automation_limited": "conditions are not supported",
+}
+
+// alertsField is the field of servo.yaml and of its environments.
+var alertsField = other("alerts", shape{
+	Type: "array", Items: new(alertFields.shape(shape{Description: "A rule: what is reported to which channels."}, "on", "to")), MaxItems: event.MaxAlertRules,
+	Examples:    []any{[]any{map[string]any{"on": []any{"task_failed", "check_failed"}, "select": "raw/*", "to": []any{"data"}, "group": "10m"}}},
+	Description: "What is reported to which channels.",
+}, func(f yamlFile, n *yaml.Node, _ *Project) {
+	f.each(n, "alerts", func(item *yaml.Node) { f.alertRule(item) })
+})
+
+// alertFields are the fields of a rule.
+var alertFields = table[alertRule]{
+	other("name", shape{
+		Type: "string", Pattern: schedulePattern, PatternHelp: "Use 1 to 128 of a-z, 0-9, _ and -.", Examples: []any{"gold-failures"},
+		Description: "The name of the rule, for `servo alert mute`: 1 to 128 of a-z, 0-9, _ and -. Default: rule-1, rule-2, … in the order of the list.",
+	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
+		r.Name, r.named = f.alertName(n, "the name of a rule"), true
+	}),
+	other("on", shape{
+		Type: "array", Items: &shape{Enum: event.AlertCauses()}, MinItems: 1, Examples: []any{[]any{event.CauseTaskFailed, event.CauseRecovered}},
+		Description: "The causes. A rule reports a failure once: a failed check whose output is in quarantine is quarantined, or else check_failed, or else task_failed. " +
+			"recovered is sent only after a failure was reported.",
+	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
+		f.each(n, "on", func(item *yaml.Node) { f.alertCause(item, r) })
+		f.notEmptyList(n, "on", "write [task_failed]")
+	}),
+	other("to", shape{
+		Type: "array", Items: &shape{Type: "string", Pattern: schedulePattern}, MinItems: 1, MaxItems: event.MaxAlertChannels, Examples: []any{[]any{"data"}},
+		Description: "The channels.",
+	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
+		f.each(n, "to", func(item *yaml.Node) {
+			if name := f.alertName(item, "a channel"); name != "" {
+				r.To, r.toAt = append(r.To, name), append(r.toAt, item)
+			}
+		})
+		f.notEmptyList(n, "to", "name a channel of `channels`")
+		if len(r.To) > event.MaxAlertChannels {
+			f.fail(n, "", "to has %d channels; at most %d are allowed", len(r.To), event.MaxAlertChannels)
+		}
+	}),
+	other("select", shape{
+		Type: "string", MinLength: 1, Examples: []any{"tag:gold"},
+		Description: "The assets that the rule is about, as in `servo run`. Such a rule can only name causes about assets, and recovered. Default: all.",
+	}, func(f yamlFile, n *yaml.Node, r *alertRule) { r.selectAt, r.Select = n, f.nonEmpty(n, "select") }),
+	other("group", typed("duration", shape{
+		Description: "How long alerts about one subject are counted before the next message: 1m to 168h. The first alert is sent at once.",
+		Default:     "10m",
+	}), func(f yamlFile, n *yaml.Node, r *alertRule) {
+		if d, ok := f.duration(n, "group", time.Second, time.Minute, event.MaxAlertGroupSec*time.Second); ok {
+			r.group = d
+		}
+	}),
+}
+
+// notEmptyList reports an empty list.
+func (f yamlFile) notEmptyList(n *yaml.Node, what, suggestion string) {
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		f.fail(n, suggestion, "%s is empty", what)
+	}
+}
+
+// alertName reads the name of a rule or a channel. It returns "" after a problem.
+func (f yamlFile) alertName(n *yaml.Node, what string) string {
+	text, ok := f.text(n, what)
+	if !ok {
+		return ""
+	}
+	if !event.ValidScheduleName(text) {
+		f.fail(n, "use 1 to 128 of a-z, 0-9, _ and -, and begin with a letter or digit", "%s cannot be %s", what, quoteShort(text))
+		return ""
+	}
+	return text
+}
+
+// alertCause reads a cause of a rule.
+func (f yamlFile) alertCause(n *yaml.Node, r *alertRule) {
+	if n.Kind == yaml.ScalarNode && unbuiltCauses[n.Value] != "" {
+		f.fail(n, "remove it", "no alert has the cause %s yet: %s", n.Value, unbuiltCauses[n.Value])
+		return
+	}
+	cause := ""
+	f.oneOf(n, "an item of on", event.AlertCauses(), &cause)
+	switch {
+	case cause == "":
+	case slices.Contains(r.On, cause):
+		f.fail(n, "remove one of them", "%s is listed twice", cause)
+	default:
+		r.On = append(r.On, cause)
+	}
+}
+
+// alertRule reads a rule.
+func (f yamlFile) alertRule(n *yaml.Node) {
+	r := alertRule{group: defaultGroup, file: f, node: n}
+	f.mapping(n, "a rule of alerts", alertFields.fields(f, &r))
+	if n.Kind == yaml.MappingNode {
+		for _, name := range []string{"on", "to"} {
+			if !hasField(n, name) {
+				f.fail(n, fmt.Sprintf("add %s: […]", name), "the rule has no field %s", name)
+			}
+		}
+	}
+	r.GroupSec = int64(r.group / time.Second)
+	if !r.named {
+		r.Name = fmt.Sprintf("rule-%d", len(f.alerts)+1)
+	}
+	f.alerts = append(f.alerts, r)
+}
+
+// linkAlerts adds the rules and channels to the project, and checks them against each other and the assets.
+func (l *loader) linkAlerts() {
+	slices.SortFunc(l.project.Channels, compareChannels)
+	var catalog *selector.Catalog
+	size, names := 0, map[string]bool{}
+	complete := len(l.problems) == 0 // otherwise assets may be missing
+	for i := range l.alerts {
+		r := &l.alerts[i]
+		if names[r.Name] {
+			r.file.fail(r.node, "rename one of them", "two rules of alerts have the name %s", r.Name)
+		}
+		names[r.Name] = true
+		for j, channel := range r.To {
+			if !slices.ContainsFunc(l.channels, func(name string) bool { return name == channel }) {
+				r.file.fail(r.toAt[j], "declare it in `channels`", "no channel has the name %s", channel)
+			}
+		}
+		if r.Select != "" && complete {
+			if catalog == nil {
+				catalog = selector.NewCatalog(l.project.Assets)
+			}
+			size += l.selectAlerts(r, catalog)
+		}
+		l.project.Alerts = append(l.project.Alerts, r.AlertRule)
+	}
+	if size > event.MaxAlertBytes {
+		l.report(place{file: ConfigFile}, "select fewer assets, or leave out select", "the rules of alerts select too many assets: their names have %d bytes; at most %d are allowed",
+			size, event.MaxAlertBytes)
+	}
+	if len(l.alerts) > event.MaxAlertRules {
+		l.report(place{file: ConfigFile}, "remove some", "the project has %d rules of alerts; at most %d are allowed", len(l.alerts), event.MaxAlertRules)
+	}
+}
+
+// selectAlerts sets the assets of a rule, and returns the length of their names.
+func (l *loader) selectAlerts(r *alertRule, catalog *selector.Catalog) (size int) {
+	for _, cause := range r.On {
+		if !event.AssetCause(cause) && cause != event.CauseRecovered {
+			r.file.fail(r.selectAt, "move "+cause+" to a rule without select", "select chooses assets, and %s is not about an asset", cause)
+			return 0
+		}
+	}
+	parsed, err := selector.Parse(r.Select)
+	var found selector.Result
+	if err == nil {
+		found, err = catalog.Select(selector.Query{Include: parsed})
+	}
+	if err != nil {
+		r.file.fail(r.selectAt, "", "%s", err)
+		return 0
+	}
+	for _, key := range found.Keys {
+		r.Assets = append(r.Assets, key.String())
+		size += len(key.String())
+	}
+	slices.SortFunc(r.Assets, strings.Compare)
+	return size
+}

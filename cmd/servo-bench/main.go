@@ -145,7 +145,7 @@ func (s *settings) define(cmd *cobra.Command) {
 	flags.IntVar(&s.samples, "samples", defaultSamples, "number of samples of each workload")
 	flags.IntVar(&s.concurrency, "concurrency", defaultConcurrency,
 		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
-	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs")
+	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs, and of the schedules of W8 and W9")
 	flags.BoolVar(&s.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the latencies of gcs-sim")
 	flags.IntVar(&s.idleRuns, "idle-runs", defaultIdleRuns, "number of finished runs in the store of W4")

@@ -80,6 +80,7 @@ func columns() []column {
 		})),
 		figure("objects_per_task", known(func(r bench.Result) float64 { return r.Objects })),
 		figure("idle_pss_mib", idle(func(i *bench.Idle) float64 { return mebibytes(i.PSS) })),
+		figure("idle_heap_mib", idle(func(i *bench.Idle) float64 { return mebibytes(i.Heap) })),
 		figure("idle_cpu_percent", idle(func(i *bench.Idle) float64 { return i.CPU })),
 		figure("idle_operations", idle(func(i *bench.Idle) float64 { return float64(i.Operations) })),
 		figure("peak_rss_mib", known(func(r bench.Result) float64 { return mebibytes(r.PeakRSS) })),

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // manualClock is a clock that tests advance. It counts its sleepers.
@@ -104,6 +106,39 @@ func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 	_, wakes := h.counts()
 	require.Equal(t, woken, wakes)
 	require.Equal(t, before, operations(store.Usage()))
+}
+
+// Schedules that are not due make no request to the store.
+func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
+	cfg, _ := config(t)
+	h := &manualClock{now: clock.System{}.Now().Truncate(time.Hour), waiting: map[chan struct{}]time.Time{}}
+	stack := &scheduledStack{cfg: cfg, due: map[string]event.Time{}, starts: map[string]event.Time{}}
+	var err error
+	stack.Stack, err = embedded.Start(t.Context(), embedded.Options{
+		Dir: filepath.Join(cfg.Dir, "state"), Root: cfg.Dir, Domain: Domain(), Concurrency: 1, Clock: h, Logger: cfg.Logger, Actor: "bench", Program: "none",
+		Wrap: func(inner blob.Store) blob.Store {
+			stack.meter = cloudblob.New(inner, cloudblob.Config{})
+			return stack.meter
+		},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stack.Close()) }()
+	due := h.Now().UTC().Add(5 * time.Hour)
+	schedules := make([]event.Schedule, 1000)
+	for i := range schedules {
+		schedules[i] = schedule(i, 0)
+		schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
+	}
+	require.NoError(t, stack.deploy(t.Context(), 1, schedules))
+	for range 2 { // the work that the deployment has caused
+		h.pass(time.Hour)
+		quiet(t, h, stack.meter)
+	}
+	before := operations(stack.meter.Usage())
+	require.Positive(t, before)
+	h.pass(time.Hour)
+	quiet(t, h, stack.meter)
+	require.Equal(t, before, operations(stack.meter.Usage()))
 }
 
 // quiet waits until nothing changes, and reports whether no goroutine sleeps.

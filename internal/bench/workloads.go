@@ -62,7 +62,7 @@ func Workloads() []Workload {
 	history := fanned
 	history.Name, history.Description = "W5", "W2 with finished tasks in the store, as many as each value of --history"
 	history.OnCloud, history.measure = false, withHistory
-	return []Workload{
+	return append([]Workload{
 		{
 			Name: "W1", Description: "a chain of 200 tasks", OnCloud: true, measure: sampled,
 			unit:   "ms/hop",
@@ -87,7 +87,7 @@ func Workloads() []Workload {
 			unit: "tasks/s", value: perSecond, runs: one,
 			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // as described
 		},
-	}
+	}, scheduleWorkloads()...)
 }
 
 func perSecond(s sample) float64 { return float64(s.tasks) / s.took.Seconds() }

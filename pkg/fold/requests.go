@@ -238,9 +238,6 @@ func (f *folder) wake(now event.Time) {
 // MaxWoken is how many schedules, requests and notifications one call of the wake timer handles.
 const MaxWoken = 10_000
 
-// wakePause is the least time between two calls of the wake timer.
-const wakePause = time.Second
-
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
 // notification waits. A timer that fires earlier stays: it sets the next one.
 func (f *folder) keepWake() {
@@ -251,7 +248,7 @@ func (f *folder) keepWake() {
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
 		if fired = timer.FiredAt; fired != 0 { // of this timer, or of the one before it
-			fireAt = max(fireAt, roundUp(fired.Add(wakePause), time.Second))
+			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // one call in each second at most
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {
 			return

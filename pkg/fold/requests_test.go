@@ -165,6 +165,19 @@ func TestWakeTimerFollowsEarliestTime(t *testing.T) {
 	require.Equal(t, time.Second, due(), "no hot loop")
 }
 
+// Calls that come a little late must not delay what is due in the next second.
+func TestWakeTimerFiresInConsecutiveSeconds(t *testing.T) {
+	w := foldtest.New(t)
+	start := w.Now.Truncate(time.Second)
+	at := func(d time.Duration) event.Time { return event.At(start.Add(d)) }
+	for _, after := range []time.Duration{5 * time.Second, 6 * time.Second, 7 * time.Second} {
+		w.MustFold(&event.RunRequested{CommandID: w.ID(), At: at(after), Run: event.RunSpec{All: true}})
+	}
+	w.Pass(5*time.Second + 3*time.Millisecond)
+	w.MustFold(w.Fire(w.Timer(event.TimerWake)))
+	require.Equal(t, at(6*time.Second), w.Timer(event.TimerWake).FireAt)
+}
+
 func TestI32IdleSchedulesNeedNothing(t *testing.T) {
 	w := foldtest.New(t)
 	deployed := &event.ProjectDeployed{DeployID: w.ID(), Release: hash("a"), Kind: event.DeployRelease, Schedules: "0123456789abcdef"}

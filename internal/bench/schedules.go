@@ -1,0 +1,261 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/servo-orchestration/servo/internal/cloudblob"
+	"github.com/servo-orchestration/servo/internal/cloudsim"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// The sizes of the workloads with schedules. Each schedule of a storm runs one of stormAssets assets.
+const (
+	minutely    = 60
+	stormy      = 10_000
+	stormAssets = 100
+	// settling is how long a store is left alone after a deployment, before it counts as idle. Retention
+	// deletes old revisions in the meantime.
+	settling = 45 * time.Second
+	// lookEvery is the time between two looks at the state.
+	lookEvery = 2 * time.Second
+)
+
+// ticking measures the time from each tick to the start of its task. Jitter spreads the ticks over the
+// minute.
+func ticking(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
+	var samples []sample
+	for range cfg.Samples {
+		s, err := cfg.scheduled(ctx, nil, func(ctx context.Context, stack *scheduledStack, s *sample) error {
+			n := or(cfg.Size, minutely)
+			schedules := make([]event.Schedule, n)
+			for i := range schedules {
+				schedules[i] = schedule(i, i)
+				schedules[i].EverySec, schedules[i].JitterSec = 60, 59
+			}
+			began := cfg.Clock.Now()
+			if err := stack.deploy(ctx, n, schedules); err != nil {
+				return err
+			}
+			if err := stack.watch(ctx, n); err != nil {
+				return err
+			}
+			s.took, s.tasks = cfg.Clock.Now().Sub(began), len(stack.starts)
+			s.hops = stack.delays()
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, s)
+	}
+	return []Result{cfg.result(w, samples)}, nil
+}
+
+// storm measures many schedules that tick in the same minute of the day: first while they are idle, then
+// when they are due.
+func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
+	n := or(cfg.Size, stormy)
+	var idle Idle
+	s, err := cfg.scheduled(ctx, &idle, func(ctx context.Context, stack *scheduledStack, s *sample) error {
+		before := liveHeap()
+		due := cfg.Clock.Now().Add(settling + time.Minute + cfg.IdleFor).Truncate(time.Minute).UTC().Add(time.Minute)
+		schedules := make([]event.Schedule, n)
+		for i := range schedules {
+			schedules[i] = schedule(i, i%stormAssets)
+			schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
+		}
+		if err := stack.deploy(ctx, stormAssets, schedules); err != nil {
+			return err
+		}
+		schedules = nil //nolint:ineffassign,wastedassign // the memory of the deployment is not that of the schedules
+		idle.Heap = liveHeap() - before
+		if err := cfg.Clock.Sleep(ctx, settling); err != nil {
+			return err
+		}
+		used, cpu, at := operations(stack.meter.Usage()), cpuTime("self"), cfg.Clock.Now()
+		if err := cfg.Clock.Sleep(ctx, due.Add(-time.Second).Sub(at)); err != nil {
+			return err
+		}
+		idle.Seconds, idle.Operations = cfg.Clock.Now().Sub(at).Seconds(), operations(stack.meter.Usage())-used
+		idle.CPU = 100 * (cpuTime("self") - cpu).Seconds() / idle.Seconds //nolint:mnd // percent
+		if err := stack.watch(ctx, n); err != nil {
+			return err
+		}
+		s.tasks, s.took = n, stack.lastRun.Sub(event.At(due))
+		s.hops = stack.delays()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := cfg.result(w, []sample{s})
+	r.Idle = &idle
+	return []Result{r}, nil
+}
+
+// liveHeap returns the bytes of the live objects.
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below
+}
+
+func schedule(n, ofAsset int) event.Schedule {
+	return event.Schedule{
+		Name: fmt.Sprintf("s%05d", n), Overlap: event.OverlapAllowAll,
+		Run: event.RunSpec{Assets: []string{key(ofAsset).String()}},
+	}
+}
+
+// scheduledStack is a stack that runs schedules, and what was seen of its ticks.
+type scheduledStack struct {
+	*embedded.Stack
+	cfg   Config
+	meter *cloudblob.Store
+
+	due     map[string]event.Time // by schedule and instant: when the tick is due
+	starts  map[string]event.Time // the same: when its task started
+	lastRun event.Time            // when the newest run was created
+}
+
+// scheduled measures a new stack with a worker of its own.
+func (cfg Config) scheduled(ctx context.Context, idle *Idle, do func(context.Context, *scheduledStack, *sample) error) (s sample, err error) {
+	err = cfg.inFolder(func(dir string) error {
+		s, err = measured(func(s *sample) (err error) {
+			worker, err := cfg.StartWorker(ctx, dir)
+			if err != nil {
+				return err
+			}
+			defer func() {
+				s.workerPeak = PeakRSS(worker.PID)
+				err = errors.Join(err, worker.Stop())
+			}()
+			stack := &scheduledStack{cfg: cfg, due: map[string]event.Time{}, starts: map[string]event.Time{}}
+			stack.Stack, err = embedded.Start(ctx, embedded.Options{
+				Dir: dir, Root: dir, Domain: Domain(), Concurrency: cfg.Concurrency, WorkerURL: worker.URL,
+				Clock: cfg.Clock, Logger: cfg.Logger, Actor: "bench",
+				Wrap: func(inner blob.Store) blob.Store {
+					stack.meter = cloudblob.New(inner, cloudblob.Config{})
+					return stack.meter
+				},
+			})
+			if err != nil {
+				return err
+			}
+			err = do(ctx, stack, s)
+			if idle != nil {
+				idle.PSS, idle.RSS = residentMemory("self", "Pss:"), residentMemory("self", "Rss:")
+			}
+			s.usage = cloudsim.Usage{Store: stack.meter.Usage()}
+			return errors.Join(err, stack.Close())
+		})
+		return err
+	})
+	return s, err
+}
+
+// deploy deploys assets and schedules, and waits until all schedules know their next tick.
+func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []event.Schedule) error {
+	in := release.Input{Settings: release.Settings{Project: "bench", Schedules: schedules}}
+	for i := range assets {
+		in.Assets = append(in.Assets, asset(i))
+	}
+	release.SetCodes(in.Assets)
+	compiled, err := release.Compile(in, nil, nil)
+	if err != nil {
+		return err
+	}
+	if err := s.Engine.SaveRelease(ctx, compiled, nil); err != nil {
+		return err
+	}
+	_, err = s.Engine.Deploy(ctx, engine.DeployRequest{Release: compiled.SHA, Kind: event.DeployRelease, Schedules: schedules})
+	if err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		snap, err := s.Snapshots.Await(ctx, after)
+		if err != nil {
+			return err
+		}
+		known := 0
+		for row := range snap.State.Schedules.All {
+			if row.NextAt != 0 {
+				known++
+			}
+		}
+		if known == len(schedules) {
+			return nil
+		}
+		after = snap.Revision
+	}
+}
+
+// watch looks at the state until the tasks of n ticks have started.
+func (s *scheduledStack) watch(ctx context.Context, n int) error {
+	for {
+		snap, err := s.Snapshots.Current(ctx)
+		if err != nil {
+			return err
+		}
+		for row := range snap.State.Schedules.All {
+			s.due[tick(row.ScheduleID, row.Next)] = row.NextAt
+		}
+		for run := range snap.State.Runs.All {
+			request := snap.State.Requests.Get(run.RequestID)
+			if request == nil {
+				continue
+			}
+			s.lastRun = max(s.lastRun, run.CreatedAt)
+			snap.State.Attempts.Ascend(state.AttemptKey{RunID: run.RunID}, func(a *state.Attempt) bool {
+				if a.RunID == run.RunID && a.StartedAt != 0 {
+					s.starts[tick(run.ScheduleID, request.Logical)] = a.StartedAt
+				}
+				return a.RunID == run.RunID && a.StartedAt == 0
+			})
+		}
+		if len(s.starts) >= n {
+			return nil
+		}
+		if err := s.cfg.Clock.Sleep(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+func tick(schedule string, logical event.Time) string { return schedule + " " + logical.String() }
+
+// delays returns, in milliseconds, how long after their ticks the tasks started.
+func (s *scheduledStack) delays() (all []float64) {
+	for tick, started := range s.starts {
+		if due, ok := s.due[tick]; ok {
+			all = append(all, float64(started.Sub(due))/float64(time.Millisecond))
+		}
+	}
+	return all
+}
+
+// scheduleWorkloads returns the workloads with schedules.
+func scheduleWorkloads() []Workload {
+	return []Workload{
+		{
+			Name: "W8", Description: "60 schedules that tick once a minute, each at its own second: from the tick to the start of its task",
+			OnRequest: true, measure: ticking, unit: "ms",
+			value: func(s sample) float64 { return median(s.hops) },
+		},
+		{
+			Name: "W9", Description: "10,000 schedules, idle for --idle-for, then due in the same minute: until the run of the last tick exists",
+			OnRequest: true, measure: storm, unit: "s",
+			value: func(s sample) float64 { return s.took.Seconds() },
+		},
+	}
+}

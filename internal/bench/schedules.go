@@ -66,7 +66,10 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	n := or(cfg.Size, stormy)
 	var idle Idle
 	s, err := cfg.scheduled(ctx, &idle, func(ctx context.Context, stack *scheduledStack, s *sample) error {
-		before := liveHeap()
+		if err := stack.deploy(ctx, 1, []event.Schedule{{Name: "first", Cron: "@yearly", Run: event.RunSpec{All: true}}}); err != nil {
+			return err
+		}
+		before := liveHeap() // with the buffers of a first deployment
 		due := cfg.Clock.Now().Add(settling + time.Minute + cfg.IdleFor).Truncate(time.Minute).UTC().Add(time.Minute)
 		schedules := make([]event.Schedule, n)
 		for i := range schedules {
@@ -178,7 +181,7 @@ func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []eve
 	if err := s.Engine.SaveRelease(ctx, compiled, nil); err != nil {
 		return err
 	}
-	_, err = s.Engine.Deploy(ctx, engine.DeployRequest{Release: compiled.SHA, Kind: event.DeployRelease, Schedules: schedules})
+	_, err = s.Engine.Deploy(ctx, engine.DeployRequest{Release: compiled.SHA, Force: true, Kind: event.DeployRelease, Schedules: schedules})
 	if err != nil {
 		return err
 	}
@@ -189,7 +192,7 @@ func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []eve
 		}
 		known := 0
 		for row := range snap.State.Schedules.All {
-			if row.NextAt != 0 {
+			if row.NextAt != 0 && row.RemovedAt == 0 {
 				known++
 			}
 		}

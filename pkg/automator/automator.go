@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -43,11 +45,12 @@ type Automator struct {
 	engine *engine.Engine
 	wake   chan struct{}
 	newest *project // the release that was read last; only Run uses it
+	memory *semaphore.Weighted
 }
 
 // New returns an automator. It does nothing until [Automator.Run] is called.
 func New(cfg Config) *Automator {
-	return &Automator{cfg: cfg, engine: cfg.Engine.As(Principal), wake: make(chan struct{}, 1)}
+	return &Automator{cfg: cfg, engine: cfg.Engine.As(Principal), wake: make(chan struct{}, 1), memory: semaphore.NewWeighted(starting)}
 }
 
 // Nudge tells the automator that a state has work for it. It does not block.
@@ -68,8 +71,9 @@ func (a *Automator) React(s *state.State) {
 const (
 	// batch is how many schedules and how many requests one pass handles.
 	batch = 200
-	// parallel is how many requests are planned at once.
+	// parallel is how many requests are planned at once, and starting how many small runs start at once.
 	parallel = 4
+	starting = 64
 	// The wait after a failed pass doubles between these bounds.
 	minWait = time.Second
 	maxWait = 30 * time.Second
@@ -150,7 +154,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 // entries.
 func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work control.Automation) error {
 	var g errgroup.Group
-	g.SetLimit(parallel)
+	g.SetLimit(starting)
 	if len(work.Wanted) > 0 {
 		g.Go(func() error { return a.advance(ctx, work.Wanted) })
 	}
@@ -180,7 +184,7 @@ func (a *Automator) current(ctx context.Context, snap *snapshot.Snapshot) (*proj
 		if err != nil {
 			return nil, err
 		}
-		a.newest = &project{sha, release, code}
+		a.newest = &project{sha, release, code, selector.NewCatalog(code.Assets)}
 	}
 	return a.newest, nil
 }

@@ -24,6 +24,7 @@ type project struct {
 	sha     string
 	release *release.Release
 	code    *release.Code
+	catalog *selector.Catalog
 }
 
 // Codes of refusals.
@@ -70,7 +71,31 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	if row.Logical != 0 {
 		now = row.Logical.Time() // words such as `latest` mean the time of the tick, not that of planning
 	}
-	return a.engine.StartRequest(ctx, snap, row, request, now)
+	if err := a.memory.Acquire(ctx, planning); err != nil {
+		return err
+	}
+	planned, err := a.engine.PlanRequest(ctx, snap, row, request, now)
+	if err != nil {
+		a.memory.Release(planning)
+		return err
+	}
+	held := weight(planned.Tasks())
+	a.memory.Release(planning - held)
+	defer a.memory.Release(held)
+	return a.engine.StartRequest(ctx, planned)
+}
+
+// A request that is planned, and a plan of largePlan tasks that is stored, hold this part of an automator's
+// memory for plans; smaller plans hold less. So a few requests are planned at the same time, and many small
+// runs start in the same ledger entry.
+const (
+	planning  = starting / parallel
+	largePlan = 10_000
+)
+
+// weight returns the part of the memory for plans that a plan holds until its run has started.
+func weight(tasks int) int64 {
+	return min(1+int64(tasks)*planning/largePlan, planning)
 }
 
 // triggerOf returns the cause of the run of a request.
@@ -104,7 +129,7 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 	if err != nil {
 		return engine.RunRequest{}, err
 	}
-	chosen, err := selector.NewCatalog(p.code.Assets).Select(q)
+	chosen, err := p.catalog.Select(q)
 	if err != nil {
 		return engine.RunRequest{}, err
 	}

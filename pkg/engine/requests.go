@@ -127,22 +127,36 @@ func (e *PlanError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *PlanError) Unwrap() error { return e.Err }
 
-// StartRequest plans a request on a snapshot and starts its run. The run has the id of the request, so
-// two planners start one run. A request that has ended, or is planned by another process, is no error.
-func (e *Engine) StartRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, now time.Time) error {
+// PlannedRequest is the plan of a request whose run has not started.
+type PlannedRequest struct {
+	snap  *snapshot.Snapshot
+	built *plan.Plan
+	run   *event.RunTriggered
+}
+
+// Tasks returns the number of tasks in the plan.
+func (p *PlannedRequest) Tasks() int { return len(p.built.Tasks) }
+
+// PlanRequest plans a request on a snapshot. It writes nothing.
+func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, now time.Time) (*PlannedRequest, error) {
 	if _, err := Choose(ctx, snap, &r, now); err != nil {
-		return err
+		return nil, err
 	}
 	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p := &event.RunTriggered{
+	return &PlannedRequest{snap, built, &event.RunTriggered{
 		RunID: row.RunID, RequestID: row.RequestID, Trigger: r.Trigger, RootAssets: roots(r), MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels, Release: r.Release,
 		AllowIncomplete: r.Plan.AllowIncomplete, PartitionSelection: built.Selected,
-	}
-	_, err = e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
+	}}, nil
+}
+
+// StartRequest starts the run of a planned request. The run has the id of the request, so two planners
+// start one run. A request that has ended, or is planned by another process, is no error.
+func (e *Engine) StartRequest(ctx context.Context, p *PlannedRequest) error {
+	_, err := e.trigger(ctx, p.snap, p.built, p.run, observed{p.snap.State.FoldSeq, p.snap.State.FoldTime})
 	return err
 }
 

@@ -100,6 +100,10 @@ bench: build ## run the benchmarks of PKG (./pkg/...) and servo-bench COUNT time
 bench-partitions: ## measure a domain with PARTITIONS (10000000) partitions: commits, memory, pages, staleness
 	go test ./pkg/engine -count 1 -timeout 0 -v -run TestPartitionsAtScale -partitions $(or $(PARTITIONS),10000000)
 
+.PHONY: soak-schedules
+soak-schedules: servo ## let servo dev run SCHEDULES (100) minutely schedules for MINUTES (60), and account for every tick
+	@scripts/soak-schedules $(or $(MINUTES),60) $(or $(SCHEDULES),100)
+
 .PHONY: bench-peers
 bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3), PEERS="river dbos" or all, into bench/
 	@scripts/bench-peers $(SAMPLES) $(PEERS)

@@ -66,21 +66,21 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	n := or(cfg.Size, stormy)
 	var idle Idle
 	s, err := cfg.scheduled(ctx, &idle, func(ctx context.Context, stack *scheduledStack, s *sample) error {
-		if err := stack.deploy(ctx, 1, []event.Schedule{{Name: "first", Cron: "@yearly", Run: event.RunSpec{All: true}}}); err != nil {
-			return err
-		}
-		before := liveHeap() // with the buffers of a first deployment
 		due := cfg.Clock.Now().Add(settling + time.Minute + cfg.IdleFor).Truncate(time.Minute).UTC().Add(time.Minute)
 		schedules := make([]event.Schedule, n)
 		for i := range schedules {
 			schedules[i] = schedule(i, i%stormAssets)
 			schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
 		}
+		// The first tenth makes the process allocate what it needs for any schedules.
+		if err := stack.deploy(ctx, stormAssets, schedules[:n/10]); err != nil {
+			return err
+		}
+		before := liveHeap()
 		if err := stack.deploy(ctx, stormAssets, schedules); err != nil {
 			return err
 		}
-		schedules = nil //nolint:ineffassign,wastedassign // the memory of the deployment is not that of the schedules
-		idle.Heap = liveHeap() - before
+		idle.Heap = (liveHeap() - before) / int64(n-n/10) * int64(n)
 		if err := cfg.Clock.Sleep(ctx, settling); err != nil {
 			return err
 		}

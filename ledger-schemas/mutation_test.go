@@ -110,7 +110,11 @@ func violations(rule schema) []any {
 	case "boolean":
 		values = append(values, "true", json.Number("1"))
 	case "array":
-		values = append(values, map[string]any{}, []any{nil}, []any{json.Number("7")})
+		var wrong any = json.Number("7")
+		if rule.sub("items")["type"] == "integer" {
+			wrong = "7"
+		}
+		values = append(values, map[string]any{}, []any{nil}, []any{wrong})
 	case "object":
 		values = append(values, []any{}, "{}")
 	}

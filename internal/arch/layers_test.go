@@ -44,6 +44,8 @@ var layers = []layer{
 		{"pkg/estimate", nil},
 		// Compares versions and codes of partitions with definitions.
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
+		// Divides partitions into chunks that are runs.
+		{"pkg/backfill", list(words, "=pkg/plan")},
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		// Unit tests of queries as data, and the comparison of rows.
@@ -133,12 +135,12 @@ var layers = []layer{
 		{"pkg/engine/view", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/calendar", "pkg/domain", "pkg/space", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/quality", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/calendar", "pkg/domain", "pkg/space", "pkg/backfill", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/staleness", "pkg/quality", "pkg/state", "pkg/fold", "pkg/plan", "pkg/textrows", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"automator", []pack{
 		// Plans requests, and asks the calendar for schedules.
-		{"pkg/automator", list(words, "pkg/calendar", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
+		{"pkg/automator", list(words, "pkg/calendar", "pkg/state", "pkg/backfill", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
 		// Sends the notifications that the fold has decided.
 		{"pkg/notifier", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/release", "pkg/clock", "pkg/notify", "pkg/snapshot", "pkg/engine")},
 	}},
@@ -222,7 +224,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
-	"pkg/release", "pkg/staleness", "pkg/engine/view", "pkg/calendar",
+	"pkg/release", "pkg/staleness", "pkg/engine/view", "pkg/calendar", "pkg/backfill",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)

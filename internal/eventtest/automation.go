@@ -137,7 +137,7 @@ func backfillCreated(t *rapid.T) event.Payload {
 		ChunksRef: name().Draw(t, "document"), Sizes: rapid.SliceOfN(rapid.Int32Range(1, event.MaxChunkCells), 1, 5).Draw(t, "sizes"),
 		Ordered: rapid.Bool().Draw(t, "ordered"), Order: pick(t, "order", "", event.OldestFirst, event.NewestFirst), MaxParallel: 1,
 		StopAt: rapid.Int64Min(0).Draw(t, "stop"), Priority: rapid.Int32().Draw(t, "priority"), Pool: optional(t, name(), "pool"),
-		Release: optional(t, hash(64), "release"),
+		Release: optional(t, hash(64), "release"), AllowIncomplete: rapid.Bool().Draw(t, "incomplete"),
 	}
 	if !p.Ordered {
 		p.MaxParallel = rapid.Int32Range(1, event.MaxParallelRuns).Draw(t, "max parallel")

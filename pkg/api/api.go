@@ -76,6 +76,14 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.HandleFunc("POST /v1/schedules/{schedule}/resume", h.serve(h.commandSchedule(event.VerbResume)))
 	mux.HandleFunc("POST /v1/schedules/{schedule}/trigger", h.serve(h.commandSchedule(event.VerbTrigger)))
 	mux.HandleFunc("POST /v1/schedules/{schedule}/backfill", h.serve(h.backfillSchedule))
+	mux.HandleFunc("GET /v1/backfills", h.serve(h.backfills))
+	mux.HandleFunc("POST /v1/backfills", h.serve(h.createBackfill))
+	mux.HandleFunc("GET /v1/backfills/{backfill}", h.serve(h.backfill))
+	mux.HandleFunc("POST /v1/backfills/{backfill}/pause", h.serve(h.commandBackfill(event.VerbPause)))
+	mux.HandleFunc("POST /v1/backfills/{backfill}/resume", h.serve(h.commandBackfill(event.VerbResume)))
+	mux.HandleFunc("POST /v1/backfills/{backfill}/cancel", h.serve(h.commandBackfill(event.VerbCancel)))
+	mux.HandleFunc("POST /v1/backfills/{backfill}/retry-failed", h.serve(h.commandBackfill(event.VerbRetryFailed)))
+	mux.HandleFunc("POST /v1/backfills/{backfill}/set", h.serve(h.commandBackfill(event.VerbSet)))
 	mux.HandleFunc("GET /v1/requests", h.serve(h.requests))
 	mux.HandleFunc("POST /v1/requests/{request}/cancel", h.serve(h.cancelRequest))
 	mux.HandleFunc("GET /v1/quarantine", h.serve(h.candidates))
@@ -124,7 +132,7 @@ func statusOf(err error) int {
 		return r.status
 	case errors.Is(err, engine.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrRequestEnded), errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved):
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrRequestEnded), errors.Is(err, engine.ErrNoEffect), errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved):
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/servo-orchestration/servo/pkg/backfill"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/engine"
@@ -46,6 +47,9 @@ type Automator struct {
 	wake   chan struct{}
 	newest *project // the release that was read last; only Run uses it
 	memory *semaphore.Weighted
+	// pinned and documents are those of backfills.
+	pinned    kept[*project]
+	documents kept[*backfill.Document]
 }
 
 // New returns an automator. It does nothing until [Automator.Run] is called.

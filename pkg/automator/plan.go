@@ -38,7 +38,12 @@ var errNoRelease = errors.New("no release is deployed: start `servo dev`, or dep
 
 // plan turns a request into a run of a project, or refuses it. err says why the project could not be read.
 func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, p *project, err error) error {
-	if err == nil {
+	_, _, ofChunk := state.ParseChunkRequest(row.RequestID)
+	switch {
+	case err != nil:
+	case ofChunk:
+		err = a.startChunk(ctx, snap, row, p)
+	default:
 		err = a.start(ctx, snap, row, p)
 	}
 	if err == nil || ctx.Err() != nil {
@@ -164,8 +169,10 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 // the error.
 func refusal(err error) event.Error {
 	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
-	permanent := new(engine.PlanError)
+	permanent, changed := new(engine.PlanError), new(engine.DefinitionError)
 	switch {
+	case errors.As(err, &changed):
+		e.Code, e.Category, e.Retryable = fold.DefinitionChanged, event.CategoryConfiguration, false
 	case errors.Is(err, engine.ErrNothing):
 		e.Code, e.Category, e.Retryable = fold.NothingToDo, event.CategoryUser, false
 	case errors.Is(err, errNoRelease):

@@ -38,10 +38,28 @@ func (a *app) explainCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.document(e, func() string { return a.explanation(e, now) })
+				return a.document(e, func() string { return a.explanation(e, now) + backfillOf(v.State, e.RunID) })
 			})
 		},
 	}
+}
+
+// backfillOf describes the backfill of a run if it waits for a person.
+func backfillOf(s *state.State, runID string) string {
+	run := s.Runs.Get(runID)
+	if run == nil {
+		return ""
+	}
+	key, _, _ := state.ParseChunkRequest(run.RequestID)
+	row := s.Backfills.Get(key.BackfillID)
+	if row == nil {
+		return ""
+	}
+	b, err := engine.BackfillOf(row)
+	if err != nil || b.Next == "" {
+		return ""
+	}
+	return fmt.Sprintf("backfill %s is %s%s: continue it with %s\n", b.ID, b.State, after(": ", b.PauseReason), b.Next)
 }
 
 // explanation formats an explanation for people.

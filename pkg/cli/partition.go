@@ -83,7 +83,16 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 			a.warn("cannot compare the code with that of run %s: %v", x.Holds.RunID, err)
 		}
 	}
-	return true, text, a.document(x, func() string { return a.partitionText(x, asset.Key, partition) })
+	backfills, err := engine.BackfillsOf(ctx, v.Store, v.State, asset.Key, partition.Key())
+	if err != nil {
+		return true, text, err
+	}
+	with := struct {
+		*view.PartitionExplanation
+
+		Backfills []engine.PartitionBackfill `json:"backfills,omitempty"`
+	}{x, backfills}
+	return true, text, a.document(with, func() string { return a.partitionText(x, backfills, asset.Key, partition) })
 }
 
 // codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
@@ -129,7 +138,7 @@ func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, 
 }
 
 // partitionText formats the explanation of a partition for people.
-func (a *app) partitionText(x *view.PartitionExplanation, asset ids.AssetKey, partition ids.Partition) string {
+func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.PartitionBackfill, asset ids.AssetKey, partition ids.Partition) string {
 	t := &outline{style: a.style}
 	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(x.Partition), x.Headline)
 	t.section("holds")
@@ -157,7 +166,16 @@ func (a *app) partitionText(x *view.PartitionExplanation, asset ids.AssetKey, pa
 	for _, up := range x.Pending {
 		t.line("%s: %s", up.Name(), up.Status)
 	}
+	t.section("backfill")
+	for _, b := range backfills {
+		t.line("%s is %s%s; chunk %d is %s", b.ID, b.State, after(": ", b.PauseReason), b.Chunk, b.ChunkState)
+	}
 	t.section("next")
+	for _, b := range backfills {
+		if b.Next != "" {
+			t.line("%s", b.Next)
+		}
+	}
 	if x.Status == staleness.Stale || x.Status == staleness.Missing {
 		command := "servo run " + asset.String() + " --stale"
 		if len(partition) > 0 {

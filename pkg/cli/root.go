@@ -56,7 +56,7 @@ func (a *app) root() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupServe)
 	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(),
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
-	add(groupRuns, a.runCommand(), a.checkCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.requestsCommand(), a.statusCommand(), a.tasksCommand(),
+	add(groupRuns, a.runCommand(), a.checkCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.requestsCommand(), a.backfillCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
 	add(groupData, a.assetsCommand(), a.partitionsCommand(), a.checksCommand(), a.quarantineCommand(), a.schedulesCommand(), a.scheduleCommand(), a.alertsCommand(), a.alertCommand(), a.explainCommand(), a.queryCommand(), a.exportCommand())
 	add(groupServe, a.workerCommand(), a.limitsCommand(), a.adminCommand(), a.versionCommand())

@@ -42,6 +42,8 @@ type runStatus struct {
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
 	// Undeliverable are the messages of the last day that could not be sent.
 	Undeliverable []engine.Notification `json:"undeliverable,omitempty"`
+	// Backfills are those that have not ended.
+	Backfills []engine.Backfill `json:"backfills,omitempty"`
 
 	run *state.Run
 }
@@ -70,6 +72,9 @@ func (a *app) statusCommand() *cobra.Command {
 				}
 				status.Unpublished = slices.DeleteFunc(places, func(s publisher.Status) bool { return s.Error == "" })
 				if status.Undeliverable, err = engine.Undeliverable(v.State); err != nil {
+					return err
+				}
+				if status.Backfills, err = engine.OpenBackfills(v.State); err != nil {
 					return err
 				}
 				return a.document(status, func() string { return a.statusText(status, now) })
@@ -122,6 +127,10 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		}
 		n := &st.Undeliverable[i]
 		out.field(first(i, "alerts"), "UNDELIVERABLE to %s: %s %s: %s", n.Channel, n.Cause, n.Subject, view.OneLine(n.Error))
+	}
+	for i := range st.Backfills {
+		b := &st.Backfills[i]
+		out.field(first(i, "backfill"), "%s is %s%s%s: %s", b.ID, b.State, after(": ", b.PauseReason), after(": continue it with ", b.Next), progressText(b))
 	}
 	out.known("error", st.Error)
 	out.known("cancelled", st.Cancelled)

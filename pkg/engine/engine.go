@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -82,6 +83,8 @@ var (
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
 	// ErrMissingInput: an output that a retry reads was hidden or deleted since its run.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
+	// ErrNoEffect: a command about a backfill does not fit its state.
+	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
 	// ErrRequestEnded: the request has become a run or has ended otherwise, and cannot be cancelled.
@@ -95,6 +98,9 @@ func (e *Engine) Domain() ids.Domain { return e.cfg.Domain }
 
 // Store returns the store of the domain.
 func (e *Engine) Store() blob.Store { return e.cfg.Store }
+
+// Now returns the time of the engine's clock.
+func (e *Engine) Now() time.Time { return e.cfg.Clock.Now() }
 
 // CatchUp lists the ledger, and waits until all entries that it finds are folded.
 func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {

@@ -32,16 +32,21 @@ func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *
 	return e.create(ctx, release.Ref(e.cfg.Domain, c.SHA), c.Data)
 }
 
-// create stores an object whose name is the hash of its content. It replaces one that is damaged.
+// create stores an object of a release.
 func (e *Engine) create(ctx context.Context, ref string, data []byte) error {
+	if err := e.createObject(ctx, ref, data); err != nil {
+		return fmt.Errorf("store release: %w", err)
+	}
+	return nil
+}
+
+// createObject stores an object whose name is the hash of its content. It replaces one that is damaged.
+func (e *Engine) createObject(ctx context.Context, ref string, data []byte) error {
 	_, err := e.cfg.Store.Create(ctx, ref, data)
 	if errors.Is(err, blob.ErrExists) {
 		err = e.repair(ctx, ref, data)
 	}
-	if err != nil {
-		return fmt.Errorf("store release: %w", err)
-	}
-	return nil
+	return err
 }
 
 // repair replaces an object unless it has the same size and checksum as data.

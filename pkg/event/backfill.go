@@ -47,6 +47,8 @@ type BackfillCreated struct {
 	// Priority is the priority of its tasks; Pool replaces their pool. "": it does not.
 	Priority int32  `json:"priority,omitempty"`
 	Pool     string `json:"pool,omitempty"`
+	// AllowIncomplete accepts missing partitions of upstream assets where an asset requires all.
+	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
 	// Release is the release on which all chunks are planned; "": each on the release that is current.
 	Release string `json:"release,omitempty"`
 }

@@ -42,7 +42,7 @@ func (f *folder) backfillCreated(p *event.BackfillCreated) verdict {
 	}
 	b := &state.Backfill{
 		BackfillID: p.BackfillID, CreatedBy: f.ev.Actor, Assets: jsonOf(p.Assets), Selection: jsonOfList(p.Partitions), Only: p.Only,
-		ChunksRef: p.ChunksRef, Release: p.Release, Priority: p.Priority, Pool: p.Pool,
+		ChunksRef: p.ChunksRef, Release: p.Release, Priority: p.Priority, Pool: p.Pool, AllowIncomplete: p.AllowIncomplete,
 		Ordered: p.Ordered, Order: orDefault(p.Order, event.OldestFirst), MaxParallel: p.MaxParallel, StopAt: p.StopAt,
 		State: state.BackfillRunning, CreatedSeq: f.seq, Chunks: int32(len(p.Sizes)), CreatedAt: f.at(), //nolint:gosec // at most event.MaxChunks
 	}

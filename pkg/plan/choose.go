@@ -53,7 +53,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 			continue
 		}
 		partitioned = partitioned || asset.Partitions != nil
-		if err := c.choose(asset); errors.Is(err, errTooMany) {
+		if err := c.choose(asset); errors.As(err, new(*tooManyError)) {
 			return err
 		} else if err != nil {
 			b.errs = append(b.errs, err)
@@ -69,8 +69,8 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	if len(b.errs) > 0 {
 		return joinSome(b.errs)
 	}
-	if c.total > MaxTasks {
-		return errTooMany
+	if c.total > b.most {
+		return b.tooMany()
 	}
 	for _, key := range order {
 		if n := b.nodes[key]; n != nil {
@@ -231,9 +231,9 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 		}
 		chosen.Values[i] = declared
 	}
-	product, err := a.Partitions.Product(chosen.Values, MaxTasks)
+	product, err := a.Partitions.Product(chosen.Values, c.most)
 	if err != nil {
-		return errTooMany
+		return c.tooMany()
 	}
 	for _, key := range product {
 		keys[key] = true
@@ -289,8 +289,8 @@ func (c *chooser) add(n *node, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	if c.total += len(keys); c.total > MaxTasks {
-		return errTooMany
+	if c.total += len(keys); c.total > c.most {
+		return c.tooMany()
 	}
 	n.keys, n.at = keys, make(map[string]int, len(keys))
 	n.tasks = make([]string, len(keys))

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,6 +192,10 @@ func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, erro
 	task := Task{TaskDef: taskDef(n.asset, n.tasks[i], n.keys[i])}
 	task.Checks, task.ErrorChecks, task.Quarantine = critical, errors, n.asset.Work.Quarantine
 	task.DependsOn = slices.Clone(n.after)
+	if b.request.Priority != nil {
+		task.Priority = *b.request.Priority
+	}
+	task.Pool = cmp.Or(b.request.Pool, task.Pool)
 	if len(n.asset.Work.Checks) > 0 {
 		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
 	}

@@ -18,7 +18,18 @@ const (
 	MaxEdges = 1_000_000
 )
 
-var errTooMany = fmt.Errorf("the run has more than %d tasks: select fewer assets or partitions", MaxTasks)
+// tooManyError reports that a request has more partitions than allowed.
+type tooManyError struct{ most int }
+
+// Error implements error.
+func (e *tooManyError) Error() string {
+	if e.most == MaxTasks {
+		return fmt.Sprintf("the run has more than %d tasks: select fewer assets or partitions, or run them in chunks with `servo backfill create`", e.most)
+	}
+	return fmt.Sprintf("more than %d partitions are selected: select fewer assets or partitions", e.most)
+}
+
+func (b *builder) tooMany() error { return &tooManyError{b.most} }
 
 // Request describes a run to plan.
 type Request struct {
@@ -50,6 +61,9 @@ type Request struct {
 	ChecksOnly bool
 	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
 	AllowIncomplete bool
+	// Priority and Pool replace those of the assets, if they are set.
+	Priority *int32
+	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.
 	AllowFuture bool
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
@@ -74,14 +88,7 @@ func Build(r Request) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{
-		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
-		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
-		plan: &Plan{
-			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: secretVariables(r.Assets),
-			Assets: map[string]Work{},
-		},
-	}
+	b := newBuilder(r, g, MaxTasks)
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
 	}
@@ -106,7 +113,7 @@ func Build(r Request) (*Plan, error) {
 	case len(b.plan.Tasks) == 0:
 		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
 	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes
-		return nil, errTooMany
+		return nil, b.tooMany()
 	}
 	if more := b.warnings - len(b.plan.Warnings); more > 0 {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("and %d more warnings", more))
@@ -116,6 +123,46 @@ func Build(r Request) (*Plan, error) {
 			len(left), map[bool]string{true: "asset", false: "assets"}[len(left) == 1], someOf(left)))
 	}
 	return b.plan, nil
+}
+
+func newBuilder(r Request, g *Graph, most int) *builder {
+	return &builder{
+		request: r, graph: g, most: most, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
+		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
+		plan: &Plan{
+			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: secretVariables(r.Assets),
+			Assets: map[string]Work{},
+		},
+	}
+}
+
+// Choice are the partitions that a request selects.
+type Choice struct {
+	Partitions map[ids.AssetKey][]string
+	// Selected are the selections, with relative ones resolved.
+	Selected []string
+	Warnings []string
+}
+
+// Choose returns the partitions that a request selects, at most a number of them, without planning tasks.
+func Choose(r Request, most int) (*Choice, error) {
+	g, err := NewGraph(r.Assets)
+	if err != nil {
+		return nil, err
+	}
+	order, err := g.Topological()
+	if err != nil {
+		return nil, err
+	}
+	b := newBuilder(r, g, most)
+	if err := b.selectAssets(order); err != nil {
+		return nil, err
+	}
+	c := &Choice{Partitions: make(map[ids.AssetKey][]string, len(b.order)), Selected: b.plan.Selected, Warnings: b.plan.Warnings}
+	for _, n := range b.order {
+		c.Partitions[n.asset.Key] = n.keys
+	}
+	return c, nil
 }
 
 // addAssets adds the tasks of the run.
@@ -176,6 +223,7 @@ type builder struct {
 	expected map[ids.AssetKey][]string
 	readers  *Readers
 	plan     *Plan
+	most     int // partitions
 	edges    int
 	// warnings counts all warnings, including those that the plan omits.
 	warnings int

@@ -294,7 +294,7 @@ func TestBuildRejectsTooManyTasksAndEdges(t *testing.T) {
 		assets = append(assets, daily(fmt.Sprintf("more/d%d", i), "1900-01-01", "", "up/up"))
 	}
 	_, err = plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=1900-01-01..2099-12-31")})
-	require.EqualError(t, err, "the run has more than 200000 tasks: select fewer assets or partitions")
+	require.EqualError(t, err, "the run has more than 200000 tasks: select fewer assets or partitions, or run them in chunks with `servo backfill create`")
 }
 
 func TestBuildMatchedAssetsUseTheirDays(t *testing.T) {

@@ -66,6 +66,14 @@ func (s *Space) Dimension(name string) *Dimension {
 	return nil
 }
 
+// Has reports whether a clause of a selection restricts a dimension of the space.
+func (s *Space) Has(c Clause) bool {
+	if c.Dimension == "" {
+		return s.Time() != nil
+	}
+	return s.Dimension(c.Dimension) != nil
+}
+
 // Time returns the dimension of time, or nil.
 func (s *Space) Time() *Dimension {
 	if s == nil {

@@ -56,6 +56,8 @@ type Backfill struct {
 	Release   string `col:"release,null,dict"`
 	Priority  int32  `col:"priority"`
 	Pool      string `col:"pool,null,dict"`
+	// AllowIncomplete accepts missing partitions of upstream assets.
+	AllowIncomplete bool `col:"allow_incomplete"`
 	// Ordered means that a chunk starts when the one before it has succeeded.
 	Ordered     bool          `col:"ordered"`
 	Order       string        `col:"chunk_order,dict"` // oldest or newest

@@ -37,7 +37,8 @@ func TestTutorials(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
 	pages = append(pages, "../../docs/howto/unit-test-a-query.md", "../../docs/howto/quarantine-bad-data.md", "../../docs/howto/partition-by-tenant.md",
-		"../../docs/howto/alert-on-slack.md")
+		"../../docs/howto/alert-on-slack.md",
+		"../../docs/howto/backfill-years.md")
 	scripts, named := t.TempDir(), map[string][]block{}
 	for _, page := range pages {
 		text, err := os.ReadFile(page) //nolint:gosec // the commands are from a page of this repository

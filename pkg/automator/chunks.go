@@ -1,0 +1,93 @@
+package automator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/backfill"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// startChunk plans a chunk of a backfill and starts its run. current is the deployed release.
+func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, current *project) error {
+	key, _, _ := state.ParseChunkRequest(row.RequestID)
+	b := snap.State.Backfills.Get(key.BackfillID)
+	if b == nil {
+		return nil // the request is gone, too
+	}
+	p := current
+	if b.Release != "" && b.Release != current.sha {
+		var err error
+		if p, err = a.pinned.get(b.Release, func() (*project, error) {
+			r, code, err := a.engine.ReadRelease(ctx, b.Release)
+			return &project{sha: b.Release, release: r, code: code}, err
+		}); err != nil {
+			return err
+		}
+	}
+	run := engine.RunRequest{
+		Release: p.sha, MaxParallelism: p.release.MaxParallelism,
+		Trigger: event.Trigger{Type: "backfill", BackfillID: b.BackfillID, UserID: userOf(b.CreatedBy)},
+		Plan:    plan.Request{Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets},
+	}
+	if run.Plan.Source == "" {
+		if run.Plan.Root = a.cfg.Root; run.Plan.Root == "" {
+			return &engine.PlanError{Err: fmt.Errorf("release %s has no archive of the project's files, and its folder is not known here: deploy it with deploy: explicit", release.Short(p.sha))}
+		}
+	}
+	if err := a.memory.Acquire(ctx, planning); err != nil {
+		return err
+	}
+	defer a.memory.Release(planning)
+	return a.engine.StartChunk(ctx, snap, engine.ChunkRequest{
+		Row: row, Run: run, Current: current.code.Assets,
+		Document: func(ctx context.Context, ref string) (*backfill.Document, error) {
+			return a.documents.get(ref, func() (*backfill.Document, error) { return engine.ReadChunks(ctx, a.engine.Store(), ref) })
+		},
+	}, a.cfg.Clock.Now())
+}
+
+// maxKept is how many values a [kept] holds.
+const maxKept = 4
+
+// kept holds the values that were read last, by a key that determines them.
+type kept[V any] struct {
+	mu     sync.Mutex
+	keys   []string
+	values map[string]V
+}
+
+// get returns the value of a key. It reads the value if it is not held. No lock is held meanwhile, so two callers
+// may read the same value.
+func (k *kept[V]) get(key string, read func() (V, error)) (V, error) {
+	k.mu.Lock()
+	value, ok := k.values[key]
+	k.mu.Unlock()
+	if ok {
+		return value, nil
+	}
+	value, err := read()
+	if err != nil {
+		return value, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.values[key]; ok {
+		return value, nil
+	}
+	if k.values == nil {
+		k.values = map[string]V{}
+	}
+	if k.keys = append(k.keys, key); len(k.keys) > maxKept {
+		delete(k.values, k.keys[0])
+		k.keys = k.keys[1:]
+	}
+	k.values[key] = value
+	return value, nil
+}

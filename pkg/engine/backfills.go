@@ -1,0 +1,294 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/servo-orchestration/servo/pkg/backfill"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/estimate"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Defaults of backfills.
+const (
+	// BackfillPriority is the priority of the tasks of a backfill: other tasks are admitted first.
+	BackfillPriority = -100
+	// BackfillParallel is how many chunks run at once.
+	BackfillParallel = 3
+	// BackfillStop is the share of failed partitions at which a backfill pauses.
+	BackfillStop = "10%"
+)
+
+// BackfillRequest describes a backfill to be created.
+type BackfillRequest struct {
+	// Plan selects assets and partitions.
+	Plan plan.Request
+	// Need chooses the partitions of the selection that have a status; "": all of them.
+	Need Need
+	// Chunk is the number of partitions of a chunk; 0: a default.
+	Chunk int
+	// MaxParallel is how many chunks run at once; 0: BackfillParallel.
+	MaxParallel int32
+	// Newest puts the newest partitions first. Ordered runs one chunk at a time, and pauses at a failure.
+	Newest, Ordered bool
+	// StopAfter is a number or a share of failed partitions at which the backfill pauses: "100" or "10%"; "never";
+	// "": BackfillStop.
+	StopAfter string
+	// Priority is the priority of the tasks. Pool replaces the pool of their assets; "": it does not.
+	Priority int32
+	Pool     string
+	// Release is the release on which the chunks are planned; "": the one that is current then.
+	Release string
+}
+
+// PlannedBackfill is a backfill that is not created yet.
+type PlannedBackfill struct {
+	Chunks *backfill.Chunks
+	// Assets are the assets in the order of their keys, and Tasks the number of their partitions.
+	Assets   []ids.AssetKey
+	Tasks    map[ids.AssetKey]int
+	Selected []string
+	StopAt   int64
+	Warnings []string
+
+	event *event.BackfillCreated
+}
+
+// PlanBackfill decides which partitions a backfill has, and divides them into chunks. It changes nothing.
+func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillRequest, now time.Time) (*PlannedBackfill, error) {
+	choice, warnings, err := chooseCells(ctx, snap, &r, now)
+	if err != nil {
+		return nil, err
+	}
+	g, err := plan.NewGraph(r.Plan.Assets)
+	if err != nil {
+		return nil, err
+	}
+	chunks, err := backfill.Split(g, view.Calendar(snap.State, now), choice.Partitions, backfill.Options{Size: r.Chunk, Newest: r.Newest})
+	if err != nil {
+		return nil, err
+	}
+	p := &PlannedBackfill{Chunks: chunks, Tasks: map[ids.AssetKey]int{}, Selected: choice.Selected, Warnings: append(warnings, choice.Warnings...)}
+	for key, keys := range choice.Partitions {
+		if len(keys) > 0 {
+			p.Assets, p.Tasks[key] = append(p.Assets, key), len(keys)
+		}
+	}
+	slices.SortFunc(p.Assets, plan.CompareKeys)
+	if p.StopAt, err = stopAt(cmp.Or(r.StopAfter, BackfillStop), chunks.Total()); err != nil {
+		return nil, err
+	}
+	if r.Ordered && (r.Newest || r.MaxParallel > 1) {
+		return nil, &InvalidError{errors.New("an ordered backfill runs one chunk at a time, the oldest first: remove --max-parallel and --order newest, or --ordered")}
+	}
+	parallel := cmp.Or(r.MaxParallel, BackfillParallel)
+	order := event.OldestFirst
+	switch {
+	case r.Ordered:
+		parallel = 1
+	case r.Newest:
+		order = event.NewestFirst
+	}
+	p.event = &event.BackfillCreated{
+		Assets: atMost(keyTexts(p.Assets)), Partitions: shown(choice.Selected), Only: string(r.Need), Sizes: chunks.Sizes(), Ordered: r.Ordered,
+		Order: order, MaxParallel: parallel, StopAt: p.StopAt, Priority: r.Priority, Pool: r.Pool, Release: r.Release,
+		AllowIncomplete: r.Plan.AllowIncomplete,
+	}
+	if !r.Ordered {
+		p.event.Stages = chunks.Stages
+	}
+	return p, nil
+}
+
+func keyTexts(keys []ids.AssetKey) []string {
+	texts := make([]string, len(keys))
+	for i, key := range keys {
+		texts[i] = key.String()
+	}
+	return texts
+}
+
+// shown returns the selections that fit into an event. They are for people only.
+func shown(selections []string) []string {
+	kept := []string{}
+	for _, text := range selections[:min(len(selections), event.MaxSelections)] {
+		if len(text) > event.MaxSelectionText {
+			text = text[:event.MaxSelectionText-len("…")] + "…"
+		}
+		kept = append(kept, strings.ToValidUTF8(text, ""))
+	}
+	return kept
+}
+
+// stopAt returns the number of failures that a threshold means.
+func stopAt(text string, total int) (int64, error) {
+	if text == "never" {
+		return 0, nil
+	}
+	n, share := 0, 0.0
+	var rest string
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		if count, _ := fmt.Sscanf(number+" ", "%g%s", &share, &rest); count != 1 || share <= 0 || share > 100 {
+			return 0, &InvalidError{fmt.Errorf("stop after %q: a share is more than 0%% and at most 100%%", text)}
+		}
+		return max(1, int64(math.Ceil(share/100*float64(total)))), nil
+	}
+	if count, _ := fmt.Sscanf(text+" ", "%d%s", &n, &rest); count != 1 || n < 1 {
+		return 0, &InvalidError{fmt.Errorf("stop after %q: write a number of partitions such as 100, a share such as 10%%, or never", text)}
+	}
+	return int64(n), nil
+}
+
+// chooseCells returns the partitions of a backfill.
+func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillRequest, now time.Time) (*plan.Choice, []string, error) {
+	r.Plan.Calendar = view.Calendar(snap.State, now)
+	if r.Need == "" {
+		choice, err := plan.Choose(r.Plan, backfill.MaxCells)
+		if err != nil {
+			return nil, nil, &InvalidError{err}
+		}
+		return choice, nil, nil
+	}
+	selections := r.Plan.Partitions
+	run := RunRequest{Plan: r.Plan, Need: r.Need}
+	run.Plan.Partitions = nil
+	warnings, err := Choose(ctx, snap, &run, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	choice := &plan.Choice{Partitions: run.Plan.Only}
+	for _, s := range selections {
+		choice.Selected = append(choice.Selected, s.String())
+	}
+	if len(selections) > 0 {
+		if err := restrict(r.Plan.Calendar, r.Plan.Assets, choice.Partitions, selections); err != nil {
+			return nil, nil, &InvalidError{err}
+		}
+	}
+	for _, keys := range choice.Partitions {
+		if len(keys) > 0 {
+			return choice, warnings, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: no selected partition is %s", ErrNothing, r.Need)
+}
+
+// restrict removes the partitions that no selection selects. A selection selects those of assets that have its
+// dimensions.
+func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
+	used := make([]bool, len(selections))
+	for i := range assets {
+		a := &assets[i]
+		if a.Partitions == nil || len(partitions[a.Key]) == 0 {
+			continue
+		}
+		var filters []func(string) bool
+		for n, s := range selections {
+			if slices.ContainsFunc(s.Clauses, func(k space.Clause) bool { return !a.Partitions.Has(k) }) {
+				continue
+			}
+			keep, err := c.Filter(a.Partitions, s)
+			if err != nil {
+				return fmt.Errorf("asset %s: %w", a.Key, err)
+			}
+			filters, used[n] = append(filters, keep), true
+		}
+		if len(filters) == 0 {
+			continue
+		}
+		partitions[a.Key] = slices.DeleteFunc(slices.Clone(partitions[a.Key]), func(key string) bool {
+			return !slices.ContainsFunc(filters, func(keep func(string) bool) bool { return keep(key) })
+		})
+	}
+	if n := slices.Index(used, false); n >= 0 && len(partitions) > 0 {
+		return fmt.Errorf("no selected asset is partitioned as in -p %s: select other partitions", selections[n])
+	}
+	return nil
+}
+
+// EstimateBackfill predicts what a backfill takes, from earlier attempts of its assets.
+func EstimateBackfill(ctx context.Context, snap *snapshot.Snapshot, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
+	assets := make(map[string]bool, len(p.Assets))
+	for _, key := range p.Assets {
+		assets[key.String()] = true
+	}
+	past, err := Past(ctx, snap, assets)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	if most := slices.Max(p.event.Sizes) * p.event.MaxParallel; limits.Tasks == 0 || int(most) < limits.Tasks {
+		limits.Tasks = int(most)
+	}
+	tasks := make([]estimate.Task, 0, p.Chunks.Total())
+	for _, list := range p.Chunks.Lists {
+		for _, cell := range list {
+			tasks = append(tasks, estimate.Task{Asset: cell.Asset.String(), Pool: pool})
+		}
+	}
+	return estimate.Of(tasks, past, limits), nil
+}
+
+// CreateBackfill creates a backfill that was planned on a state, and returns its id.
+func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string, error) {
+	data, sha, err := p.Chunks.Encode()
+	if err != nil {
+		return "", err
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return "", fmt.Errorf("store the chunks of a backfill: %w", err)
+	}
+	created := *p.event
+	created.ChunksRef = backfill.Ref(e.cfg.Domain, sha)
+	if err := e.createObject(ctx, created.ChunksRef, encoder.EncodeAll(data, nil)); err != nil {
+		return "", fmt.Errorf("store the chunks of a backfill: %w", err)
+	}
+	created.BackfillID = e.cfg.IDs.New()
+	snap, entry, err := e.append(ctx, "", &created)
+	if err != nil {
+		return "", fmt.Errorf("create a backfill: %w", err)
+	}
+	if snap.State.Backfills.Get(created.BackfillID) == nil {
+		row := onlyGroup(snap, entry)
+		if row != nil && row.Outcome == state.Conflict {
+			return "", fmt.Errorf("create a backfill: %w: %s", ErrConflict, row.Detail)
+		}
+		return "", fmt.Errorf("create a backfill: %s", entryOutcome(snap, entry))
+	}
+	return created.BackfillID, nil
+}
+
+// ReadChunks reads the document of a backfill.
+func ReadChunks(ctx context.Context, store blob.Store, ref string) (*backfill.Document, error) {
+	name := ref[strings.LastIndexByte(ref, '/')+1:]
+	packed, _, err := blob.Get(ctx, store, ref, backfill.MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the chunks of a backfill: %w", err)
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(backfill.MaxBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read the chunks of a backfill: %w", err)
+	}
+	defer decoder.Close()
+	data, err := decoder.DecodeAll(packed, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the chunks of a backfill: %s is damaged: %w", ref, err)
+	}
+	sha, _, _ := strings.Cut(name, ".")
+	return backfill.Decode(data, sha)
+}

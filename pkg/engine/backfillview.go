@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Backfill is a backfill with what has become of its partitions.
+type Backfill struct {
+	ID          string              `json:"backfill_id"`
+	State       state.BackfillState `json:"state"`
+	CreatedBy   string              `json:"created_by,omitempty"`
+	Assets      []string            `json:"assets"`
+	Selection   []string            `json:"partition_selection,omitempty"`
+	Only        string              `json:"only,omitempty"`
+	Release     string              `json:"release,omitempty"`
+	Priority    int32               `json:"priority"`
+	Pool        string              `json:"pool,omitempty"`
+	Ordered     bool                `json:"ordered,omitempty"`
+	Order       string              `json:"order"`
+	MaxParallel int32               `json:"max_parallel"`
+	StopAt      int64               `json:"stop_at,omitempty"`
+	PausedAt    event.Time          `json:"paused_at,omitempty,omitzero"`
+	PausedBy    string              `json:"paused_by,omitempty"`
+	PauseReason string              `json:"pause_reason,omitempty"`
+	Retries     int32               `json:"retries,omitempty"`
+	Chunks      int32               `json:"chunks"`
+	ChunksEnded int32               `json:"chunks_ended"`
+	Partitions  int64               `json:"partitions"`
+	Left        int64               `json:"left"`
+	Running     int64               `json:"running"`
+	Done        int64               `json:"done"`
+	Failed      int64               `json:"failed"`
+	Skipped     int64               `json:"skipped"`
+	Cancelled   int64               `json:"cancelled"`
+	CreatedAt   event.Time          `json:"created_at"`
+	EndedAt     event.Time          `json:"ended_at,omitempty,omitzero"`
+	// Next is the command that continues a backfill that waits for a person, or "".
+	Next string `json:"next,omitempty"`
+	// The following fields are set by [FindBackfill] only.
+	//
+	// Codes counts failed and skipped partitions by error code.
+	Codes map[string]int64 `json:"error_codes,omitempty"`
+	// Runs are the live runs.
+	Runs []string `json:"runs,omitempty"`
+	// ETA is when the backfill is expected to end, from the partitions that ended in the last hour; nil: unknown.
+	ETA *BackfillETA `json:"eta,omitempty"`
+}
+
+// BackfillETA is an estimate of the time that is left, in seconds. Low and High come from the quartiles of the
+// durations of chunks.
+type BackfillETA struct {
+	Seconds float64 `json:"seconds"`
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+}
+
+// BackfillOf returns the backfill in a row.
+func BackfillOf(row *state.Backfill) (Backfill, error) {
+	b := Backfill{
+		ID: row.BackfillID, State: row.State, CreatedBy: row.CreatedBy, Only: row.Only, Release: row.Release, Priority: row.Priority, Pool: row.Pool,
+		Ordered: row.Ordered, Order: row.Order, MaxParallel: row.MaxParallel, StopAt: row.StopAt, PausedAt: row.PausedAt, PausedBy: row.PausedBy,
+		PauseReason: row.PauseReason, Retries: row.Round, Chunks: row.Chunks, ChunksEnded: row.ChunksEnded, Partitions: row.Cells, Left: row.Left,
+		Running: row.Running, Done: row.Done, Failed: row.Failed, Skipped: row.Skipped, Cancelled: row.Cancelled,
+		CreatedAt: row.CreatedAt, EndedAt: row.EndedAt, Next: nextCommand(row),
+	}
+	for _, list := range []struct {
+		text string
+		to   *[]string
+	}{{row.Assets, &b.Assets}, {row.Selection, &b.Selection}} {
+		if list.text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(list.text), list.to); err != nil {
+			return b, fmt.Errorf("read backfill %s: %w", row.BackfillID, err)
+		}
+	}
+	return b, nil
+}
+
+// nextCommand returns the command that continues a backfill, or "".
+func nextCommand(row *state.Backfill) string {
+	switch {
+	case row.State == state.BackfillPaused && row.Ordered && row.Failed+row.Skipped > 0, row.State == state.BackfillFailed:
+		return "servo backfill retry-failed " + row.BackfillID
+	case row.State == state.BackfillPaused:
+		return "servo backfill resume " + row.BackfillID
+	}
+	return ""
+}
+
+// Backfills returns all backfills that are kept, newest first.
+func Backfills(ctx context.Context, snap *snapshot.Snapshot) ([]Backfill, error) {
+	rows, err := snap.Backfills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Backfill, len(rows))
+	for i, row := range rows {
+		if all[i], err = BackfillOf(row); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// FindBackfill returns the backfill with an id, or the only one whose id ends with it; "latest" stands for the
+// newest one.
+func FindBackfill(ctx context.Context, snap *snapshot.Snapshot, id string, now time.Time) (Backfill, error) {
+	row, err := findBackfill(ctx, snap, id)
+	if err != nil {
+		return Backfill{}, err
+	}
+	b, err := BackfillOf(row)
+	if err != nil {
+		return b, err
+	}
+	chunks, err := snap.Chunks(ctx, row.BackfillID)
+	if err != nil {
+		return b, err
+	}
+	b.Codes = map[string]int64{}
+	for _, chunk := range chunks {
+		codes := map[string]int64{}
+		if chunk.Codes != "" {
+			if err := json.Unmarshal([]byte(chunk.Codes), &codes); err != nil {
+				return b, fmt.Errorf("read chunk %d of backfill %s: %w", chunk.Chunk, b.ID, err)
+			}
+		}
+		for code, n := range codes {
+			b.Codes[code] += n
+		}
+		if chunk.State == state.ChunkRunning {
+			b.Runs = append(b.Runs, chunk.RunID)
+		}
+	}
+	if row.State == state.BackfillRunning {
+		b.ETA = eta(row, chunks, event.At(now))
+	}
+	return b, nil
+}
+
+func findBackfill(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.Backfill, error) {
+	if row := snap.State.Backfills.Get(id); row != nil {
+		return row, nil
+	}
+	rows, err := snap.Backfills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if id == "latest" && len(rows) > 0 {
+		return rows[0], nil
+	}
+	var found []*state.Backfill
+	for _, row := range rows {
+		if id != "" && strings.HasSuffix(row.BackfillID, strings.ToUpper(id)) {
+			found = append(found, row)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("backfill %q: %w: %d backfills end with it; use more characters of the id", id, ErrNotFound, len(found))
+	case len(rows) == 0:
+		return nil, fmt.Errorf("backfill %q: %w: there are no backfills: create one with `servo backfill create`", id, ErrNotFound)
+	}
+	return nil, fmt.Errorf("backfill %q: %w: list the backfills with `servo backfill list`", id, ErrNotFound)
+}
+
+// etaWindow is how far an estimate looks back.
+const etaWindow = time.Hour
+
+// minChunksOfETA is how many chunks must have ended in the window: the first ones say little.
+const minChunksOfETA = 3
+
+// eta estimates the time that a backfill still takes: what is left, at the rate of the last hour. It returns nil
+// if too few chunks have ended in that time.
+func eta(row *state.Backfill, chunks []*state.Chunk, now event.Time) *BackfillETA {
+	since, partitions, first := now.Add(-etaWindow), 0.0, now
+	var each []float64 // seconds for a partition of each chunk
+	for _, chunk := range chunks {
+		if chunk.State != state.ChunkEnded || chunk.StartedAt == 0 || chunk.EndedAt < since {
+			continue
+		}
+		cells, err := state.ParseCells(chunk.Cells)
+		if err != nil || len(cells) == 0 {
+			continue
+		}
+		partitions += float64(len(cells))
+		first = min(first, max(chunk.StartedAt, since))
+		each = append(each, chunk.EndedAt.Sub(chunk.StartedAt).Seconds()/float64(len(cells)))
+	}
+	window := now.Sub(first).Seconds()
+	if len(each) < minChunksOfETA || window <= 0 {
+		return nil
+	}
+	slices.Sort(each)
+	seconds := float64(row.Left) * window / partitions
+	spread := func(percent int) float64 {
+		at, median := each[(len(each)-1)*percent/100], each[(len(each)-1)/2]
+		if median == 0 {
+			return seconds
+		}
+		return math.Round(seconds * at / median)
+	}
+	const low, high = 25, 75
+	return &BackfillETA{math.Round(seconds), min(seconds, spread(low)), max(seconds, spread(high))}
+}
+
+// CommandBackfill applies a command to a backfill, and returns the backfill.
+func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand) (Backfill, error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return Backfill{}, err
+	}
+	row, err := findBackfill(ctx, snap, p.Name)
+	if err != nil {
+		return Backfill{}, err
+	}
+	verb := strings.ReplaceAll(p.Verb, "_", "-")
+	if snap.State.Backfills.Get(row.BackfillID) == nil {
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example with --only missing", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
+	}
+	if ids.Valid(row.CommandID) {
+		e.cfg.IDs.Observe(row.CommandID) // of two commands, the one with the greater id wins
+	}
+	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
+	snap, entry, err := e.append(ctx, "", p)
+	if err != nil {
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, p.Name, err)
+	}
+	if group := onlyGroup(snap, entry); group != nil && group.Outcome == state.Stale {
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w: %s", verb, p.Name, ErrNoEffect, group.Detail)
+	}
+	return FindBackfill(ctx, snap, p.Name, e.cfg.Clock.Now())
+}
+
+// OpenBackfills returns the backfills that have not ended, oldest first.
+func OpenBackfills(s *state.State) ([]Backfill, error) {
+	var open []Backfill
+	if s.OpenBackfills() == 0 {
+		return nil, nil
+	}
+	for row := range s.Backfills.All {
+		if row.State.Ended() {
+			continue
+		}
+		b, err := BackfillOf(row)
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, b)
+	}
+	return open, nil
+}
+
+// PartitionBackfill is a backfill that has not ended and in which a partition is left.
+type PartitionBackfill struct {
+	ID          string              `json:"backfill_id"`
+	Chunk       int32               `json:"chunk"`
+	ChunkState  state.ChunkState    `json:"chunk_state"`
+	State       state.BackfillState `json:"state"`
+	PauseReason string              `json:"pause_reason,omitempty"`
+	Next        string              `json:"next,omitempty"`
+}
+
+// BackfillsOf returns the backfills that have not ended and in which a partition is left.
+func BackfillsOf(ctx context.Context, store blob.Store, s *state.State, asset ids.AssetKey, partition string) ([]PartitionBackfill, error) {
+	var found []PartitionBackfill
+	open, err := OpenBackfills(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range open {
+		if !slices.Contains(b.Assets, asset.String()) {
+			continue
+		}
+		doc, err := ReadChunks(ctx, store, s.Backfills.Get(b.ID).ChunksRef)
+		if err != nil {
+			return nil, err
+		}
+		at, position := doc.Find(asset, partition)
+		if at < 0 {
+			continue
+		}
+		row := s.Chunks.Get(state.ChunkKey{BackfillID: b.ID, Chunk: at})
+		cells, err := state.ParseCells(row.Cells)
+		if err != nil {
+			return nil, fmt.Errorf("read chunk %d of backfill %s: %w", at, b.ID, err)
+		}
+		if is := cells[position]; is == state.CellLeft || is == state.CellRunning {
+			found = append(found, PartitionBackfill{b.ID, at, row.State, b.State, b.PauseReason, b.Next})
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,75 @@
+package staleness
+
+import (
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Runnable returns which of some partitions can be materialized together, each list in the order of its keys. A
+// partition cannot if one of its inputs neither exists nor is among those that can, or if it reads one of the
+// partitions in without. Those are partitions that should have been made before and were not: an output of
+// them that is still visible is an old one.
+func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
+	order, err := e.graph.Topological()
+	if err != nil {
+		return nil, err
+	}
+	runnable := make(map[ids.AssetKey][]string, len(partitions))
+	refused := map[ids.AssetKey]map[string]bool{}
+	refuse := func(asset ids.AssetKey, partition string) {
+		if refused[asset] == nil {
+			refused[asset] = map[string]bool{}
+		}
+		refused[asset][partition] = true
+	}
+	for asset, keys := range without {
+		for _, key := range keys {
+			refuse(asset, key)
+		}
+	}
+	for _, key := range order {
+		if len(partitions[key]) == 0 {
+			continue
+		}
+		a, _ := e.graph.Asset(key)
+		for _, dep := range a.Deps {
+			if _, err := e.load(dep); err != nil {
+				return nil, err
+			}
+		}
+		for _, partition := range slices.Sorted(slices.Values(partitions[key])) {
+			_, complete, err := e.inputs(a, partition, runnable)
+			reads := false
+			if err == nil {
+				reads, err = e.readsAny(key, a.Deps, partition, refused)
+			}
+			switch {
+			case err != nil:
+				return nil, err
+			case !complete || reads:
+				refuse(key, partition)
+			default:
+				runnable[key] = append(runnable[key], partition)
+			}
+		}
+	}
+	return runnable, nil
+}
+
+// readsAny reports whether a partition reads one of some partitions.
+func (e *Evaluation) readsAny(reader ids.AssetKey, deps []ids.AssetKey, partition string, of map[ids.AssetKey]map[string]bool) (bool, error) {
+	for _, dep := range deps {
+		if len(of[dep]) == 0 {
+			continue
+		}
+		image, err := e.readers.Reads(reader, dep, partition)
+		if err != nil {
+			return false, err
+		}
+		if image.All || slices.ContainsFunc(image.Keys, func(key string) bool { return of[dep][key] }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -177,6 +177,9 @@ func readersOf(assets []plan.Asset) map[string][]string {
 	readers := map[string][]string{}
 	for i := range assets {
 		for _, dep := range assets[i].Deps {
+			if dep == assets[i].Key {
+				continue // it reads its own earlier partitions
+			}
 			readers[dep.String()] = append(readers[dep.String()], assets[i].Key.String())
 		}
 	}

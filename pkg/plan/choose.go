@@ -292,6 +292,7 @@ func (c *chooser) add(n *node, keys []string) error {
 	if c.total += len(keys); c.total > c.most {
 		return c.tooMany()
 	}
+	keys = inOrder(n.asset, keys)
 	n.keys, n.at = keys, make(map[string]int, len(keys))
 	n.tasks = make([]string, len(keys))
 	for i, key := range keys {

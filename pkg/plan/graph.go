@@ -12,7 +12,8 @@ import (
 )
 
 // Graph is a set of assets and their dependencies. Its keys are unique and every dependency is
-// an asset. It may have cycles; see [Graph.Cycles].
+// an asset. It may have cycles; see [Graph.Cycles]. An asset that reads its own earlier partitions does not
+// depend on itself here.
 type Graph struct {
 	assets     []Asset // sorted by key
 	index      map[ids.AssetKey]int
@@ -44,6 +45,9 @@ func NewGraph(assets []Asset) (*Graph, error) {
 			if !ok {
 				errs = append(errs, fmt.Errorf("asset %s depends on %s, which is not an asset", g.assets[i].Key, dep))
 				continue
+			}
+			if i == j && g.assets[i].backward() == nil {
+				continue // it reads earlier partitions of itself, which is no cycle
 			}
 			g.upstream[i] = append(g.upstream[i], j)
 			g.downstream[j] = append(g.downstream[j], i)

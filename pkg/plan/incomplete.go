@@ -37,9 +37,13 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 		Missing: upstream.Partitions.Describe(all, missing),
 	}
 	if !b.request.AllowIncomplete && reader.RequiresComplete(upstream.Key) {
+		flags := "--upstream and -p"
+		if reader.Key == upstream.Key {
+			flags = "-p" // they are partitions of the asset itself
+		}
 		b.errs = append(b.errs, fmt.Errorf("plan %s: %s: reads %d of %d partitions of %s; missing %s: "+
-			"run them, too: select them with --upstream and -p, or accept the gap with --allow-incomplete",
-			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing))
+			"run them, too: select them with %s, or accept the gap with --allow-incomplete",
+			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing, flags))
 		return
 	}
 	b.plan.Incomplete = append(b.plan.Incomplete, in)

@@ -135,7 +135,8 @@ func (b *builder) addTasks(n *node) {
 				return // stop before the edges fill the memory
 			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
-			if b.hasFiles(e.dep) && (r.set.Group != "" || len(r.set.Items) > 0) {
+			// The first partitions of an asset that reads itself have an input without partitions.
+			if b.hasFiles(e.dep) && (r.set.Group != "" || len(r.set.Items) > 0 || e.dep == n.asset.Key) {
 				task.Inputs[e.dep.String()] = r.set
 			}
 		}
@@ -254,7 +255,7 @@ func (b *builder) readImage(n *node, e edge, key string, g *gathered) (r reads) 
 		}
 	}
 	switch {
-	case len(r.edges)+len(r.set.Items) > 0:
+	case len(r.edges)+len(r.set.Items) > 0 || e.dep == n.asset.Key:
 	case len(image.Keys) == 0 && image.Undeclared > 0:
 		g.undeclared = append(g.undeclared, key)
 	default:

@@ -83,7 +83,7 @@ func (b *builder) findGaps(order []ids.AssetKey) {
 // tasks.
 func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 	var before []string
-	for _, dep := range asset.Deps {
+	for _, dep := range withoutItself(asset) {
 		up := b.nodes[dep]
 		switch {
 		case b.gaps[dep] != nil:

@@ -118,7 +118,8 @@ func (v *validator) dispatched(t *Task) {
 		if _, ok := v.plan.Groups[set.Group]; set.Group != "" && !ok {
 			v.fail("task %s reads the group %s, which is not in the plan", t.TaskKey, set.Group)
 		}
-		if (set.Group == "") == (len(set.Items) == 0) {
+		// The first partitions of an asset that reads itself have nothing to read.
+		if (set.Group == "") == (len(set.Items) == 0) && (set.Group != "" || asset != t.AssetKey) {
 			v.fail("task %s reads %s both through a group and directly, or not at all", t.TaskKey, asset)
 		}
 		for _, in := range set.Items {

@@ -72,6 +72,7 @@ func (l *loader) link() {
 		l.checkMappings(a, known)
 		lookbacks.check(a)
 		l.linkChecks(a, &columns)
+		l.checkItself(a)
 		l.linkQuarantine(a)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
@@ -207,6 +208,17 @@ func suggestTable(word string, names *knownNames) string {
 	return didYouMean(found)
 }
 
+// checkItself reports an asset that reads itself in a way that cannot be executed.
+func (l *loader) checkItself(a *declared) {
+	if !a.ReadsItself() || a.Broken != "" {
+		return
+	}
+	if err := a.CheckItself(); err != nil {
+		at := slices.IndexFunc(a.deps, func(d dep) bool { return d.key == a.Key })
+		l.report(a.deps[at].at, "", "asset %s reads itself: %s", a.Key, err)
+	}
+}
+
 // checkCycles reports each cycle at the place where its first asset names the next.
 func (l *loader) checkCycles() {
 	g, err := plan.NewGraph(l.project.Assets)
@@ -229,8 +241,7 @@ func (l *loader) checkCycles() {
 			l.cyclic = append(l.cyclic, a.File)
 		}
 		if len(cycle) == 1 {
-			l.report(where, "", "asset %s reads itself", first.Key)
-			continue
+			continue // [loader.checkItself] reports it
 		}
 		var path strings.Builder
 		for _, key := range cycle {

@@ -93,9 +93,13 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 	if b.From < 0 {
 		days = strconv.FormatInt(b.From, 10)
 	}
+	last := 0
+	if names[0] == a.Key.String() {
+		last = -1 // a partition cannot read itself
+	}
 	what := "filter on " + b.Column + " needs days before " + variable
-	suggestion := fmt.Sprintf("add deps: [{asset: %s, map: {%s: {window: [%s, 0]}}}], or remove partitions from the asset, so that it reads every day",
-		names[0], dimension, days)
+	suggestion := fmt.Sprintf("add deps: [{asset: %s, map: {%s: {window: [%s, %d]}}}], or remove partitions from the asset, so that it reads every day",
+		names[0], dimension, days, last)
 	switch {
 	case b.Window:
 		what = "window over " + b.Column + " needs several days"

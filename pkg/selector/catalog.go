@@ -47,7 +47,7 @@ func NewCatalog(assets []plan.Asset) *Catalog {
 	}
 	for n, i := range order {
 		for _, dep := range assets[i].Deps {
-			if up, ok := c.index[dep]; ok {
+			if up, ok := c.index[dep]; ok && up != int32(n) { //nolint:gosec // as above
 				c.upstream[n] = append(c.upstream[n], up)
 				c.downstream[up] = append(c.downstream[up], int32(n)) //nolint:gosec // as above
 			}

@@ -480,7 +480,7 @@ func (e *Evaluation) choose(
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, p := range partitions {
+		for _, p := range byTime(a, partitions) {
 			rereads, complete, err := e.inputs(a, p.Key, chosen)
 			switch {
 			case err != nil:
@@ -489,16 +489,34 @@ func (e *Evaluation) choose(
 			case !complete:
 				blocked[key]++
 			default:
-				chosen[key] = append(chosen[key], p.Key)
+				at, _ := slices.BinarySearch(chosen[key], p.Key) // nearly always at the end
+				chosen[key] = slices.Insert(chosen[key], at, p.Key)
 			}
 		}
 	}
 	return chosen, blocked, nil
 }
 
+// byTime returns the partitions of an asset in the order in which they must be chosen: those of an asset that
+// reads itself in the order of time, because later ones read earlier ones.
+func byTime(a *plan.Asset, partitions []Partition) []Partition {
+	if !a.ReadsItself() {
+		return partitions
+	}
+	at, keys := make(map[string]int, len(partitions)), make([]string, len(partitions))
+	for i, p := range partitions {
+		at[p.Key], keys[i] = i, p.Key
+	}
+	sorted := make([]Partition, len(partitions))
+	for i, key := range a.Partitions.ByTime(keys) {
+		sorted[i] = partitions[at[key]]
+	}
+	return sorted
+}
+
 // inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are
-// complete. For each upstream asset, at least one partition that it reads must exist or be chosen. If the
-// asset requires complete inputs, this must hold for every expected partition that it reads. The lists in
+// complete. For each upstream asset, at least one partition that it reads must exist or be chosen, except
+// for the asset itself: its first partitions have nothing to read. If the asset requires complete inputs, this must hold for every expected partition that it reads. The lists in
 // chosen are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
@@ -515,7 +533,7 @@ func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.Asse
 		if err != nil {
 			return false, false, err
 		}
-		reads := all && len(chosen[dep])+len(up.keys) > 0
+		reads := all && len(chosen[dep])+len(up.keys) > 0 || dep == a.Key
 		rereads = rereads || all && len(chosen[dep]) > 0
 		for _, key := range keys {
 			is := has(chosen[dep], key)

@@ -203,6 +203,11 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 		return b.describeOutput(ctx, asset, false)
 	}
 	query := b.queries[asset.Key]
+	if asset.ReadsItself() {
+		if err := b.defineDeclared(ctx, asset); err != nil {
+			return err
+		}
+	}
 	if query == nil || b.missing(asset, query) {
 		return nil
 	}
@@ -311,6 +316,15 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 		return ctx.Err() // a run that reads it returns the error
 	}
 	return b.define(ctx, &schema{asset: asset, made: true, all: all}, columns)
+}
+
+// defineDeclared defines an asset that reads itself with the columns that it declares.
+func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
+	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE " + plan.EmptyRows(asset.Work.Checks, nil)})
+	if err != nil {
+		return ctx.Err() // an unknown type, which is reported elsewhere
+	}
+	return b.define(ctx, &schema{asset: asset}, columns)
 }
 
 // define creates an empty table for an asset, with the types that a Parquet file returns. If a

@@ -216,6 +216,9 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range r.inputs {
+		if r.inputs[i].asset == r.asset {
+			continue // in a check, the name of the asset is that of the output
+		}
 		query, files, err := r.inputView(ctx, r.db, r.t, &r.inputs[i])
 		if err != nil {
 			return err

@@ -129,7 +129,7 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("create scratch folder: %w", err))
 	}
 	if t.InputFormat == plan.FormatCSV {
-		return a.convert(ctx, in, filepath.Join(dir, "data.csv"))
+		return a.convert(ctx, t, in, filepath.Join(dir, "data.csv"))
 	}
 	for _, p := range in.parts {
 		if err := p.link(dir); err != nil {
@@ -168,10 +168,14 @@ func (p *part) link(dir string) error {
 }
 
 // convert writes an input to a CSV file with a header.
-func (a *attempt) convert(ctx context.Context, in *input, target string) (err error) {
-	files, err := in.rows()
-	if err != nil {
-		return err
+func (a *attempt) convert(ctx context.Context, t *work, in *input, target string) (err error) {
+	rows := a.noRows(t)
+	if in.asset != a.asset || len(in.parts) > 0 {
+		files, err := in.rows()
+		if err != nil {
+			return err
+		}
+		rows = "SELECT * FROM " + readParquet(files)
 	}
 	d, err := a.openDuckDB(ctx)
 	if err != nil {
@@ -182,7 +186,7 @@ func (a *attempt) convert(ctx context.Context, in *input, target string) (err er
 			err = sqlFailure(closeErr)
 		}
 	}()
-	if _, err := d.exec(ctx, "COPY (SELECT * FROM "+readParquet(files)+") TO "+quote(target)+" (FORMAT csv, HEADER)"); err != nil {
+	if _, err := d.exec(ctx, "COPY ("+rows+") TO "+quote(target)+" (FORMAT csv, HEADER)"); err != nil {
 		return sqlFailure(fmt.Errorf("convert input %s to CSV: %w", in.asset, a.brokenInput(ctx, []input{*in}, err)))
 	}
 	return nil

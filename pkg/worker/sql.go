@@ -151,6 +151,10 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	}
 	folders := []string{a.dir, t.root}
 	for i := range inputs {
+		if inputs[i].asset == a.asset && len(inputs[i].parts) == 0 {
+			statements = append(statements, createView(a.asset, a.noRows(t))...)
+			continue
+		}
 		stored, err := inputs[i].rows()
 		if err != nil {
 			return err

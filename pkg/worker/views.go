@@ -29,6 +29,12 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
+// noRows returns a query for the rows that the first partitions of an asset read of itself: none, with the
+// declared columns.
+func (a *attempt) noRows(t *work) string {
+	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
+}
+
 // inputView returns a query for the rows of an input, and the files that it reads. An input without
 // files has no query.
 func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input) (query string, files []string, err error) {

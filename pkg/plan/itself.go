@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// An asset may read its own earlier partitions: a running balance reads that of the day before. Its tasks
+// in a run then depend on each other, in the order of time. They form no cycle, because a window that ends
+// before the period of the reader leads from later periods to earlier ones only.
+
+// ReadsItself reports whether the asset reads partitions of itself.
+func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }
+
+// CheckItself returns why the asset must not read itself as it declares, or nil.
+func (a *Asset) CheckItself() error {
+	switch example := a.selfExample(); {
+	case a.Partitions.Time() == nil:
+		return errors.New("only assets that are partitioned by time can read themselves, and only earlier periods")
+	case !a.Work.HasFiles():
+		return errors.New("it has no output to read (output: none)")
+	case a.backward() != nil:
+		return fmt.Errorf("%w: add %s", a.backward(), example)
+	case a.dep(a.Key).RequireQuality:
+		return errors.New("require_quality has no effect on an asset that reads itself: remove it")
+	case len(quality.DeclaredColumns(a.Work.Checks)) == 0 && (a.Work.SQL != "" || a.Work.InputFormat == FormatCSV):
+		return errors.New("its first partitions read no rows, so the columns of these must be known: add columns: {NAME: TYPE}")
+	}
+	return nil
+}
+
+// backward returns an error unless every partition reads only earlier periods of the asset itself.
+func (a *Asset) backward() error {
+	read := a.dep(a.Key)
+	if read.Map.Op == "" && len(read.Map.Dimensions) == 0 {
+		return errors.New("a partition cannot read itself, only earlier periods")
+	}
+	m, err := Mapping(a, a)
+	if err != nil {
+		return err
+	}
+	at := a.Partitions.Time()
+	if at == nil {
+		return errors.New("it has no dimension of time")
+	}
+	if op, known := m.Of(at.Name); !known || m.ReadsAll() || op.Op != space.Window || op.To >= 0 {
+		return errors.New("a partition can read only earlier periods of its own asset: the window must end at -1 or before")
+	}
+	return nil
+}
+
+// selfExample returns a dependency with which the asset reads its partition of the previous period.
+func (a *Asset) selfExample() string {
+	at := a.Partitions.Time()
+	if at == nil {
+		return ""
+	}
+	return fmt.Sprintf("deps: [{asset: %s, map: {%s: {window: [-1, -1]}}}]", a.Key, at.Name)
+}
+
+// inOrder returns partitions of an asset in the order in which tasks of one run execute. Those of an asset
+// that reads itself are in the order of time.
+func inOrder(a *Asset, keys []string) []string {
+	if !a.ReadsItself() {
+		return keys
+	}
+	return a.Partitions.ByTime(keys)
+}
+
+// withoutItself returns the dependencies of an asset except itself.
+func withoutItself(a *Asset) []ids.AssetKey {
+	if !a.ReadsItself() {
+		return a.Deps
+	}
+	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return dep == a.Key })
+}
+
+// EmptyRows returns a query for no rows with the columns that the contract of an asset declares, and some
+// further columns.
+func EmptyRows(checks []quality.Check, more []space.Column) string {
+	var list []string
+	add := func(name, kind string) {
+		list = append(list, "CAST(NULL AS "+kind+`) AS "`+strings.ReplaceAll(name, `"`, `""`)+`"`)
+	}
+	declared := quality.DeclaredColumns(checks)
+	for _, c := range declared {
+		add(c.Name, c.Type)
+	}
+	for _, c := range more {
+		if !slices.ContainsFunc(declared, func(d quality.ColumnType) bool { return strings.EqualFold(d.Name, c.Name) }) {
+			add(c.Name, c.Type)
+		}
+	}
+	return "SELECT " + strings.Join(list, ", ") + " WHERE false"
+}

@@ -1,0 +1,71 @@
+package staleness_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// ledger returns an asset that reads all accounts of the day before.
+func ledger() plan.Asset {
+	return plan.Asset{
+		Key: key("ledger"), Deps: []ids.AssetKey{key("ledger")},
+		Partitions: &space.Space{Dimensions: []space.Dimension{
+			{Name: "account", Kind: space.Static, Values: []string{"x", "y"}}, {Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-04"},
+		}},
+		Reads: []plan.Dep{{Asset: key("ledger"), Map: space.Map{Dimensions: []space.DimensionMap{
+			{Dimension: "account", Op: space.All}, {Dimension: "date", Op: space.Window, From: -1, To: -1},
+		}}}},
+	}
+}
+
+func entry(account string, n int) string {
+	return ids.Partition{"account": account, "date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
+}
+
+// ledgerRow returns the row of a partition that a run made as its version-th output, after it had seen the
+// state at inputs.
+func ledgerRow(account string, n int, run string, version, inputs int64) *state.Partition {
+	return &state.Partition{
+		AssetKey: "a/ledger", PartitionKey: entry(account, n), RunID: run, VersionSeq: version, InputsSeq: inputs,
+		MaterializedAt: event.At(time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC)),
+	}
+}
+
+// TestAssetThatReadsItselfRunsInOrderOfTime chooses what follows a changed day, although the keys of the
+// first account sort before all of the second.
+func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
+	first, second := ids.AtTime(time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC)), ids.AtTime(time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC))
+	rows := []*state.Partition{}
+	for _, account := range []string{"x", "y"} {
+		for n := range days {
+			rows = append(rows, ledgerRow(account, n, first, int64(10+2*n), 5))
+		}
+	}
+	choose := func() []string {
+		e := evaluation(t, []plan.Asset{ledger()}, map[ids.AssetKey][]*state.Partition{key("ledger"): rows}, nil)
+		chosen, blocked, err := e.ToRun(map[ids.AssetKey]bool{key("ledger"): true})
+		require.NoError(t, err)
+		require.Empty(t, blocked)
+		require.True(t, slices.IsSorted(chosen[key("ledger")]))
+		return chosen[key("ledger")]
+	}
+	require.Empty(t, choose(), "one run made all of them, in order")
+
+	// Another run makes the second day of account y again: both accounts of the following days change.
+	rows[5] = ledgerRow("y", 1, second, 100, 50)
+	require.Equal(t, []string{entry("x", 2), entry("x", 3), entry("y", 2), entry("y", 3)}, choose())
+
+	// The first days have nothing to read, and the others need them.
+	rows = nil
+	require.Len(t, choose(), 2*days)
+}

@@ -41,7 +41,7 @@ func Schedule() *rapid.Generator[event.Schedule] {
 			JitterSec: rapid.Int64Min(0).Draw(t, "jitter"), Start: optional(t, Time(), "start"), End: optional(t, Time(), "end"),
 			Run: runSpec(t), Overlap: pick(t, "overlap", append(event.Overlaps(), "")...),
 			CatchUp:   pick(t, "catch up", "", event.CatchUpNone, event.CatchUpLatest),
-			WindowSec: rapid.Int64Min(0).Draw(t, "window"), PauseAfterFailures: count().Draw(t, "failures"), Paused: rapid.Bool().Draw(t, "paused"),
+			WindowSec: rapid.Int64Min(0).Draw(t, "window"), PauseAfterFailures: count().Draw(t, "failures"), SLASec: rapid.Int64Range(0, event.MaxDeadlineSec).Draw(t, "sla"), Paused: rapid.Bool().Draw(t, "paused"),
 		}
 		if rapid.Bool().Draw(t, "is cron") {
 			s.Cron = "30 2 * * 1-5"

@@ -141,6 +141,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return backfillCreated(t)
 		case *event.NotificationEnded:
 			return notificationEnded(t)
+		case *event.DeadlineJudged:
+			return deadlineJudged(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -279,7 +281,7 @@ func projectDeployed(t *rapid.T) event.Payload {
 		Force: rapid.Bool().Draw(t, "force"), Kind: pick(t, "kind", event.DeployRelease, event.DeployRollback, event.DeployLocal),
 		Environment: optional(t, name(), "environment"), Message: text().Draw(t, "message"),
 		Changes:   event.Changes{Added: count().Draw(t, "added"), Removed: count().Draw(t, "removed"), Changed: count().Draw(t, "changed")},
-		Schedules: optional(t, hash(16), "schedules"), Alerts: alertRules(t),
+		Schedules: optional(t, hash(16), "schedules"), Alerts: alertRules(t), Watched: watched(t),
 	}
 	if rapid.Bool().Draw(t, "has git") {
 		p.Git = &event.Git{

@@ -144,6 +144,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	late := len(work.Wanted) > 0
 	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
+	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
 	// A definition changes when the old one has decided all instants up to the deployment.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil
@@ -165,11 +166,14 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	// The release is read once, before others need it: no lock is held while the store is asked.
 	var p *project
 	var err error
-	if len(work.Pending) > 0 || work.Define != nil && work.Define.Schedules != "" {
+	if len(work.Pending) > 0 || len(work.Deadlines) > 0 || work.Define != nil && work.Define.Schedules != "" {
 		p, err = a.current(ctx, snap)
 	}
 	if work.Define != nil {
 		g.Go(func() error { return a.define(ctx, snap, work.Define, p, err) })
+	}
+	if len(work.Deadlines) > 0 {
+		g.Go(func() error { return a.judge(ctx, snap, work.Deadlines, p, err) })
 	}
 	for _, row := range work.Pending {
 		g.Go(func() error { return a.plan(ctx, snap, row, p, err) })

@@ -88,7 +88,7 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 		}
 		made, err := s.Deploy(ctx, engine.DeployRequest{
 			Release: c.SHA, Expects: current.Release, Force: f.force, Kind: event.DeployRelease, Environment: p.Environment.Name,
-			Message: f.message, Git: a.git(ctx, p.Root), Accept: accept, Changes: countsOf(c.changes), Schedules: c.Schedules, Alerts: c.Alerts,
+			Message: f.message, Git: a.git(ctx, p.Root), Accept: accept, Changes: countsOf(c.changes), Schedules: c.Schedules, Alerts: c.Alerts, Watched: c.Watched,
 		})
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (a *app) rollback(ctx context.Context, f deployFlags, name string) error {
 		}
 		if _, err := s.Deploy(ctx, engine.DeployRequest{
 			Release: target, Expects: current, Force: f.force, Kind: event.DeployRollback, Environment: p.Environment.Name,
-			Message: f.message, Changes: countsOf(changes), Schedules: r.Schedules, Alerts: r.Alerts,
+			Message: f.message, Changes: countsOf(changes), Schedules: r.Schedules, Alerts: r.Alerts, Watched: r.Watched,
 		}); err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
 		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
 		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish, Schedules: p.Schedules,
-		Channels: p.Channels, Alerts: p.Alerts,
+		Channels: p.Channels, Alerts: p.Alerts, Watched: p.Watched,
 	}}
 	var err error
 	if explicit(p) {
@@ -225,7 +225,7 @@ func (a *app) deployLocal(
 		}
 		_, err = s.Deploy(ctx, engine.DeployRequest{
 			Release: c.SHA, Expects: current, Kind: event.DeployLocal, Environment: p.Environment.Name, Changes: countsOf(c.changes),
-			Schedules: c.Schedules, Alerts: c.Alerts,
+			Schedules: c.Schedules, Alerts: c.Alerts, Watched: c.Watched,
 		})
 		if _, conflict := errors.AsType[*engine.ReleaseConflictError](err); conflict && try < maxDeployTries {
 			continue

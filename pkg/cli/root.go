@@ -58,7 +58,7 @@ func (a *app) root() *cobra.Command {
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
 	add(groupRuns, a.runCommand(), a.checkCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.requestsCommand(), a.backfillCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
-	add(groupData, a.assetsCommand(), a.partitionsCommand(), a.checksCommand(), a.quarantineCommand(), a.schedulesCommand(), a.scheduleCommand(), a.alertsCommand(), a.alertCommand(), a.explainCommand(), a.queryCommand(), a.exportCommand())
+	add(groupData, a.assetsCommand(), a.partitionsCommand(), a.checksCommand(), a.quarantineCommand(), a.schedulesCommand(), a.scheduleCommand(), a.alertsCommand(), a.alertCommand(), a.deadlinesCommand(), a.explainCommand(), a.queryCommand(), a.exportCommand())
 	add(groupServe, a.workerCommand(), a.limitsCommand(), a.adminCommand(), a.versionCommand())
 	a.strict(root)
 	a.completions(root)

@@ -19,16 +19,18 @@ type Automation struct {
 	Define *state.Deployment
 	// Wanted are schedules that wait for their next instants.
 	Wanted []*state.Schedule
+	// Deadlines are those that wait for a verdict, those that wait longest first.
+	Deadlines []*state.Promise
 	// Pending are requests to be planned, those that wait longest first.
 	Pending []*state.RunRequest
 }
 
 // Empty reports whether there is no work.
 func (a Automation) Empty() bool {
-	return a.Define == nil && len(a.Wanted) == 0 && len(a.Pending) == 0
+	return a.Define == nil && len(a.Wanted) == 0 && len(a.Deadlines) == 0 && len(a.Pending) == 0
 }
 
-// Automate returns the work of a state, at most limit schedules and limit requests. It reads indexes only.
+// Automate returns the work of a state, at most limit schedules, limit deadlines and limit requests. It reads indexes only.
 func Automate(s *state.State, limit int) Automation {
 	a := Automation{Define: s.SchedulesPending()}
 	if s.WantedCount() > 0 {
@@ -37,6 +39,10 @@ func Automate(s *state.State, limit int) Automation {
 			return len(a.Wanted) < limit
 		})
 	}
+	s.WantedDeadlines(func(row *state.Promise) bool {
+		a.Deadlines = append(a.Deadlines, row)
+		return len(a.Deadlines) < limit
+	})
 	if s.PendingCount() > 0 {
 		s.PendingRequests(func(row *state.RunRequest) bool {
 			a.Pending = append(a.Pending, row)
@@ -82,6 +88,10 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 	})
 	s.PendingNotifications(func(row *state.Notification) bool {
 		by(row.PendingAt)
+		return false
+	})
+	s.WantedDeadlines(func(row *state.Promise) bool {
+		by(row.WantedAt)
 		return false
 	})
 	return at, ok

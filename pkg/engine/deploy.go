@@ -33,6 +33,8 @@ type DeployRequest struct {
 	Schedules []event.Schedule
 	// Alerts are the rules of the release.
 	Alerts []event.AlertRule
+	// Watched are the promises of the release.
+	Watched []event.WatchedAsset
 }
 
 // Accept is a change of an asset's code that makes no partition stale: partitions made by Previous,
@@ -103,7 +105,7 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	e.cfg.IDs.Observe(current.ID) // the fold rejects an id below that of the current deployment
 	p := &event.ProjectDeployed{
 		DeployID: e.cfg.IDs.New(), Release: r.Release, Expects: r.Expects, Force: r.Force, Kind: r.Kind,
-		Environment: r.Environment, Message: r.Message, Git: r.Git, Changes: r.Changes, Schedules: event.HashSchedules(r.Schedules), Alerts: r.Alerts,
+		Environment: r.Environment, Message: r.Message, Git: r.Git, Changes: r.Changes, Schedules: event.HashSchedules(r.Schedules), Alerts: r.Alerts, Watched: r.Watched,
 	}
 	if p.Accept, err = accepted(snap.State, r.Accept); err != nil {
 		return Deployment{}, err

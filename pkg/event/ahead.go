@@ -77,6 +77,6 @@ func happened(e *Envelope, see func(t *Time, name string)) {
 		see(&p.ObservedTime, "payload.observed_time")
 	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged,
 		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested, *DispatchEnqueued,
-		*DispatchFailed, *TimerRequested, *TimerEnqueued, *NotificationEnded:
+		*DispatchFailed, *TimerRequested, *TimerEnqueued, *NotificationEnded, *DeadlineJudged:
 	}
 }

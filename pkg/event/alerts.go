@@ -22,6 +22,9 @@ const (
 	CauseSchedulePaused  = "schedule_paused"  // a schedule was paused after failures
 	CauseScheduleBlocked = "schedule_blocked" // a tick was skipped or dropped, or the calendar has no answer
 	CauseDeploy          = "deploy"           // a release was deployed
+	CauseDeadlineMissed  = "deadline_missed"  // partitions were missing or stale at their deadline
+	CauseFreshnessMissed = "freshness_missed" // the newest output is too old
+	CauseSLAMissed       = "sla_missed"       // a task or run takes too long
 	CauseRecovered       = "recovered"        // what was reported before is over
 )
 
@@ -36,13 +39,15 @@ const (
 func AlertCauses() []string {
 	return []string{
 		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseDeploy,
-		CauseRecovered,
+		CauseDeadlineMissed, CauseFreshnessMissed, CauseSLAMissed, CauseRecovered,
 	}
 }
 
 // AssetCause reports whether a cause is about an asset.
 func AssetCause(cause string) bool {
-	return slices.Contains([]string{CauseQuarantined, CauseCheckFailed, CauseTaskFailed}, cause)
+	return slices.Contains([]string{
+		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseDeadlineMissed, CauseFreshnessMissed, CauseSLAMissed,
+	}, cause)
 }
 
 // AlertRule says what is reported to which channels.

@@ -103,6 +103,8 @@ type Schedule struct {
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures pauses the schedule after so many failures in a row; 0: never.
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
+	// SLASec is how long a run may take from its trigger before an alert reports it; 0: any time.
+	SLASec int64 `json:"sla_sec,omitempty"`
 	// Paused is the state of the schedule when it is new.
 	Paused bool `json:"paused,omitempty"`
 }
@@ -348,6 +350,7 @@ func (c *checker) schedule(path string, s *Schedule) {
 	}
 	c.count(path+".window_sec", s.WindowSec)
 	c.count(path+".pause_after_failures", int64(s.PauseAfterFailures))
+	c.atMost(path+".sla_sec", s.SLASec, MaxDeadlineSec)
 }
 
 func (c *checker) runRequested(p *RunRequested) {

@@ -46,6 +46,8 @@ func (c *checker) payload(p Payload) {
 		c.backfillCreated(p)
 	case *NotificationEnded:
 		c.notificationEnded(p)
+	case *DeadlineJudged:
+		c.deadlineJudged(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -222,7 +224,7 @@ func ULIDs(e *Envelope) []string {
 		found = append(found, p.CommandID)
 	case *SchedulesDefined:
 		found = append(found, p.DeployID)
-	case *RequestRefused, *CalendarAdvanced:
+	case *RequestRefused, *CalendarAdvanced, *DeadlineJudged:
 	case *NotificationEnded:
 		found = append(found, p.NotificationID)
 	case *RevisionPinned:
@@ -270,7 +272,7 @@ func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,
 		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested,
-		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
+		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished, *DeadlineJudged:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat, *NotificationEnded:
 	}

@@ -235,7 +235,7 @@ func Payloads() []Payload {
 		&PartitionsChanged{},
 		&PartitionsMarked{},
 		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{}, &BackfillCreated{},
-		&NotificationEnded{},
+		&NotificationEnded{}, &DeadlineJudged{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

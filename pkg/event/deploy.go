@@ -47,6 +47,8 @@ type ProjectDeployed struct {
 	Schedules string `json:"schedules,omitempty"`
 	// Alerts are the rules of the release.
 	Alerts []AlertRule `json:"alerts,omitempty"`
+	// Watched are the promises of the release, sorted by asset.
+	Watched []WatchedAsset `json:"watched,omitempty"`
 }
 
 // Git is the state of a Git repository.
@@ -101,6 +103,7 @@ func (c *checker) projectDeployed(p *ProjectDeployed) {
 	c.count("payload.changes.changed", int64(p.Changes.Changed))
 	c.optionalHex("payload.schedules", p.Schedules, digitsOfCode)
 	c.alertRules("payload.alerts", p.Alerts)
+	c.watched("payload.watched", p.Watched)
 }
 
 func (c *checker) optionalHex(path, s string, digits int) {

@@ -392,6 +392,7 @@ func (*CalendarAdvanced) Type() string   { return "CalendarAdvanced" }
 func (*AutomationCommand) Type() string  { return "AutomationCommand" }
 func (*RevisionPinned) Type() string     { return "RevisionPinned" }
 func (*NotificationEnded) Type() string  { return "NotificationEnded" }
+func (*DeadlineJudged) Type() string     { return "DeadlineJudged" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -417,6 +418,7 @@ func (*CalendarAdvanced) Version() int   { return 1 }
 func (*AutomationCommand) Version() int  { return 1 }
 func (*RevisionPinned) Version() int     { return 1 }
 func (*NotificationEnded) Version() int  { return 1 }
+func (*DeadlineJudged) Version() int     { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -486,6 +488,7 @@ func (*CalendarAdvanced) payload()   {}
 func (*AutomationCommand) payload()  {}
 func (*RevisionPinned) payload()     {}
 func (*NotificationEnded) payload()  {}
+func (*DeadlineJudged) payload()     {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

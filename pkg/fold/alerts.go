@@ -258,12 +258,12 @@ func (f *folder) reportTask(t *state.Task) {
 	case t.Kind == event.KindCheck:
 		f.recovered(subject, t.AssetKey, []string{event.CauseCheckFailed, event.CauseTaskFailed}, ofCheck)
 	case t.Quality == state.Degraded:
-		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined}, item, ofCheck)
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseSLAMissed}, item, ofCheck)
 		failed.causes = []string{event.CauseCheckFailed}
 		failed.code, failed.message = CodeCheckFailed, f.firstFailedCheck(t)
 		f.alert(failed)
 	default:
-		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed}, item, ofCheck)
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed, event.CauseSLAMissed}, item, ofCheck)
 	}
 }
 
@@ -313,6 +313,7 @@ func (f *folder) reportRun(run *state.Run) {
 	case run.State == state.RunSucceeded && schedule != "":
 		f.recovered(t.subject, "", []string{event.CauseRunFailed}, itemRun)
 		f.recovered(t.subject, "", []string{event.CauseScheduleBlocked}, itemOverlap)
+		f.recovered(t.subject, "", []string{event.CauseSLAMissed}, itemSLA)
 	}
 }
 

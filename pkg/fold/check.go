@@ -237,7 +237,7 @@ func target(p event.Payload) (runID, taskKey string) {
 		return p.RunID, p.TaskKey
 	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
 		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.BackfillCreated, *event.DispatchEnqueued,
-		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired, *event.NotificationEnded:
+		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired, *event.NotificationEnded, *event.DeadlineJudged:
 	}
 	return "", ""
 }

@@ -62,6 +62,7 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	}
 	put(f, f.st.Deployments, row)
 	f.defineAlerts(p.Alerts)
+	f.defineDeadlines(p.Watched)
 	if p.Kind != event.DeployLocal {
 		f.alert(transition{
 			causes: []string{event.CauseDeploy}, passing: true, code: p.Kind,

@@ -265,6 +265,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.backfillCreated(p)
 	case *event.NotificationEnded:
 		return f.notificationEnded(p)
+	case *event.DeadlineJudged:
+		return f.deadlineJudged(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:

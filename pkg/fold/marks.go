@@ -95,4 +95,5 @@ func (f *folder) endMarks(row *state.Partition) {
 func (f *folder) show(row *state.Partition) {
 	put(f, f.st.Partitions, row)
 	f.endMarks(row)
+	f.delivered(row)
 }

@@ -122,6 +122,9 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
+	if sla := specOf(s).SLASec; sla > 0 {
+		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
+	}
 	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor { // adopted: the calendar must not decide the instant again
 		next.Cursor = row.Logical
 		if next.Live() {
@@ -222,7 +225,7 @@ func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 func (f *folder) wake(now event.Time) {
 	f.expireRequests(MaxWoken)
 	f.forgetQuiet(MaxWoken)
-	schedules, requests, notifications := f.st.DueToWake(now, MaxWoken)
+	schedules, requests, notifications, watches := f.st.DueToWake(now, MaxWoken)
 	for _, id := range requests {
 		row := *f.st.Requests.Get(id)
 		f.pend(&row)
@@ -232,6 +235,9 @@ func (f *folder) wake(now event.Time) {
 	}
 	for _, id := range notifications {
 		f.wakeNotification(id)
+	}
+	for _, w := range watches {
+		f.watch(w, now)
 	}
 }
 

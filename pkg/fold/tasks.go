@@ -10,6 +10,9 @@ import (
 
 // putTask writes a task and updates its run's counters. old is the task's previous state.
 func (f *folder) putTask(t *state.Task, old state.TaskState) {
+	if t.SLAAt = 0; f.st.Promises.Len() > 0 {
+		t.SLAAt = f.slaAt(t)
+	}
 	put(f, f.st.Tasks, t)
 	if t.Kind == event.KindGroup || t.State == old {
 		return

@@ -343,6 +343,7 @@ var assetFields = table[declared]{
 	other("quarantine", quarantineFields.shape(shape{
 		Description: "Keeps an output that a critical check has blocked, so that people can look at it and decide. Without it, such an output is deleted.",
 	}), yamlFile.quarantine),
+	deadlineField, freshnessField, assetSLAField,
 	other("resources", resourceFields.shape(shape{
 		Description: "What one task of the asset may use, instead of the worker's default share. A change makes nothing stale.",
 		Examples:    []any{map[string]any{"memory": "8GB", "threads": 8}},

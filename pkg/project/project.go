@@ -69,6 +69,8 @@ type Project struct {
 	// Channels are sorted by name. Alerts are the rules that report to them.
 	Channels []release.Channel
 	Alerts   []event.AlertRule
+	// Watched are the deadlines, freshness and SLAs of assets, sorted by asset.
+	Watched []event.WatchedAsset
 }
 
 // Workers configures the workers on this machine. Zero: the worker decides.
@@ -222,6 +224,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	l.link()
 	l.linkSchedules()
 	l.linkAlerts()
+	l.linkPromises()
 	l.fingerprint()
 	if len(l.problems) == 0 {
 		return &l.project, nil
@@ -297,6 +300,7 @@ type declared struct {
 	samples          int
 	quarantine       *quarantine // nil: none
 	publish          *publish    // nil: the selection of servo.yaml decides
+	promises         promises
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

@@ -88,7 +88,7 @@ func TestLoadReadsSchedules(t *testing.T) {
 				Assets: []string{"clean/daily", "raw/*"}, Partitions: []string{"date=latest,2012-01-01"}, AllowIncomplete: true,
 				Labels: map[string]string{"team": "data"}, MaxParallelism: 8,
 			},
-			Overlap: "buffer_one", CatchUp: "latest", WindowSec: 86_400, PauseAfterFailures: 5, Paused: true,
+			Overlap: "buffer_one", CatchUp: "latest", WindowSec: 86_400, PauseAfterFailures: 5, SLASec: 7200, Paused: true,
 		},
 		{Name: "often", EverySec: 5_400, Run: event.RunSpec{Assets: []string{"*"}, Upstream: true, Only: "missing"}},
 	}, p.Schedules)

@@ -80,6 +80,10 @@ func settingsPage(t *testing.T) string {
 		"{pubsub}", fieldsTable(propertyOf(channelOf(config), "pubsub"), nil),
 		"{file}", fieldsTable(propertyOf(channelOf(config), "file"), nil),
 		"{alerts}", fieldsTable(propertyOf(config, "alerts").Items, nil),
+		"{deadline}", fieldsTable(propertyOf(query, "deadline"), nil),
+		"{freshness}", fieldsTable(propertyOf(query, "freshness"), nil),
+		"{sla}", fieldsTable(propertyOf(query, "sla"), nil),
+		"{schedule sla}", fieldsTable(propertyOf(scheduleShape(), "sla"), nil),
 		"{defaults}", namesOf(propertyOf(config, "defaults")),
 	}
 	for name, file := range files {
@@ -161,6 +165,8 @@ func fieldsTable(s, except *shape) string {
 		}
 		value := valueOf(p.shape)
 		switch {
+		case p.name == "sla" && propertyIndex(p.shape, "task") < 0:
+			value = "[mapping](#sla-of-a-schedule)"
 		case p.name == "alerts":
 			value = "[list of mappings](#alerts)"
 		case p.name == "channels":

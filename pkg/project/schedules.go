@@ -116,6 +116,12 @@ var scheduleFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { s.start = f.bound(n, "start") }),
 	noted("end", boundShape("No tick is at or after this time. Default: none.", "2035-01-01T06:00"),
 		func(f yamlFile, n *yaml.Node, s *schedule) { s.end = f.bound(n, "end") }),
+	other("sla", scheduleSLAFields.shape(shape{Description: "How long a run may take. An alert with the cause sla_missed reports a run that takes longer; it is not cancelled.", Examples: []any{map[string]any{"run": "2h"}}}, "run"),
+		func(f yamlFile, n *yaml.Node, s *schedule) {
+			if f.sound(n, "sla", scheduleSLAFields.fields(f, s)) {
+				f.require(n, "sla", "run")
+			}
+		}),
 	whole("pause_after_failures", shape{Description: "Pause the schedule after this many failed runs in a row. Default: never.", Examples: []any{5}},
 		1, maxFailures, func(s *schedule) *int32 { return &s.PauseAfterFailures }),
 	whole("max_parallelism", shape{Description: "How many tasks of a run of the schedule execute at once. Default: max_parallelism of " + ConfigFile + ".", Examples: []any{8}},

@@ -117,6 +117,9 @@ A rule reports transitions to channels:
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
 | ` + "`schedule_blocked`" + ` | the schedule | its first tick since a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
 | ` + "`deploy`" + ` | the rule | ` + "`servo deploy` or `servo rollback`" + ` has deployed a release | |
+| ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | it has a newer output |
+| ` + "`freshness_missed`" + ` | the asset | its newest output is older than [freshness](#freshness) allows | it has a newer output |
+| ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
 | ` + "`recovered`" + ` | as before | something that was reported is over | |
 
 The first alert of a rule about a subject and a cause is sent at once. Further ones within ` + "`group`" + ` are counted in one
@@ -216,6 +219,24 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 {quarantine}
 
+### deadline
+
+The deadline of a period is met if all its partitions are there and fresh. Servo judges it when it is due, also while
+all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the next ones, and
+those that are at risk:
+
+{deadline}
+
+### freshness
+
+The age counts from the newest output of any partition:
+
+{freshness}
+
+### sla
+
+{sla}
+
 ### resources
 
 A task of the asset may use these resources instead of the [default share](assets.md#resources) of its worker:
@@ -258,6 +279,10 @@ the ticks of one, and explains them.
 
 Editors use the definition ` + "`schedules`" + `: the first line of ` + "`schedules/NAME.yaml`" + ` is
 ` + "`# yaml-language-server: $schema=../servo.schema.json#/definitions/schedules`" + `.
+
+### sla of a schedule
+
+{schedule sla}
 
 ### run of a schedule
 

@@ -59,6 +59,8 @@ type Settings struct {
 	// Channels are sorted by name. Alerts are in the order of the project.
 	Channels []Channel         `json:"channels,omitempty"`
 	Alerts   []event.AlertRule `json:"alerts,omitempty"`
+	// Watched are the deadlines, freshness and SLAs of assets, sorted by asset.
+	Watched []event.WatchedAsset `json:"watched,omitempty"`
 }
 
 // Places are where outputs are published: paths as in servo.yaml, relative to the project.

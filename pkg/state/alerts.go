@@ -183,16 +183,21 @@ func lessQuiet(a, b quietItem) bool {
 type alerting struct {
 	quiet   sorted[quietItem] // alerts that are not open and count nothing
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
+	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
+	misses  sorted[Key2]      // misses that are not met, by asset
 	open    int               // notifications that are not final, without digests
 	failed  int               // notifications that are UNDELIVERABLE
 }
 
 func newAlerting() alerting {
-	return alerting{quiet: newSorted(lessQuiet), pending: newSorted(lessTimed)}
+	return alerting{
+		quiet: newSorted(lessQuiet), pending: newSorted(lessTimed), wanted: newSorted(lessTimed),
+		misses: newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
+	}
 }
 
 func (a alerting) copy() alerting {
-	a.quiet, a.pending = a.quiet.copy(), a.pending.copy()
+	a.quiet, a.pending, a.wanted, a.misses = a.quiet.copy(), a.pending.copy(), a.wanted.copy(), a.misses.copy()
 	return a
 }
 
@@ -274,6 +279,8 @@ func (a *alerting) same(want *alerting) error {
 	for _, err := range []error{
 		same("quiet alerts", a.quiet.Items(), want.quiet.Items()),
 		same("pending notifications", a.pending.Items(), want.pending.Items()),
+		same("wanted deadlines", a.wanted.Items(), want.wanted.Items()),
+		same("misses", a.misses.Items(), want.misses.Items()),
 		same("open and undeliverable notifications", []int{a.open, a.failed}, []int{want.open, want.failed}),
 	} {
 		if err != nil {

@@ -165,12 +165,13 @@ func (r *Tick) evictable(_ *State, c *cut) (closed, stop bool) {
 type wakeItem struct {
 	at                              event.Time
 	schedule, request, notification string
+	watch                           Key3
 }
 
 func lessWake(a, b wakeItem) bool {
 	return cmp.Or(
 		cmp.Compare(a.at, b.at), cmp.Compare(a.schedule, b.schedule), cmp.Compare(a.request, b.request),
-		cmp.Compare(a.notification, b.notification),
+		cmp.Compare(a.notification, b.notification), compare3(a.watch, b.watch),
 	) < 0
 }
 
@@ -295,7 +296,7 @@ func (s *State) NextWake() (event.Time, bool) {
 
 // DueToWake returns the keys of the schedules, requests and notifications that wait for a time up to now,
 // earliest first, and at most limit of them.
-func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string) {
+func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string, watches []Watch) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {
 		if n++; item.at > now || n > limit {
@@ -306,12 +307,14 @@ func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notif
 			schedules = append(schedules, item.schedule)
 		case item.request != "":
 			requests = append(requests, item.request)
-		default:
+		case item.notification != "":
 			notifications = append(notifications, item.notification)
+		default:
+			watches = append(watches, watchOf(item.watch))
 		}
 		return true
 	})
-	return schedules, requests, notifications
+	return schedules, requests, notifications, watches
 }
 
 // PendingRequests yields the requests that wait to be planned, the longest wait first.

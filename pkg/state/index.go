@@ -144,6 +144,7 @@ func (x *index) copy() *index {
 
 func (row *Run) reindex(s *State, old *Run) {
 	x := s.index
+	x.setWatch(Watch{RunID: row.RunID}, old.sla(), row.sla())
 	if old != nil {
 		if d, ok := runDeadline(old); ok {
 			x.deadlines.Delete(d)
@@ -203,6 +204,9 @@ func taskDeadline(t *Task) (Deadline, bool) {
 
 func (row *Task) reindex(s *State, old *Task) {
 	x := s.index
+	if was, is := old.sla(), row.sla(); was != is {
+		x.setWatch(Watch{RunID: row.RunID, TaskKey: row.TaskKey}, was, is)
+	}
 	if old != nil {
 		if d, ok := taskDeadline(old); ok {
 			x.deadlines.Delete(d)

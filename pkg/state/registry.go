@@ -68,6 +68,9 @@ type Tables struct {
 	Alerts        Table[Key3, Alert]          `table:"alerts"`
 	AlertChannels Table[string, AlertChannel] `table:"alert_channels"`
 	Notifications Table[string, Notification] `table:"notifications,history,ulid=notification_id"`
+
+	Promises       Table[string, Promise]      `table:"deadlines"`
+	DeadlineMisses Table[string, DeadlineMiss] `table:"deadline_misses,history,ulid=miss_id"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or

@@ -76,6 +76,8 @@ type Run struct {
 	// run of the chain was planned.
 	InputsSeq int64      `col:"inputs_seq"`
 	InputsAt  event.Time `col:"inputs_at,null"`
+	// SLAAt is when the run of a schedule has taken too long; 0: never, or it is reported.
+	SLAAt event.Time `col:"sla_at,null"`
 
 	TasksTotal     int32 `col:"tasks_total"`
 	TasksBlocked   int32 `col:"tasks_blocked"`
@@ -250,6 +252,10 @@ type Task struct {
 	SchemaHash        string `col:"schema_hash,null"`
 	MaterializationID string `col:"materialization_id,null"`
 	Quality           string `col:"quality,null,dict"`
+	// SLAAt is when the task has taken too long; 0: never, or it is reported. SLAMissed names the bounds that
+	// it has missed: run, task.
+	SLAAt     event.Time `col:"sla_at,null"`
+	SLAMissed string     `col:"sla_missed,null,dict"`
 	Meta
 }
 

@@ -1,0 +1,126 @@
+package automator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// judge tells the fold whether deadlines were met on a snapshot, and the next deadlines.
+func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, rows []*state.Promise, p *project, err error) error {
+	if err != nil {
+		return err
+	}
+	var items []event.JudgedDeadline
+	missing, evaluations := 0, evaluations{}
+	flush := func() error {
+		if len(items) == 0 {
+			return nil
+		}
+		err := a.engine.JudgeDeadlines(ctx, items)
+		items, missing = nil, 0
+		return err
+	}
+	for _, row := range rows {
+		item := a.verdict(ctx, snap, row, p, evaluations)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if len(items) == event.MaxJudged || missing+len(item.Missing) > event.MaxMissing {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		items, missing = append(items, item), missing+len(item.Missing)
+	}
+	return flush()
+}
+
+// verdict judges the deadline of a row, if it has one, and finds the next.
+func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, p *project, known evaluations) event.JudgedDeadline {
+	item := event.JudgedDeadline{
+		Asset: row.AssetKey, Version: row.Version, Period: row.Period, DueAt: row.DueAt, ObservedSeq: snap.State.FoldSeq,
+	}
+	fail := func(err error) event.JudgedDeadline {
+		item.Verdict, item.Missing, item.More, item.Error = "", nil, 0, limited(err.Error())
+		return item
+	}
+	var spec event.Deadline
+	if err := json.Unmarshal([]byte(row.Spec), &spec); err != nil {
+		return fail(fmt.Errorf("read the deadline: %w", err))
+	}
+	i := slices.IndexFunc(p.code.Assets, func(x engine.Asset) bool { return x.Key.String() == row.AssetKey })
+	if i < 0 {
+		return fail(fmt.Errorf("release %.12s has no such asset", p.sha))
+	}
+	d, err := engine.DeadlinesOf(&p.code.Assets[i], &spec)
+	if err != nil {
+		return fail(err)
+	}
+	if row.DueAt == 0 {
+		next, at, ok := d.First(row.WantedAt.Time())
+		if ok {
+			item.Next, item.NextAt = next, event.At(at)
+		}
+		return item
+	}
+	late, err := a.missing(ctx, snap, row, d, p, known)
+	if err != nil {
+		return fail(err)
+	}
+	if item.Verdict = event.DeadlineMet; len(late) > 0 {
+		most := min(len(late), maxMissing)
+		item.Verdict, item.Missing, item.More = event.DeadlineMissed, late[:most], int64(len(late)-most)
+	}
+	next, at, ok, err := d.Next(row.Period, row.DueAt.Time())
+	if err != nil {
+		return fail(err)
+	}
+	if ok {
+		item.Next, item.NextAt = next, event.At(at)
+	}
+	return item
+}
+
+// maxMissing bounds the partitions of one asset in an event.
+const maxMissing = 500
+
+// evaluations are the evaluations of a snapshot by time; the zero time is the present.
+type evaluations map[time.Time]*staleness.Evaluation
+
+// missing returns the partitions of a period that are missing or stale.
+func (a *Automator) missing(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, d *engine.Deadlines, p *project, known evaluations) (late []string, err error) {
+	var at time.Time
+	if expected := d.Expected(row.Period); expected.After(a.cfg.Clock.Now()) {
+		at = expected.Add(time.Second) // the period counts, whatever its deadline
+	}
+	e := known[at]
+	if e == nil {
+		now := at
+		if now.IsZero() {
+			now = a.cfg.Clock.Now()
+		}
+		if e, err = engine.Staleness(ctx, snap, p.code.Assets, now); err != nil {
+			return nil, err
+		}
+		known[at] = e
+	}
+	partitions, err := e.Partitions(d.Asset())
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range partitions {
+		if d.Contains(row.Period, x.Key) && (x.Status == staleness.Missing || x.Status == staleness.Stale) {
+			late = append(late, x.Key)
+		}
+	}
+	return late, nil
+}

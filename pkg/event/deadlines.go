@@ -1,0 +1,139 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+)
+
+// Limits of deadlines.
+const (
+	MaxWatched      = 2000 // assets of a release with a deadline, a freshness or an SLA
+	MaxJudged       = 200  // items of one DeadlineJudged
+	MaxMissing      = 1000 // missing partitions that one event names
+	MaxDaysAfter    = 366
+	MaxDeadlineSec  = 366 * 24 * 3600
+	layoutOfTheTime = "15:04"
+)
+
+// WatchedAsset says what is promised about an asset.
+type WatchedAsset struct {
+	Asset    string    `json:"asset"`
+	Deadline *Deadline `json:"deadline,omitempty"`
+	// MaxLagSec is how old the newest output may be; 0: any age.
+	MaxLagSec int64 `json:"max_lag_sec,omitempty"`
+	// RunSec bounds the time from the trigger of a run to the end of the asset's tasks, and TaskSec the time
+	// from the admission of a task to its end; 0: no bound.
+	RunSec  int64 `json:"run_sec,omitempty"`
+	TaskSec int64 `json:"task_sec,omitempty"`
+}
+
+// Deadline says when the partitions of a period must be there. An asset without a dimension of time has one
+// at every day.
+type Deadline struct {
+	// By is a local time, HH:MM, DaysAfter days after the last day of the period.
+	By        string `json:"by,omitempty"`
+	Timezone  string `json:"timezone,omitempty"` // default: that of the partitions, or "UTC"
+	DaysAfter int32  `json:"days_after,omitempty"`
+	// AfterEndSec is a delay after the end of the period, instead of By.
+	AfterEndSec int64 `json:"after_end_sec,omitempty"`
+}
+
+// Version identifies a deadline.
+func (d *Deadline) Version() string { return shortHash(d) }
+
+// DeadlineJudged tells the fold whether deadlines were met, and the next ones. The fold has no calendar, and
+// staleness is computed.
+type DeadlineJudged struct {
+	Items []JudgedDeadline `json:"items"`
+}
+
+// Verdicts about deadlines.
+const (
+	DeadlineMet    = "met"
+	DeadlineMissed = "missed"
+)
+
+// JudgedDeadline is a verdict about one deadline of an asset, and its next deadline.
+type JudgedDeadline struct {
+	Asset   string `json:"asset"`
+	Version string `json:"version"` // of the definition that was read
+	// Period is the value of the dimension of time, and DueAt its deadline, as in the row of the asset. They
+	// are empty if the row has no deadline yet; Verdict is empty then, too.
+	Period  string `json:"period,omitempty"`
+	DueAt   Time   `json:"due_at,omitempty,omitzero"`
+	Verdict string `json:"verdict,omitempty"`
+	// ObservedSeq is the fold sequence of the state that was judged. Missing are the partitions that are
+	// missing or stale in it, and More counts further ones.
+	ObservedSeq int64    `json:"observed_seq,omitempty"`
+	Missing     []string `json:"missing,omitempty"`
+	More        int64    `json:"more,omitempty"`
+	// Next and NextAt are the next period and its deadline. Without them there is none.
+	Next   string `json:"next,omitempty"`
+	NextAt Time   `json:"next_at,omitempty,omitzero"`
+	// Error says why there is no verdict.
+	Error string `json:"error,omitempty"`
+}
+
+// Key names the assets and deadlines of the items.
+func (p *DeadlineJudged) Key() string {
+	var b strings.Builder
+	for i := range p.Items {
+		x := &p.Items[i]
+		fmt.Fprintf(&b, "%s|%s|%s|%d|%d;", x.Asset, x.Version, x.Period, x.DueAt, x.ObservedSeq)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return "deadlines:" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26])
+}
+
+func (c *checker) watched(path string, all []WatchedAsset) {
+	c.atMost(path+" (count)", int64(len(all)), MaxWatched)
+	for i := range all {
+		w, at := &all[i], fmt.Sprintf("%s[%d]", path, i)
+		c.assetKey(at+".asset", w.Asset)
+		if i > 0 && all[i-1].Asset >= w.Asset {
+			c.fail(at+".asset", "is not after the asset before it")
+		}
+		c.atMost(at+".max_lag_sec", w.MaxLagSec, MaxDeadlineSec)
+		c.atMost(at+".run_sec", w.RunSec, MaxDeadlineSec)
+		c.atMost(at+".task_sec", w.TaskSec, MaxDeadlineSec)
+		if d := w.Deadline; d != nil {
+			c.text(at+".deadline.by", d.By, len(layoutOfTheTime))
+			c.text(at+".deadline.timezone", d.Timezone, MaxName)
+			c.atMost(at+".deadline.days_after", int64(d.DaysAfter), MaxDaysAfter)
+			c.atMost(at+".deadline.after_end_sec", d.AfterEndSec, MaxDeadlineSec)
+		}
+	}
+}
+
+func (c *checker) deadlineJudged(p *DeadlineJudged) {
+	if len(p.Items) == 0 || len(p.Items) > MaxJudged {
+		c.fail("payload.items (count)", "%d is not between 1 and %d", len(p.Items), MaxJudged)
+	}
+	missing := 0
+	for i := range p.Items {
+		x, path := &p.Items[i], fmt.Sprintf("payload.items[%d]", i)
+		c.assetKey(path+".asset", x.Asset)
+		c.hex(path+".version", x.Version, digitsOfCode)
+		c.text(path+".period", x.Period, MaxName)
+		c.optionalTime(path+".due_at", x.DueAt)
+		c.optionalOneOf(path+".verdict", x.Verdict, DeadlineMet, DeadlineMissed)
+		c.count(path+".observed_seq", x.ObservedSeq)
+		c.count(path+".more", x.More)
+		c.text(path+".next", x.Next, MaxName)
+		c.optionalTime(path+".next_at", x.NextAt)
+		c.text(path+".error", x.Error, MaxRef)
+		for j, key := range x.Missing {
+			c.text(fmt.Sprintf("%s.missing[%d]", path, j), key, MaxRef)
+		}
+		missing += len(x.Missing)
+		switch {
+		case x.Verdict != "" && x.DueAt == 0:
+			c.fail(path+".due_at", "is needed by a verdict")
+		case (x.Verdict == DeadlineMissed) != (len(x.Missing) > 0):
+			c.fail(path+".missing", "belongs to the verdict missed, which needs it")
+		}
+	}
+	c.atMost("payload.items (missing partitions)", int64(missing), MaxMissing)
+}

@@ -1,0 +1,281 @@
+package fold
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// The fold has no calendar, and staleness is computed (ADR 071). So an automator judges a deadline on its
+// snapshot and supplies the next one. The fold accepts the verdict unless the partitions have changed since.
+// Freshness and SLAs need neither: the fold judges them itself, when the wake timer fires.
+
+// Items of alerts about promises.
+const (
+	itemFreshness = "freshness"
+	itemSLA       = "sla"
+)
+
+// Parts of the SLA of a task that were missed, in [state.Task.SLAMissed].
+const (
+	slaOfRun  = "run"
+	slaOfTask = "task"
+)
+
+// defineDeadlines makes the promises of a deployment the current ones.
+func (f *folder) defineDeadlines(all []event.WatchedAsset) {
+	watched := make(map[string]bool, len(all))
+	for i := range all {
+		w := &all[i]
+		watched[w.Asset] = true
+		row := state.Promise{AssetKey: w.Asset}
+		old := f.st.Promises.Get(w.Asset)
+		if old != nil {
+			row = *old
+		}
+		f.defineDeadline(&row, w.Deadline)
+		f.defineFreshness(&row, w.MaxLagSec)
+		row.RunSec, row.TaskSec = w.RunSec, w.TaskSec
+		if old == nil || *old != row {
+			put(f, f.st.Promises, &row)
+		}
+	}
+	var gone []state.Promise
+	for row := range f.st.Promises.All {
+		if !watched[row.AssetKey] {
+			gone = append(gone, *row)
+		}
+	}
+	for i := range gone {
+		f.endPromise(gone[i].AssetKey, event.CauseDeadlineMissed, event.CauseFreshnessMissed, event.CauseSLAMissed)
+		remove(f, f.st.Promises, &gone[i])
+	}
+}
+
+// defineDeadline sets the deadline of an asset. A new one applies from the deployment on.
+func (f *folder) defineDeadline(row *state.Promise, d *event.Deadline) {
+	version := ""
+	if d != nil {
+		version = d.Version()
+	}
+	if version == row.Version {
+		return
+	}
+	row.Version, row.Spec, row.Period, row.DueAt, row.NextAt, row.WantedAt, row.Error, row.Errors = version, "", "", 0, 0, 0, "", 0
+	if d == nil {
+		f.endPromise(row.AssetKey, event.CauseDeadlineMissed)
+		return
+	}
+	row.Spec, row.WantedAt = jsonOf(d), f.st.FoldTime
+}
+
+// defineFreshness sets how old the newest output of an asset may be.
+func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
+	if row.MaxLagSec == maxLagSec {
+		return
+	}
+	f.endPromise(row.AssetKey, event.CauseFreshnessMissed)
+	if row.MaxLagSec = maxLagSec; maxLagSec == 0 {
+		row.DataAt, row.LagAt = 0, 0
+		return
+	}
+	if row.DataAt == 0 {
+		row.DataAt = f.st.FoldTime // an output in history may be newer than none
+		newest := event.Time(0)
+		f.st.Partitions.Ascend(state.Key2{A: row.AssetKey}, func(p *state.Partition) bool {
+			newest = max(newest, p.MaterializedAt)
+			return p.AssetKey == row.AssetKey
+		})
+		row.DataAt = cmp.Or(min(newest, row.DataAt), row.DataAt)
+	}
+	row.LagAt = row.DataAt.Add(time.Duration(maxLagSec) * time.Second)
+}
+
+// endPromise deletes the alerts about promises that no longer exist.
+func (f *folder) endPromise(asset string, causes ...string) {
+	var gone []state.Alert
+	f.st.AlertsOf(subjectAsset+asset, func(row *state.Alert) bool {
+		if slices.Contains(causes, row.Cause) {
+			gone = append(gone, *row)
+		}
+		return true
+	})
+	for i := range gone {
+		remove(f, f.st.Alerts, &gone[i])
+	}
+}
+
+// watch judges a promise whose time has come.
+func (f *folder) watch(w state.Watch, now event.Time) {
+	switch {
+	case w.TaskKey != "":
+		f.lateTask(f.st.Tasks.Get(state.Key2{A: w.RunID, B: w.TaskKey}), now)
+	case w.RunID != "":
+		f.lateRun(w.RunID)
+	case w.Lag:
+		row := *f.st.Promises.Get(w.Asset)
+		row.LagAt = 0
+		put(f, f.st.Promises, &row)
+		f.alert(transition{
+			subject: subjectAsset + w.Asset, asset: w.Asset, causes: []string{event.CauseFreshnessMissed}, item: itemFreshness, once: true,
+			code: "FRESHNESS", message: fmt.Sprintf("no output since %s: at most %s are allowed", row.DataAt, time.Duration(row.MaxLagSec)*time.Second),
+		})
+	default:
+		row := *f.st.Promises.Get(w.Asset)
+		row.NextAt, row.WantedAt = 0, now
+		put(f, f.st.Promises, &row)
+	}
+}
+
+// deadlineJudged applies verdicts, and sets the next deadlines.
+func (f *folder) deadlineJudged(p *event.DeadlineJudged) verdict {
+	for i := range p.Items {
+		f.judge(&p.Items[i])
+	}
+	if !f.changed {
+		return stale("the deadlines were judged already, have changed, or their partitions have")
+	}
+	return folded
+}
+
+func (f *folder) judge(item *event.JudgedDeadline) {
+	old := f.st.Promises.Get(item.Asset)
+	if old == nil || old.Version != item.Version || old.WantedAt == 0 || old.Period != item.Period || old.DueAt != item.DueAt {
+		return
+	}
+	row := *old
+	if item.Error != "" {
+		row.Error, row.WantedAt = item.Error, 0
+		row.NextAt = f.st.FoldTime.Add(min(minCalendarDelay<<min(row.Errors, maxDoublings), maxCalendarDelay))
+		row.Errors++
+		put(f, f.st.Promises, &row)
+		return
+	}
+	if item.DueAt != 0 && item.Verdict == "" {
+		return // a deadline that is due needs a verdict
+	}
+	if item.Verdict == event.DeadlineMissed {
+		if !f.stillMissing(item) {
+			return // it is judged again
+		}
+		f.miss(item)
+	}
+	row.Period, row.DueAt, row.NextAt, row.WantedAt, row.Error, row.Errors = item.Next, item.NextAt, item.NextAt, 0, "", 0
+	put(f, f.st.Promises, &row)
+}
+
+// stillMissing reports whether a partition that a verdict names has not changed since it was observed.
+func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
+	return slices.ContainsFunc(item.Missing, func(key string) bool {
+		row := f.st.Partitions.Get(state.Key2{A: item.Asset, B: key})
+		return row == nil || row.Seq <= item.ObservedSeq
+	})
+}
+
+// miss records a deadline that was missed.
+func (f *folder) miss(item *event.JudgedDeadline) {
+	row := &state.DeadlineMiss{
+		MissID:   ids.NotificationID(f.domain(), "miss|"+item.Asset+"|"+item.Period, item.DueAt.Time()),
+		AssetKey: item.Asset, Period: item.Period, DueAt: item.DueAt, Missing: jsonOf(item.Missing), More: item.More, MissedAt: f.st.FoldTime,
+	}
+	if f.st.DeadlineMisses.Get(row.MissID) != nil {
+		return
+	}
+	put(f, f.st.DeadlineMisses, row)
+	f.alert(transition{
+		subject: subjectAsset + item.Asset, asset: item.Asset, causes: []string{event.CauseDeadlineMissed}, item: item.Period,
+		partition: item.Missing[0], code: "DEADLINE",
+		message: fmt.Sprintf("%d partitions of %s were missing or stale at %s", int64(len(item.Missing))+item.More, orDefault(item.Period, "the asset"), item.DueAt),
+	})
+}
+
+// delivered records that an output became visible: it meets deadlines that were missed, and is fresh.
+func (f *folder) delivered(p *state.Partition) {
+	row := f.st.Promises.Get(p.AssetKey)
+	if row == nil {
+		return
+	}
+	if row.MaxLagSec > 0 && p.MaterializedAt > row.DataAt {
+		next := *row
+		next.DataAt = p.MaterializedAt
+		next.LagAt = next.DataAt.Add(time.Duration(next.MaxLagSec) * time.Second)
+		put(f, f.st.Promises, &next)
+		f.recovered(subjectAsset+p.AssetKey, p.AssetKey, []string{event.CauseFreshnessMissed}, itemFreshness)
+	}
+	for _, old := range f.st.MissesOf(p.AssetKey) {
+		missing := namesOf(old.Missing)
+		i := slices.Index(missing, p.PartitionKey)
+		if i < 0 || !old.Open(f.st.FoldTime) {
+			continue
+		}
+		miss := *old
+		if miss.Missing = jsonOfList(slices.Delete(missing, i, i+1)); miss.Missing == "" {
+			miss.MetAt = f.st.FoldTime
+			f.recovered(subjectAsset+p.AssetKey, p.AssetKey, []string{event.CauseDeadlineMissed}, miss.Period)
+		}
+		put(f, f.st.DeadlineMisses, &miss)
+	}
+}
+
+// slaAt returns when the SLA of a task is judged: the earlier one of its bounds that it has not missed.
+func (f *folder) slaAt(t *state.Task) (at event.Time) {
+	w := f.st.Promises.Get(t.AssetKey)
+	if w == nil || t.State.Terminal() || t.Kind != event.KindTask {
+		return 0
+	}
+	by := func(part string, since event.Time, sec int64) {
+		if sec == 0 || since == 0 || strings.Contains(t.SLAMissed, part) {
+			return
+		}
+		if due := since.Add(time.Duration(sec) * time.Second); at == 0 || due < at {
+			at = due
+		}
+	}
+	by(slaOfRun, f.peekRun(t.RunID).CreatedAt, w.RunSec)
+	by(slaOfTask, t.AdmittedAt, w.TaskSec)
+	return at
+}
+
+// lateTask reports a task that has not ended within its SLA.
+func (f *folder) lateTask(old *state.Task, now event.Time) {
+	if old == nil || old.State.Terminal() {
+		return
+	}
+	t := *old
+	w, run := f.st.Promises.Get(t.AssetKey), f.peekRun(t.RunID)
+	what := ""
+	switch {
+	case w == nil:
+	case w.RunSec > 0 && !strings.Contains(t.SLAMissed, slaOfRun) && run.CreatedAt.Add(time.Duration(w.RunSec)*time.Second) <= now:
+		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfRun)
+		what = fmt.Sprintf("has not ended %s after its run was triggered", time.Duration(w.RunSec)*time.Second)
+	case w.TaskSec > 0 && t.AdmittedAt != 0 && !strings.Contains(t.SLAMissed, slaOfTask):
+		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfTask)
+		what = fmt.Sprintf("has not ended %s after it was admitted", time.Duration(w.TaskSec)*time.Second)
+	}
+	f.putTask(&t, old.State) // sets the next time
+	if what != "" {
+		f.alert(transition{
+			subject: subjectAsset + t.AssetKey, asset: t.AssetKey, causes: []string{event.CauseSLAMissed}, item: t.PartitionKey,
+			partition: t.PartitionKey, runID: t.RunID, taskKey: t.TaskKey, code: "SLA", message: "task " + t.TaskKey + " " + what,
+		})
+	}
+}
+
+// lateRun reports a run of a schedule that has not ended within the SLA of the schedule.
+func (f *folder) lateRun(runID string) {
+	run := f.run(runID)
+	bound := run.SLAAt.Sub(run.CreatedAt)
+	run.SLAAt = 0
+	f.flushRuns()
+	f.alert(transition{
+		subject: subjectSchedule + run.ScheduleID, causes: []string{event.CauseSLAMissed}, item: itemSLA, runID: runID, code: "SLA",
+		message: fmt.Sprintf("run %s has not ended %s after it was triggered", runID, bound),
+	})
+}

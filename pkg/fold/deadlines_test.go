@@ -1,0 +1,173 @@
+package fold_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// promised is a world whose release promises something about the asset test/a.
+type promised struct{ *alerted }
+
+func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
+	w.Asset = "test/a"
+	p := &promised{newAlerted(t)}
+	p.MustFold(&event.ProjectDeployed{
+		DeployID: p.ID(), Release: strings.Repeat("a", 64), Force: true, Kind: event.DeployLocal, Watched: []event.WatchedAsset{w},
+		Alerts: []event.AlertRule{rule("late", event.CauseDeadlineMissed, event.CauseFreshnessMissed, event.CauseSLAMissed), rule("over", event.CauseRecovered)},
+	})
+	return p
+}
+
+func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
+
+// judge answers for the wanted deadline, as an automator does. The next one is a day later.
+func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudged {
+	row := w.row()
+	item := event.JudgedDeadline{
+		Asset: row.AssetKey, Version: row.Version, Period: row.Period, DueAt: row.DueAt, Verdict: verdict, Missing: missing, ObservedSeq: w.State.FoldSeq,
+	}
+	next := row.DueAt.Time()
+	if row.DueAt == 0 {
+		next = w.Now
+	}
+	next = next.Add(24 * time.Hour)
+	item.Next, item.NextAt = next.Format("2006-01-02"), event.At(next)
+	return &event.DeadlineJudged{Items: []event.JudgedDeadline{item}}
+}
+
+// causes returns the causes of the messages that are to be sent.
+func (w *promised) causes() (causes []string) {
+	for _, row := range w.send(event.NotificationSent) {
+		causes = append(causes, row.Cause)
+	}
+	return causes
+}
+
+// Nothing but the wake timer and the automator moves here: no worker reports anything.
+func TestDeadlineMissedWithoutWorkersAlerts(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	require.NotZero(t, w.row().WantedAt, "an automator is asked for the first deadline")
+	w.MustFold(w.judge(""))
+	due := w.row().DueAt
+	require.Equal(t, due, w.row().NextAt)
+	require.True(t, w.wake())
+	require.NotZero(t, w.row().WantedAt)
+	missed := w.judge(event.DeadlineMissed, "")
+	w.MustFold(missed)
+	require.Equal(t, []string{event.CauseDeadlineMissed}, w.causes())
+	require.Equal(t, state.Stale, w.Fold(missed).Row.Outcome, "a second automator says the same")
+	misses := w.State.MissesOf("test/a")
+	require.Len(t, misses, 1)
+	require.Equal(t, due, misses[0].DueAt)
+	require.Equal(t, due.Add(24*time.Hour), w.row().NextAt)
+
+	w.end("a", event.Succeeded)
+	require.Equal(t, []string{event.CauseRecovered}, w.causes())
+	require.Empty(t, w.State.MissesOf("test/a"))
+	require.NotZero(t, w.State.DeadlineMisses.Get(misses[0].MissID).MetAt)
+	require.NoError(t, w.State.Verify())
+}
+
+func TestDeadlineVerdictIsStaleAfterOutput(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	w.MustFold(w.judge(""))
+	require.True(t, w.wake())
+	verdict := w.judge(event.DeadlineMissed, "")
+	w.end("a", event.Succeeded) // after the automator has looked
+	require.Equal(t, state.Stale, w.Fold(verdict).Row.Outcome)
+	require.NotZero(t, w.row().WantedAt, "it is judged again")
+	w.MustFold(w.judge(event.DeadlineMet))
+	require.Empty(t, w.causes())
+	require.Equal(t, state.Stale, w.Fold(w.judge(event.DeadlineMet)).Row.Outcome, "nobody asked")
+}
+
+func TestDeadlineErrorIsRetriedLater(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	failed := w.judge("")
+	failed.Items[0].Error = "unknown zone"
+	w.MustFold(failed)
+	require.Equal(t, "unknown zone", w.row().Error)
+	require.Equal(t, event.At(w.Now.Add(time.Minute)), w.row().NextAt)
+	require.True(t, w.wake())
+	w.MustFold(w.judge(""))
+	require.Empty(t, w.row().Error)
+}
+
+func TestDeadlineChangeStartsOver(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	old := w.judge("")
+	w.MustFold(old)
+	w.MustFold(&event.ProjectDeployed{
+		DeployID: w.ID(), Release: strings.Repeat("b", 64), Force: true, Kind: event.DeployLocal,
+		Watched: []event.WatchedAsset{{Asset: "test/a", Deadline: &event.Deadline{By: "10:00"}}},
+	})
+	require.Zero(t, w.row().NextAt)
+	require.Equal(t, state.Stale, w.Fold(old).Row.Outcome, "it is about the old definition")
+	w.deploy(event.DeployLocal)
+	require.Nil(t, w.row())
+	require.NoError(t, w.State.Verify())
+}
+
+func TestFreshnessMissedAlertsUntilNextOutput(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{MaxLagSec: 3600})
+	require.True(t, w.wake())
+	require.Equal(t, event.At(foldtest.Epoch.Add(time.Hour)), event.At(w.Now))
+	require.Equal(t, []string{event.CauseFreshnessMissed}, w.causes())
+	require.Zero(t, w.row().LagAt)
+	w.end("a", event.Succeeded)
+	require.Equal(t, []string{event.CauseRecovered}, w.causes())
+	require.Equal(t, w.row().DataAt.Add(time.Hour), w.row().LagAt)
+	w.Pass(30 * time.Minute)
+	w.end("a", event.Succeeded)
+	require.True(t, w.wake())
+	require.Empty(t, w.causes(), "nothing is late")
+	require.NoError(t, w.State.Verify())
+}
+
+func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{RunSec: 7200, TaskSec: 1800})
+	run := w.Run(foldtest.Retrying("a", 2), foldtest.Task("b"))
+	w.MustFold(w.Started(run, "a", 1))
+	for range 3 {
+		w.Pass(10 * time.Minute)
+		w.MustFold(w.Beat(run, "a", 1))
+	}
+	require.True(t, w.wake())
+	require.Equal(t, []string{event.CauseSLAMissed}, w.causes(), "thirty minutes after the admission")
+	require.Equal(t, event.At(foldtest.Epoch.Add(2*time.Hour)), w.State.Tasks.Get(state.Key2{A: run, B: "a"}).SLAAt)
+	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "b"}).SLAAt, "nothing is promised about it")
+	w.Pass(80 * time.Minute)
+	w.MustFold(w.Beat(run, "a", 1))
+	require.True(t, w.wake()) // the end of the group, or the run's bound
+	for w.Now.Before(foldtest.Epoch.Add(2 * time.Hour)) {
+		require.True(t, w.wake())
+	}
+	require.Equal(t, "task run", w.State.Tasks.Get(state.Key2{A: run, B: "a"}).SLAMissed)
+	require.EqualValues(t, 2, w.State.AlertRules.Get("late").Transitions)
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "a"}).SLAAt)
+	require.Contains(t, w.causes(), event.CauseRecovered)
+	require.NoError(t, w.State.Verify())
+}
+
+func TestSLAOfScheduleAlerts(t *testing.T) {
+	w := newTicking(t, event.Schedule{SLASec: 90})
+	w.MustFold(&event.ProjectDeployed{
+		DeployID: w.ID(), Release: strings.Repeat("b", 64), Force: true, Kind: event.DeployLocal, Schedules: w.State.Deployment().Schedules,
+		Alerts: []event.AlertRule{rule("late", event.CauseSLAMissed)},
+	})
+	w.minutes(3, func(int) (int, bool) { return 0, false })
+	row := w.State.Alerts.Get(state.Key3{A: "schedule:clock", B: event.CauseSLAMissed, C: "late"})
+	require.NotNil(t, row)
+	require.True(t, row.Open())
+	w.finish(w.runs[0], event.Succeeded)
+	require.False(t, w.State.Alerts.Get(row.Key()).Open())
+	require.NoError(t, w.State.Verify())
+}

@@ -1,0 +1,66 @@
+package space
+
+import (
+	"fmt"
+	"sort"
+	"time"
+)
+
+// Deadlines returns the deadlines of the periods of a dimension of time.
+type Deadlines struct {
+	axis axis
+	due  func(start, end time.Time) time.Time
+}
+
+// Deadlines returns the deadlines of a dimension of time. due returns the deadline of a period; it must not
+// decrease from one period to the next.
+func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Time) (*Deadlines, error) {
+	a, err := c.axis(d)
+	if err != nil {
+		return nil, err
+	}
+	return &Deadlines{a, due}, nil
+}
+
+// ahead is how many periods after the current one may have a deadline that is not later than now.
+const ahead = 2
+
+// First returns the first declared period whose deadline is after a time, and its deadline. ok is false if
+// there is none.
+func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
+	lo, hi := d.axis.first, min(d.axis.last, d.axis.current(after)+ahead)
+	if lo > hi {
+		return d.from(lo)
+	}
+	n := sort.Search(int(hi-lo+1), func(i int) bool { return d.at(lo + int64(i)).After(after) })
+	return d.from(lo + int64(n))
+}
+
+// Next returns the declared period after the one with a key, and its deadline.
+func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err error) {
+	n, err := d.axis.index(key)
+	if err != nil {
+		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
+	}
+	if d.axis.clocked() { // the number of the key counts from a multiple of the period in UTC
+		start, err := time.Parse(layoutHour, key)
+		if err != nil {
+			return "", time.Time{}, false, d.axis.notAPeriod(key)
+		}
+		n = d.axis.current(start)
+	}
+	next, at, ok = d.from(n + 1)
+	return next, at, ok, nil
+}
+
+func (d *Deadlines) at(n int64) time.Time { return d.due(d.axis.interval(n)) }
+
+// from returns the first period from n on that exists.
+func (d *Deadlines) from(n int64) (key string, at time.Time, ok bool) {
+	for ; n <= d.axis.last; n++ {
+		if d.axis.exists(n) {
+			return d.axis.key(n), d.at(n), true
+		}
+	}
+	return "", time.Time{}, false
+}

@@ -1,0 +1,178 @@
+package state
+
+import (
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// MissKept is how long a deadline that was missed stays open. Later, an output no longer meets it.
+const MissKept = 30 * 24 * time.Hour
+
+// Promise is a row of deadlines: what the current release promises about an asset.
+type Promise struct {
+	AssetKey string `col:"asset_key,key"`
+	// Version identifies the deadline, Spec: event.Deadline as JSON. "": the asset has none.
+	Version string `col:"version,null"`
+	Spec    string `col:"spec,null"`
+	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when it is judged. WantedAt
+	// is since when an automator is asked for a verdict and the next deadline; NextAt is then 0.
+	Period   string     `col:"period,null"`
+	DueAt    event.Time `col:"due_at,null"`
+	NextAt   event.Time `col:"next_at,null"`
+	WantedAt event.Time `col:"wanted_at,null"`
+	// Error is the reason why there is no verdict. It is asked for again at NextAt. Errors counts them.
+	Error  string `col:"error,null"`
+	Errors int32  `col:"errors"`
+	// MaxLagSec is how old the newest output may be. DataAt is when that was made, or when the promise was
+	// deployed, and LagAt when it is too old; 0: it is, or there is no promise.
+	MaxLagSec int64      `col:"max_lag_sec"`
+	DataAt    event.Time `col:"data_at,null"`
+	LagAt     event.Time `col:"lag_at,null"`
+	RunSec    int64      `col:"sla_run_sec"`
+	TaskSec   int64      `col:"sla_task_sec"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *Promise) Key() string { return r.AssetKey }
+
+func (*Promise) newTable() store { return new(rowTable[string, Promise, *Promise]) }
+
+// DeadlineMiss is a row of deadline_misses: a period whose deadline was missed.
+type DeadlineMiss struct {
+	MissID   string     `col:"miss_id,key"`
+	AssetKey string     `col:"asset_key,dict"`
+	Period   string     `col:"period,null"`
+	DueAt    event.Time `col:"due_at"`
+	// Missing are the partitions that are not made since, as a JSON list. More counts those beyond the first
+	// 1,000.
+	Missing  string     `col:"missing,null"`
+	More     int64      `col:"more"`
+	MissedAt event.Time `col:"missed_at"`
+	MetAt    event.Time `col:"met_at,null"` // when all of Missing were made
+	Meta
+}
+
+// Key returns the primary key.
+func (r *DeadlineMiss) Key() string { return r.MissID }
+
+func (*DeadlineMiss) newTable() store { return new(rowTable[string, DeadlineMiss, *DeadlineMiss]) }
+
+// Open reports whether the partitions of a miss may still be made.
+func (r *DeadlineMiss) Open(now event.Time) bool {
+	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
+}
+
+func (r *DeadlineMiss) evictable(_ *State, c *cut) (closed, stop bool) {
+	return r.MetAt != 0 && c.Time.Sub(r.MetAt) >= ClosedAfter || !r.Open(c.Time) && r.MetAt == 0, false
+}
+
+// Kinds of times that the wake timer watches, as prefixes of keys.
+const (
+	watchDeadline = "d"
+	watchLag      = "f"
+	watchRun      = "r"
+	watchTask     = "t"
+)
+
+// Watch is a time at which a promise is judged. Asset is set for a deadline, and with Lag for a freshness;
+// RunID for the SLA of a run, and with TaskKey for that of a task.
+type Watch struct {
+	Asset          string
+	Lag            bool
+	RunID, TaskKey string
+}
+
+func (w Watch) key() Key3 {
+	switch {
+	case w.TaskKey != "":
+		return Key3{watchTask, w.RunID, w.TaskKey}
+	case w.RunID != "":
+		return Key3{watchRun, w.RunID, ""}
+	case w.Lag:
+		return Key3{watchLag, w.Asset, ""}
+	}
+	return Key3{watchDeadline, w.Asset, ""}
+}
+
+func watchOf(k Key3) Watch {
+	switch k.A {
+	case watchTask, watchRun:
+		return Watch{RunID: k.B, TaskKey: k.C}
+	}
+	return Watch{Asset: k.B, Lag: k.A == watchLag}
+}
+
+// setWatch moves a watch in the index of times from one time to another; 0: none.
+func (x *index) setWatch(w Watch, was, is event.Time) {
+	if was == is {
+		return
+	}
+	if was != 0 {
+		x.automation.wake.Delete(wakeItem{at: was, watch: w.key()})
+	}
+	if is != 0 {
+		x.automation.wake.Set(wakeItem{at: is, watch: w.key()})
+	}
+}
+
+func (r *Promise) reindex(s *State, old *Promise) {
+	var was, is Promise
+	if old != nil {
+		was = *old
+	}
+	if !r.Deleted {
+		is = *r
+	}
+	s.index.setWatch(Watch{Asset: r.AssetKey}, was.NextAt, is.NextAt)
+	s.index.setWatch(Watch{Asset: r.AssetKey, Lag: true}, was.LagAt, is.LagAt)
+	if was.WantedAt != 0 {
+		s.index.alerting.wanted.Delete(timedItem{at: was.WantedAt, id: r.AssetKey})
+	}
+	if is.WantedAt != 0 {
+		s.index.alerting.wanted.Set(timedItem{at: is.WantedAt, id: r.AssetKey})
+	}
+}
+
+func (r *DeadlineMiss) reindex(s *State, old *DeadlineMiss) {
+	key := Key2{r.AssetKey, r.MissID}
+	if old != nil && old.MetAt == 0 {
+		s.index.alerting.misses.Delete(key)
+	}
+	if !r.Deleted && r.MetAt == 0 {
+		s.index.alerting.misses.Set(key)
+	}
+}
+
+// WantedDeadlines yields the deadlines that wait for a verdict, the longest wait first.
+func (s *State) WantedDeadlines(yield func(*Promise) bool) {
+	s.index.alerting.wanted.Scan(func(item timedItem) bool { return yield(s.Promises.Get(item.id)) })
+}
+
+// MissesOf returns the misses of an asset that are not met, oldest first.
+func (s *State) MissesOf(asset string) (misses []*DeadlineMiss) {
+	s.index.alerting.misses.Ascend(Key2{A: asset}, func(k Key2) bool {
+		if k.A != asset {
+			return false
+		}
+		misses = append(misses, s.DeadlineMisses.Get(k.B))
+		return true
+	})
+	return misses
+}
+
+// slaOf returns when the SLA of a task or a run that has not ended is judged, or 0.
+func (row *Task) sla() event.Time {
+	if row == nil || row.Deleted || row.State.Terminal() {
+		return 0
+	}
+	return row.SLAAt
+}
+
+func (row *Run) sla() event.Time {
+	if row == nil || row.Deleted || row.State.Terminal() {
+		return 0
+	}
+	return row.SLAAt
+}

@@ -63,6 +63,8 @@ type World struct {
 	Checked int
 	// Schedules is the number of schedules of each domain.
 	Schedules int
+	// Backfills is the number of backfills that clients create.
+	Backfills int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
@@ -171,6 +173,7 @@ func Draw(seed uint64) World {
 	c.drawCollectors()
 	c.drawDamage()
 	c.drawSchedules()
+	c.drawBackfills()
 	return c
 }
 

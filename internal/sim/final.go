@@ -21,6 +21,7 @@ func (o *oracle) final() {
 		f := o.domains[d]
 		o.outcomes(f)
 		o.ticked(f)
+		o.eventsOfBackfills(f)
 		o.freshness(f)
 		o.everyEntry(f)
 		o.refusedInputs(f)

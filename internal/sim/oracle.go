@@ -147,6 +147,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.marked(f)
 	o.hold(f)
 	o.scheduled(f, before, next, rebuilt)
+	o.backfilled(f, before, next, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}

@@ -80,6 +80,8 @@ const (
 	askMark
 	askPin
 	askSchedule
+	askBackfill
+	askCommandBackfill
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -96,7 +98,7 @@ func newWorkload(w *world) *workload {
 		}
 	}
 	for _, d := range w.domains {
-		if w.cfg.Schedules > 0 {
+		if w.cfg.Schedules+w.cfg.Backfills > 0 {
 			l.schedules[d] = l.drawSchedules(d)
 		}
 	}
@@ -143,6 +145,7 @@ func newWorkload(w *world) *workload {
 	l.drawPins(w.cfg.horizon() / 6)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	l.drawCommands()
+	l.drawBackfills()
 	return l
 }
 
@@ -468,6 +471,10 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return c.pin(ctx, e.Engine, a.force)
 	case askSchedule:
 		return c.commandSchedule(ctx, e, a)
+	case askBackfill:
+		return c.createBackfill(ctx, e, a)
+	case askCommandBackfill:
+		return c.commandBackfill(ctx, e)
 	case askLimit:
 		return c.limit(ctx, e.Engine, a)
 	case askGhost:

@@ -1,0 +1,274 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/backfill"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// drawBackfills draws backfills in a quarter of the worlds.
+func (c *World) drawBackfills() {
+	r := random(c.Seed, "backfills", 0)
+	if r.IntN(4) > 0 || c.Overtaken > 0 {
+		return
+	}
+	c.Backfills = 1 + r.IntN(3)
+	c.Tasks = min(c.Tasks, 16)
+}
+
+// drawBackfills inserts backfills, and commands about them, into scripts.
+func (l *workload) drawBackfills() {
+	if l.w.cfg.Backfills == 0 {
+		return
+	}
+	r := random(l.w.cfg.Seed, "commands of backfills", 0)
+	insert := func(a ask, first bool) {
+		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
+		at := r.IntN(len(l.scripts[client]) + 1)
+		if first {
+			at = 0
+		}
+		l.scripts[client] = slices.Insert(l.scripts[client], at, a)
+	}
+	after := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most) + 1)) }
+	for range l.w.cfg.Backfills {
+		insert(ask{after: after(l.w.cfg.horizon() / 10), verb: askBackfill, project: l.projects[r.IntN(len(l.projects))], only: -1}, r.IntN(2) == 0)
+		for range 3 + r.IntN(5) {
+			insert(ask{after: after(2 * time.Minute), verb: askCommandBackfill, project: l.projects[r.IntN(len(l.projects))], only: -1}, false)
+		}
+	}
+	if l.w.cfg.Schedules == 0 { // otherwise their releases are deployed first
+		for _, p := range l.projects {
+			insert(ask{after: after(20 * time.Second), verb: askDeploy, project: p}, true)
+		}
+	}
+}
+
+// createBackfill creates a backfill of all assets of a project.
+func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) error {
+	w := c.p.machine.w
+	current, err := e.CurrentDeployment(ctx)
+	if err != nil || current.Release == "" {
+		return err
+	}
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return err
+	}
+	r := engine.BackfillRequest{
+		Plan:  plan.Request{Assets: a.project.coded(w.load.version(e.domain, current.Release)), All: true, AllowIncomplete: c.rng.IntN(2) == 0},
+		Chunk: 1 + c.rng.IntN(3), MaxParallel: int32(1 + c.rng.IntN(3)), Priority: engine.BackfillPriority, //nolint:gosec // small
+		StopAfter: []string{"never", "never", "1", "2", "50%"}[c.rng.IntN(5)],
+	}
+	switch c.rng.IntN(4) {
+	case 0:
+		r.Ordered, r.MaxParallel = true, 1
+	case 1:
+		r.Newest = true
+	}
+	if c.rng.IntN(3) == 0 {
+		r.Need = []engine.Need{engine.NeedStale, engine.NeedMissing, engine.NeedFailed}[c.rng.IntN(3)]
+	}
+	if c.rng.IntN(2) == 0 {
+		r.Release = current.Release
+	}
+	planned, err := engine.PlanBackfill(ctx, snap, r, c.p.now())
+	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, errUnavailable) || errors.Is(err, errLost) {
+			return err
+		}
+		w.fault("backfill of nothing")
+		return nil
+	}
+	w.fault("backfill created")
+	if len(planned.Chunks.Stages) > 0 {
+		w.fault("backfill with stages")
+	}
+	_, err = e.CreateBackfill(ctx, planned)
+	return err
+}
+
+// commandBackfill makes a random command about a backfill.
+func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
+	w := c.p.machine.w
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return err
+	}
+	rows := snap.State.Backfills.Rows()
+	if len(rows) == 0 {
+		return nil
+	}
+	p := &event.AutomationCommand{Name: rows[c.rng.IntN(len(rows))].BackfillID}
+	switch n := c.rng.IntN(20); {
+	case n < 6:
+		p.Verb, p.Now = event.VerbPause, c.rng.IntN(2) == 0
+	case n < 11:
+		p.Verb = event.VerbResume
+	case n < 16:
+		p.Verb = event.VerbRetryFailed
+	case n < 18:
+		p.Verb, p.MaxParallel = event.VerbSet, int32(1+c.rng.IntN(4)) //nolint:gosec // small
+	default:
+		p.Verb = event.VerbCancel
+	}
+	_, err = e.CommandBackfill(ctx, p)
+	switch {
+	case errors.Is(err, engine.ErrNoEffect), errors.Is(err, engine.ErrNotFound):
+		w.fault("backfill command without effect")
+		return nil
+	case err == nil:
+		w.fault("backfill " + p.Verb)
+	}
+	return err
+}
+
+// addsUp is the name of the promise about backfills.
+const addsUp = "I-30 backfills add up"
+
+// backfilled checks what a revision has changed about backfills.
+func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt bool) {
+	if after.Backfills.Len() == 0 {
+		return
+	}
+	for is := range after.Backfills.All {
+		was := before.Backfills.Get(is.BackfillID)
+		total := is.Left + is.Done + is.Failed + is.Skipped + is.Cancelled
+		switch {
+		case total != is.Cells || is.Running > is.Left:
+			o.violation(addsUp, "backfill %s of %s has %d partitions, but %d are left, done, failed, skipped or cancelled, and %d of %d run",
+				is.BackfillID, f.domain, is.Cells, total, is.Running, is.Left)
+		case (is.Left == 0) != is.State.Ended():
+			o.violation(addsUp, "backfill %s of %s is %s, and %d partitions are left", is.BackfillID, f.domain, is.State, is.Left)
+		case was != nil && !rebuilt && is.Round == was.Round && (is.Failed < was.Failed || is.Done < was.Done):
+			o.violation(addsUp, "backfill %s of %s had %d partitions done and %d failed, and has %d and %d", is.BackfillID, f.domain, was.Done, was.Failed, is.Done, is.Failed)
+		}
+		if was == nil || was.State != is.State {
+			o.w.fault("backfill is " + string(is.State))
+		}
+	}
+	o.chunkRuns(f, after)
+	if rebuilt || f.unordered {
+		return
+	}
+	for is := range after.Chunks.All {
+		if was := before.Chunks.Get(is.Key()); was != nil && was != is && was.State == state.ChunkRunning && is.RunID == was.RunID {
+			o.settled(f, after, was, is)
+		}
+	}
+}
+
+// chunkRuns checks that a chunk has one live run, and each of its requests one run.
+func (o *oracle) chunkRuns(f *followed, s *state.State) {
+	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
+	for run := range s.Runs.All {
+		key, _, ok := state.ParseChunkRequest(run.RequestID)
+		if !ok || f.unordered { // a bare rebuild ends runs later
+			continue
+		}
+		if other := ofRequest[run.RequestID]; other != "" {
+			o.violation(addsUp, "runs %s and %s are both of request %s of %s", other, run.RunID, run.RequestID, f.domain)
+		}
+		ofRequest[run.RequestID] = run.RunID
+		if run.State.Terminal() {
+			continue
+		}
+		if other := live[key]; other != "" {
+			o.violation(addsUp, "runs %s and %s of chunk %d of backfill %s of %s are live at once", other, run.RunID, key.Chunk, key.BackfillID, f.domain)
+		}
+		live[key] = run.RunID
+	}
+}
+
+// settled compares the partitions of a chunk whose run has ended with the tasks of the run, by the names in the
+// document of the backfill.
+func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
+	b, run := s.Backfills.Get(is.BackfillID), s.Runs.Get(is.RunID)
+	doc, err := engine.ReadChunks(context.Background(), o.w.blobs, b.ChunksRef)
+	var cells []backfill.Cell
+	if err == nil {
+		cells, err = doc.Chunk(is.Chunk)
+	}
+	before, err2 := state.ParseCells(was.Cells)
+	after, err3 := state.ParseCells(is.Cells)
+	if err = errors.Join(err, err2, err3); err != nil || len(cells) != len(before) || len(cells) != len(after) {
+		o.violation(addsUp, "chunk %d of backfill %s of %s has %d partitions in its document, and %s: %v", is.Chunk, b.BackfillID, f.domain, len(cells), is.Cells, err)
+		return
+	}
+	for i, cell := range cells {
+		if before[i] != state.CellRunning {
+			continue
+		}
+		t := s.Tasks.Get(state.Key2{A: is.RunID, B: cell.Task})
+		want := "f" // without a plan that can be read
+		if t != nil {
+			want = map[state.TaskState]string{
+				state.TaskSucceeded: "d", state.TaskFailed: "f", state.TaskSkipped: "ds", state.TaskCancelled: "lcsf",
+			}[t.State]
+		}
+		ok := false
+		for _, letter := range []byte(want) {
+			// A chunk may be requested and planned again in the same revision.
+			ok = ok || after[i] == letter || letter == 'l' && (after[i] == state.CellRunning || is.State != state.ChunkEnded) || is.Try > was.Try && after[i] != state.CellCancelled
+		}
+		if !ok {
+			o.violation(addsUp, "partition %s of chunk %d of backfill %s of %s is %q after run %s, whose task is %v", cell.Task, is.Chunk, b.BackfillID, f.domain, after[i:i+1], is.RunID, taskStateOf(t))
+		}
+		o.w.fault("partition of a backfill " + string(after[i:i+1]))
+	}
+	_ = run
+}
+
+func taskStateOf(t *state.Task) string {
+	if t == nil {
+		return "unknown"
+	}
+	return string(t.State) + " " + t.ErrorCode
+}
+
+// leftBackfills returns the backfills that a state at rest must not have: those that have something to do, and
+// that nobody has paused.
+func leftBackfills(s *state.State) (left []string) {
+	for b := range s.Backfills.All {
+		if !b.State.Ended() && b.State != state.BackfillPaused {
+			left = append(left, fmt.Sprintf("backfill %s is %s: %d of %d partitions are left", b.BackfillID, b.State, b.Left, b.Cells))
+		}
+	}
+	return left
+}
+
+// eventsOfBackfills counts the control events of a domain's backfills in its ledger, at the end. The ledger of
+// worlds whose entries were lost or written far ahead has others, too.
+func (o *oracle) eventsOfBackfills(f *followed) {
+	if f.unordered || f.state.Backfills.Len() == 0 {
+		return
+	}
+	allowed, chunks := map[string]int{}, map[string]bool{}
+	for run := range f.state.Runs.All {
+		chunks[run.RequestID] = true
+	}
+	for id := range chunks {
+		if key, _, ok := state.ParseChunkRequest(id); ok {
+			allowed[key.BackfillID] += 2
+		}
+	}
+	for b := range f.state.Backfills.All {
+		tries := 0
+		for chunk := range f.state.Chunks.All {
+			if chunk.BackfillID == b.BackfillID {
+				tries += 1 + int(chunk.Try)
+			}
+		}
+		if allowed[b.BackfillID] > 2*tries {
+			o.violation(addsUp, "backfill %s of %s has runs of %d requests, but its chunks were requested only %d times", b.BackfillID, f.domain, allowed[b.BackfillID]/2, tries)
+		}
+	}
+}

@@ -173,7 +173,6 @@ func Draw(seed uint64) World {
 	c.drawCollectors()
 	c.drawDamage()
 	c.drawSchedules()
-	c.drawBackfills()
 	return c
 }
 

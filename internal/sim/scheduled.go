@@ -40,6 +40,7 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // drawSchedules draws schedules in a third of the worlds. A third of these begin minutes before clocks
 // change.
 func (c *World) drawSchedules() {
+	defer c.drawBackfills()
 	r := random(c.Seed, "schedules", 0)
 	if r.IntN(3) > 0 || c.Overtaken > 0 {
 		return

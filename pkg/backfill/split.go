@@ -39,6 +39,9 @@ type Chunks struct {
 	// Stages are the chunks that start a stage, other than the first. The partitions of a stage read only
 	// partitions of their own chunk, or of earlier stages.
 	Stages []int32
+	// Ordered is an asset that reads itself over more partitions than fit into a chunk. Every chunk is then a
+	// stage. The zero key: there is none.
+	Ordered ids.AssetKey
 }
 
 // Cell is one partition of an asset.
@@ -53,7 +56,8 @@ type Cell struct {
 //
 // Partitions that depend on each other are in one chunk, if they are few: the days of a month, and the month.
 // Otherwise, for example if a day reads the 30 days before it, the reading asset belongs to a later stage than
-// the asset that it reads. An asset that reads all or the latest partitions of another one does, too.
+// the asset that it reads. An asset that reads all or the latest partitions of another one does, too. An asset
+// that reads its own earlier partitions orders all chunks, unless they fit into one.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {
@@ -114,6 +118,10 @@ type splitter struct {
 	cells    []placed
 	// parents link cells that depend on each other, as trees: a root has a negative number, of its cells.
 	parents []int32
+	// ordered is the first asset that reads itself over more partitions than fit into a chunk. itself are the pairs
+	// of cells of such assets of which the first reads the second.
+	ordered ids.AssetKey
+	itself  [][2]int32
 }
 
 // add adds the partitions of an asset. The assets that it reads were added before.
@@ -140,6 +148,16 @@ func (s *splitter) add(asset *plan.Asset, keys []string) error {
 		s.cells[int(first)+i].stage = own.stage
 	}
 	s.assets[asset.Key] = own
+	if !asset.ReadsItself() {
+		return nil
+	}
+	if joins, _, err = s.pairs(asset, asset.Key, keys, own, own); err != nil || s.join(joins) {
+		return err
+	}
+	s.itself = append(s.itself, joins...)
+	if s.ordered == (ids.AssetKey{}) {
+		s.ordered = asset.Key
+	}
 	return nil
 }
 
@@ -311,10 +329,45 @@ func (s *splitter) chunks() (*Chunks, error) {
 		return nil, fmt.Errorf("the backfill has %d chunks: at most %d are allowed: make them larger with --chunk %d", n, event.MaxChunks,
 			min(event.MaxChunkCells, 2*s.options.Size*(n/event.MaxChunks+1)))
 	}
+	if out.Ordered = s.ordered; s.ordered != (ids.AssetKey{}) {
+		if err := s.checkOrder(components, out); err != nil {
+			return nil, err
+		}
+	}
 	for _, list := range out.Lists {
 		sortCells(list)
 	}
 	return out, nil
+}
+
+// checkOrder returns an error if a partition of an asset that reads itself reads one of a later chunk, and makes
+// every chunk a stage.
+func (s *splitter) checkOrder(components []*component, out *Chunks) error {
+	if s.options.Newest {
+		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove --order newest", s.ordered)
+	}
+	chunkOf := make([]int32, len(s.cells))
+	placed, chunk := 0, int32(0)
+	for _, c := range components {
+		if placed == len(out.Lists[chunk]) {
+			placed, chunk = 0, chunk+1
+		}
+		for _, i := range c.cells {
+			chunkOf[i] = chunk
+		}
+		placed += len(c.cells)
+	}
+	for _, pair := range s.itself {
+		if chunkOf[pair[1]] > chunkOf[pair[0]] {
+			return fmt.Errorf("%s reads %s, which belongs to a later chunk: create a backfill of asset %s alone, or make the chunks larger with --chunk",
+				s.cells[pair[0]].Task, s.cells[pair[1]].Task, s.cells[pair[0]].Asset)
+		}
+	}
+	out.Stages = nil
+	for i := range out.Lists[1:] {
+		out.Stages = append(out.Stages, int32(i+1)) //nolint:gosec // at most event.MaxChunks
+	}
+	return nil
 }
 
 // sortCells sorts cells by task key, the order of the positions in a chunk.

@@ -262,7 +262,7 @@ func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapsho
 		return err
 	}
 	d := describeBackfill(made, p.Assets, &expected)
-	d.Ordered = f.request.Ordered
+	d.Ordered = made.Ordered
 	a.warnings(d.Warnings)
 	if a.format == render.JSON || a.format == render.YAML {
 		return render.Document(a.Stdout, a.format, d)
@@ -271,7 +271,12 @@ func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapsho
 		return err
 	}
 	stages := ""
-	if d.Stages > 1 && !d.Ordered {
+	switch {
+	case made.Chunks.Ordered != ids.AssetKey{}:
+		stages = fmt.Sprintf(" that run one after the other, because asset %s reads itself", made.Chunks.Ordered)
+	case d.Ordered:
+		stages = " that run one after the other"
+	case d.Stages > 1:
 		stages = fmt.Sprintf(", in %d stages that run one after the other", d.Stages)
 	}
 	a.note("dry run: %s in %s%s; nothing was created", plural(d.Partitions, "partition"), plural(d.Chunks, "chunk"), stages)

@@ -65,6 +65,8 @@ type PlannedBackfill struct {
 	Selected []string
 	StopAt   int64
 	Warnings []string
+	// Ordered means that chunks run one after the other, and that a failure pauses the backfill.
+	Ordered bool
 
 	event *event.BackfillCreated
 }
@@ -81,7 +83,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	}
 	chunks, err := backfill.Split(g, view.Calendar(snap.State, now), choice.Partitions, backfill.Options{Size: r.Chunk, Newest: r.Newest})
 	if err != nil {
-		return nil, err
+		return nil, &InvalidError{err}
 	}
 	p := &PlannedBackfill{Chunks: chunks, Tasks: map[ids.AssetKey]int{}, Selected: choice.Selected, Warnings: append(warnings, choice.Warnings...)}
 	for key, keys := range choice.Partitions {
@@ -93,23 +95,27 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	if p.StopAt, err = stopAt(cmp.Or(r.StopAfter, BackfillStop), chunks.Total()); err != nil {
 		return nil, err
 	}
-	if r.Ordered && (r.Newest || r.MaxParallel > 1) {
+	itself := chunks.Ordered != ids.AssetKey{}
+	switch p.Ordered = r.Ordered || itself; {
+	case r.Ordered && (r.Newest || r.MaxParallel > 1):
 		return nil, &InvalidError{errors.New("an ordered backfill runs one chunk at a time, the oldest first: remove --max-parallel and --order newest, or --ordered")}
+	case itself && r.MaxParallel > 1:
+		return nil, &InvalidError{fmt.Errorf("asset %s reads its own earlier partitions, so one chunk runs at a time: remove --max-parallel", chunks.Ordered)}
 	}
 	parallel := cmp.Or(r.MaxParallel, BackfillParallel)
 	order := event.OldestFirst
 	switch {
-	case r.Ordered:
+	case p.Ordered:
 		parallel = 1
 	case r.Newest:
 		order = event.NewestFirst
 	}
 	p.event = &event.BackfillCreated{
-		Assets: atMost(keyTexts(p.Assets)), Partitions: shown(choice.Selected), Only: string(r.Need), Sizes: chunks.Sizes(), Ordered: r.Ordered,
+		Assets: atMost(keyTexts(p.Assets)), Partitions: shown(choice.Selected), Only: string(r.Need), Sizes: chunks.Sizes(), Ordered: p.Ordered,
 		Order: order, MaxParallel: parallel, StopAt: p.StopAt, Priority: r.Priority, Pool: r.Pool, Release: r.Release,
 		AllowIncomplete: r.Plan.AllowIncomplete,
 	}
-	if !r.Ordered {
+	if !p.Ordered {
 		p.event.Stages = chunks.Stages
 	}
 	return p, nil

@@ -19,16 +19,13 @@ type largeBackfill struct {
 	t *testing.T
 
 	control, tasks int // events
-	folding        time.Duration
 	failing        map[string]bool // task keys that fail once
 	running        []string        // runs
 }
 
 func (w *largeBackfill) apply(control bool, payloads ...event.Payload) {
 	g := w.Group(payloads...)
-	start := time.Now()
 	r := fold.Apply(w.State, g)
-	w.folding += time.Since(start)
 	require.Equal(w.t, state.Folded, r.Row.Outcome, r.Row.Detail)
 	if control {
 		w.control += len(payloads)
@@ -126,7 +123,7 @@ func TestI30LargeBackfillAppendsFewEvents(t *testing.T) {
 	require.EqualValues(t, 100_000, w.row().Done)
 	require.Equal(t, first+1+2*37, w.control)
 	require.NoError(t, foldtest.CheckTotals(w.State))
-	t.Logf("%d control events in the first round, %d with the retry; %d reports of tasks; folding took %s", first, w.control, w.tasks, w.folding.Round(time.Millisecond))
+	t.Logf("%d control events in the first round, %d with the retry; %d reports of tasks", first, w.control, w.tasks)
 }
 
 // Live work is delayed by at most one task of a backfill, whatever the backfill has waiting.

@@ -33,12 +33,16 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			continue
 		}
 		a, _ := e.graph.Asset(key)
-		for _, dep := range a.Deps {
+		for _, dep := range a.Deps { // all that it reads, and itself if it reads its earlier partitions
 			if _, err := e.load(dep); err != nil {
 				return nil, err
 			}
 		}
-		for _, partition := range slices.Sorted(slices.Values(partitions[key])) {
+		keys := slices.Sorted(slices.Values(partitions[key]))
+		if a.ReadsItself() {
+			keys = a.Partitions.ByTime(keys)
+		}
+		for _, partition := range keys {
 			_, complete, err := e.inputs(a, partition, runnable)
 			reads := false
 			if err == nil {
@@ -50,7 +54,8 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			case !complete || reads:
 				refuse(key, partition)
 			default:
-				runnable[key] = append(runnable[key], partition)
+				at, _ := slices.BinarySearch(runnable[key], partition) // at the end, unless the asset reads itself
+				runnable[key] = slices.Insert(runnable[key], at, partition)
 			}
 		}
 	}

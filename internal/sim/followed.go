@@ -18,7 +18,9 @@ type followed struct {
 	// state is the state of manifest, including history.
 	state *state.State
 	// past holds the states of recent revisions, to compare with those that readers load.
-	past map[int64]revision
+	past map[int64]*revision
+	// compared is the last comparison of each reader, by process. Neither state changes, so it is not repeated.
+	compared map[string]comparison
 	// cancelled contains runs whose cancel was requested, or that timed out.
 	cancelled map[string]bool
 	entries   int
@@ -72,12 +74,22 @@ type followed struct {
 type revision struct {
 	whole *state.State
 	cut   state.Cutoff
+	kept  *state.State // see live
 }
 
-func (r revision) live() *state.State {
-	live := r.whole.Copy()
-	live.Evict(r.cut)
-	return live
+// live returns the state without history.
+func (r *revision) live() *state.State {
+	if r.kept == nil {
+		r.kept = r.whole.Copy()
+		r.kept.Evict(r.cut)
+	}
+	return r.kept
+}
+
+// comparison is a state that a reader has read, and the revision that it was compared with.
+type comparison struct {
+	read      *state.State
+	published *revision
 }
 
 // span is a range of successive revisions.

@@ -36,7 +36,7 @@ func newOracle(w *world) *oracle {
 	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}, collectedAt: map[string]time.Time{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
-			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
+			domain: d, past: map[int64]*revision{}, compared: map[string]comparison{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			ticks: map[instant]string{}, runsOf: map[string]string{},
 			shown: map[string]string{}, held: map[int64]heldRevision{}, pinned: map[string]floorAt{},
@@ -130,7 +130,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	f.manifest, f.state, f.ended = m, next, false
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
-	f.past[m.Revision] = revision{next, snapshot.CutoffOf(m)}
+	f.past[m.Revision] = &revision{whole: next, cut: snapshot.CutoffOf(m)}
 	delete(f.past, m.Revision-200)
 	for run := range next.Runs.All {
 		if run.State == state.RunCancelling || run.State == state.RunCancelled || run.State == state.RunTimedOut {
@@ -288,6 +288,11 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	if !ok {
 		return // too old to be kept
 	}
+	this := comparison{snap.State, published}
+	if f.compared[p.id] == this {
+		return
+	}
+	f.compared[p.id] = this
 	if diff := state.Diff(published.live(), snap.State, 3); len(diff) > 0 {
 		o.violation("whole revisions", "%s reads revision %d of %s, which differs from the published one: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
 	}

@@ -76,6 +76,10 @@ notices: build ## write a bill of materials and third-party notices of each prog
 simulate: ## run SEEDS (1000) simulated worlds from FIRST, or the one of WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
+.PHONY: deaths
+deaths: ## simulate a tick once for each call of its processes; a process dies at that call
+	go test ./tests/simulation -count 1 -timeout 0 -v -run TestI26TicksSurviveDeathAtAnyCall -stride 1
+
 .PHONY: simulate-mutants
 simulate-mutants: ## apply mutants one at a time, and check that the simulation catches them
 	go run ./tests/simulation/mutants

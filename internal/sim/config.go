@@ -72,7 +72,9 @@ type World struct {
 	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
 	// refer to them.
 	Parquet bool
-	Faults  Faults
+	// KillAt is the number of the call, counted over all processes, which its process does not survive. 0: none.
+	KillAt int
+	Faults Faults
 }
 
 func (c World) horizon() time.Duration { return time.Duration(c.Minutes) * time.Minute }

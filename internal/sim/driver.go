@@ -128,8 +128,10 @@ func (d *driver) beginCalls() {
 			// The scheduler decides whether a call or its cancellation came first: both count as
 			// cancelled.
 			if !c.proc.isDead() && c.ctx.Err() == nil {
-				d.onCall(c)
-				c.begin()
+				d.onCall(c) // may kill the process
+				if !c.proc.isDead() {
+					c.begin()
+				}
 			}
 		}
 	}

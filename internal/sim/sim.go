@@ -41,6 +41,7 @@ type Result struct {
 	Runs        int
 	Revisions   int64
 	Steps       int           // executed by the driver
+	Calls       int           // of processes to the store, to the queue, to each other and to their clocks
 	Virtual     time.Duration // elapsed in the world
 	// Faults counts events by name: faults, and what the system did.
 	Faults map[string]int

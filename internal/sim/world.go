@@ -42,6 +42,7 @@ type world struct {
 	visitors     []*machine // run once
 	alive        sync.WaitGroup
 	requests     int
+	calls        int                  // so far, of all processes
 	mutated      map[string]time.Time // when keys were last written
 	firstCreate  map[string]origin    // by key
 	sealed       map[string]time.Time // until when objects cannot be read
@@ -83,7 +84,12 @@ func newWorld(b Bubble, cfg World) *world {
 	for i := range cfg.Domains {
 		w.domains = append(w.domains, ids.Domain{Tenant: fmt.Sprintf("tenant%d", i), Workspace: "main"})
 	}
-	w.onCall = func(c *call) { w.hash(c.proc.id, c.label) }
+	w.onCall = func(c *call) {
+		w.hash(c.proc.id, c.label)
+		if w.calls++; w.calls == cfg.KillAt {
+			c.proc.kill("before its call " + c.label)
+		}
+	}
 	w.blobs = memblob.New(memblob.Options{Now: w.now})
 	w.queue = &cloudQueue{w: w, used: map[string]bool{}, waiting: map[string]*queued{}}
 	w.faults = &dice{Faults: cfg.Faults, w: w, rng: random(cfg.Seed, "faults", 0)}
@@ -304,7 +310,7 @@ func (w *world) fault(name string) { w.counts[name]++ }
 
 func (w *world) result() *Result {
 	r := &Result{
-		Steps: w.steps, Virtual: w.elapsed(), Faults: w.counts, Hash: hex.EncodeToString(w.trace.Sum(nil)),
+		Steps: w.steps, Calls: w.calls, Virtual: w.elapsed(), Faults: w.counts, Hash: hex.EncodeToString(w.trace.Sum(nil)),
 		Violations: w.oracle.violations, Tail: w.tail,
 	}
 	w.oracle.count(r)

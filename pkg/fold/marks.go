@@ -75,6 +75,9 @@ func (f *folder) observedSeq(id string, observed int64) int64 {
 
 // endMarks removes the marks of the earlier outputs of a partition.
 func (f *folder) endMarks(row *state.Partition) {
+	if f.st.Marks.Len() == 0 { // the usual case allocates nothing
+		return
+	}
 	var ended []*state.Mark
 	f.st.Marks.Ascend(state.Key3{A: row.AssetKey, B: row.PartitionKey}, func(m *state.Mark) bool {
 		if m.AssetKey != row.AssetKey || m.PartitionKey != row.PartitionKey {

@@ -70,6 +70,9 @@ func isLater(runID, taskKey string, t *state.Task) bool {
 
 // supersede marks the pending candidate of t's partition as superseded, unless a later task made it.
 func (f *folder) supersede(t *state.Task) {
+	if f.st.Candidates.Len() == 0 { // the usual case allocates nothing
+		return
+	}
 	var older []*state.Candidate
 	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
 		if !isLater(c.RunID, c.TaskKey, t) {

@@ -261,15 +261,11 @@ func (x *index) refreshRun(s *State, run string) {
 	pool := ""
 	for {
 		x.refresh(s, run, pool)
-		next, found := "", false
-		x.ready.Ascend(readyItem{run: run, pool: pool + "\x00", priority: maxPriority}, func(it readyItem) bool {
-			next, found = it.pool, it.run == run
-			return false
-		})
-		if !found {
+		next, found := x.ready.First(readyItem{run: run, pool: pool + "\x00", priority: maxPriority})
+		if !found || next.run != run {
 			return
 		}
-		pool = next
+		pool = next.pool
 	}
 }
 
@@ -287,14 +283,11 @@ func (x *index) refresh(s *State, run, pool string) {
 	if !admits(row) || (row.MaxParallelism > 0 && slots >= row.MaxParallelism) {
 		return
 	}
-	x.ready.Ascend(readyItem{run: run, pool: pool, priority: maxPriority}, func(it readyItem) bool {
-		if it.run == run && it.pool == pool {
-			head := headItem{pool, it.priority, slots, it.readyAt, run, it.key}
-			x.heads.Set(head)
-			x.headOf.Set(key, head)
-		}
-		return false
-	})
+	if it, found := x.ready.First(readyItem{run: run, pool: pool, priority: maxPriority}); found && it.run == run && it.pool == pool {
+		head := headItem{pool, it.priority, slots, it.readyAt, run, it.key}
+		x.heads.Set(head)
+		x.headOf.Set(key, head)
+	}
 }
 
 func (row *Heartbeat) reindex(s *State, old *Heartbeat) {

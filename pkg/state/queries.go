@@ -41,12 +41,7 @@ func (s *State) NextAdmissible() *Task {
 	var best headItem
 	found := false
 	for pool := ""; ; {
-		var head headItem
-		ok := false
-		s.index.heads.Ascend(headItem{pool: pool, priority: maxPriority}, func(h headItem) bool {
-			head, ok = h, true
-			return false
-		})
+		head, ok := s.index.heads.First(headItem{pool: pool, priority: maxPriority})
 		if !ok {
 			break
 		}
@@ -172,12 +167,12 @@ func (s *State) Liveness() *Timer { return s.singleton("timer:liveness:", event.
 
 // singleton returns the timer of a type of which a domain has one, by the prefix of its id.
 func (s *State) singleton(prefix, timerType string) *Timer {
-	var timer *Timer
-	s.Timers.Ascend(prefix, func(t *Timer) bool {
-		if t.TimerType == timerType {
-			timer = t
+	timer := s.Timers.Ceiling(prefix)
+	for timer != nil && strings.HasPrefix(timer.TimerID, prefix) {
+		if timer.TimerType == timerType {
+			return timer
 		}
-		return timer == nil && strings.HasPrefix(t.TimerID, prefix)
-	})
-	return timer
+		timer = s.Timers.Ceiling(timer.TimerID + "\x00")
+	}
+	return nil
 }

@@ -8,6 +8,8 @@ type sorted[T any] interface {
 	Set(item T) (replaced T, ok bool)
 	Delete(item T) (deleted T, ok bool)
 	Ascend(from T, yield func(T) bool)
+	// First returns the first item at or after from. Unlike Ascend, it allocates nothing for the caller.
+	First(from T) (T, bool)
 	Scan(yield func(T) bool)
 	Min() (T, bool)
 	Max() (T, bool)
@@ -20,6 +22,14 @@ type sortedTree[T any] struct{ *btree.BTreeG[T] }
 
 func newSorted[T any](less func(a, b T) bool) sorted[T] {
 	return sortedTree[T]{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+}
+
+func (t sortedTree[T]) First(from T) (first T, ok bool) {
+	t.Ascend(from, func(item T) bool {
+		first, ok = item, true
+		return false
+	})
+	return first, ok
 }
 
 func (t sortedTree[T]) copy() sorted[T] { return sortedTree[T]{t.Copy()} }

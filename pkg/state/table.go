@@ -37,6 +37,8 @@ type Table[K, R comparable] interface {
 	Get(key K) *R
 	// Ascend calls yield for the rows from key on, in order, until it returns false.
 	Ascend(from K, yield func(*R) bool)
+	// Ceiling returns the row with the smallest key that is at least key, or nil.
+	Ceiling(key K) *R
 	// Floor returns the row with the greatest key that is at most key, or nil.
 	Floor(key K) *R
 	// All calls yield for every row in order, until it returns false. It has the form of an
@@ -108,6 +110,14 @@ func (t *rowTable[K, R, P]) Get(key K) *R {
 
 func (t *rowTable[K, R, P]) Ascend(from K, yield func(*R) bool) {
 	t.rows.Ascend(item[K, R]{key: from}, func(it item[K, R]) bool { return yield(it.row) })
+}
+
+func (t *rowTable[K, R, P]) Ceiling(key K) (row *R) {
+	t.rows.Ascend(item[K, R]{key: key}, func(it item[K, R]) bool {
+		row = it.row
+		return false
+	})
+	return row
 }
 
 func (t *rowTable[K, R, P]) Floor(key K) (row *R) {

@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint demo demo-shop test
+STEPS := fmt-check build vet lint demo demo-shop test worlds
 
 .DEFAULT_GOAL := help
 
@@ -48,14 +48,17 @@ demo-shop: servo ## run the shop example: 37 assets, hours of two time zones, a 
 footprint: servo ## check how much space three years of daily partitions use (a minute on an idle machine)
 	@scripts/footprint
 
-# `make test` simulates the same worlds for every commit, so its result depends on the code alone.
+# `make worlds` simulates the same worlds for every commit, so its result depends on the code alone.
 # `make simulate` explores others.
 WORLDS := 777000001 778000001
 
 .PHONY: test
-test: ## run all tests, and 200 simulated worlds
+test: ## run all tests
 	go test ./...
 	go -C tests/fakegcs test ./...
+
+.PHONY: worlds
+worlds: ## simulate 200 worlds
 	for first in $(WORLDS); do \
 	  go test ./tests/simulation -count 1 -timeout 20m -run TestWorldsKeep -seeds 100 -first $$first || exit 1; \
 	done
@@ -117,7 +120,7 @@ bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh
 	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
-check: $(STEPS) ## what CI runs: format, build, vet, lint, demos, test
+check: $(STEPS) ## what CI runs: format, build, vet, lint, demos, test, worlds
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the code

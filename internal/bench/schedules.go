@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/apache/arrow-go/v18/parquet/compress"
-
 	"github.com/servo-orchestration/servo/internal/cloudblob"
 	"github.com/servo-orchestration/servo/internal/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -17,6 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
 // The sizes of the workloads with schedules. Each schedule of a storm runs one of stormAssets assets.
@@ -74,7 +74,9 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 			schedules[i] = schedule(i, i%stormAssets)
 			schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
 		}
-		compressOnEachCore()
+		if err := compressOnEachCore(); err != nil {
+			return err
+		}
 		before := liveHeap()
 		if err := stack.deploy(ctx, stormAssets, schedules); err != nil {
 			return err
@@ -107,14 +109,17 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 
 // compressOnEachCore makes the process allocate the buffers that it keeps for compressing files, of 16 MiB
 // for each core.
-func compressOnEachCore() {
-	codec, err := compress.GetCodec(compress.Codecs.Zstd)
-	if err != nil {
-		panic(err) // it is compiled in
+func compressOnEachCore() error {
+	rows := make([]*state.RunKey, 20_000)
+	for i := range rows {
+		rows[i] = &state.RunKey{RunKey: fmt.Sprintf("%016x", i*i)}
 	}
 	for range 2 * runtime.GOMAXPROCS(0) { // the encoders take turns
-		codec.Encode(nil, make([]byte, 1<<20))
+		if _, err := table.Of[state.RunKey]("run_keys").Encode(&parquetfile.Format{}, rows); err != nil {
+			return fmt.Errorf("encode rows: %w", err)
+		}
 	}
+	return nil
 }
 
 // liveHeap returns the bytes of the live objects.

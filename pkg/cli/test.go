@@ -24,6 +24,7 @@ import (
 type testFlags struct {
 	assets  assetFlags
 	keyword string
+	update  bool
 }
 
 func (a *app) testCommand() *cobra.Command {
@@ -34,7 +35,7 @@ func (a *app) testCommand() *cobra.Command {
 		Long: "Execute the unit tests in the YAML files below " + project.TestsDir + "/. A test declares the rows that the query of an asset\n" +
 			"reads, and the rows that it must return. Tests use no state, so they need no run and leave nothing behind.\n" +
 			"The exit code is 1 if a test fails.",
-		Example: "  servo test\n  servo test clean/orders -k empty",
+		Example: "  servo test\n  servo test clean/orders -k empty\n  servo test clean/orders --update",
 		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.assets.all = len(args) == 0
@@ -42,6 +43,7 @@ func (a *app) testCommand() *cobra.Command {
 		},
 	}
 	f.assets.add(cmd, "test")
+	cmd.Flags().BoolVar(&f.update, "update", false, "write the rows that the queries return into the tests that expect other rows")
 	cmd.Flags().StringVarP(&f.keyword, "keyword", "k", "", "execute only tests whose name contains this text, in upper or lower case")
 	return cmd
 }
@@ -60,25 +62,40 @@ func (a *app) test(ctx context.Context, f testFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	tests, problems, err := project.LoadTests(ctx, p)
+	execute := func(ctx context.Context) (run testRun, err error) {
+		tests, problems, err := project.LoadTests(ctx, p)
+		if err != nil {
+			return run, err
+		}
+		if len(tests) == 0 && len(problems) == 0 {
+			return run, fmt.Errorf("project %s has no unit tests: write one in %s/NAME.yaml, or create an example with `servo init DIR`", p.Root, project.TestsDir)
+		}
+		selected := slices.DeleteFunc(tests, func(t testcase.Test) bool {
+			_, found := slices.BinarySearchFunc(chosen.Keys, t.Asset, plan.CompareKeys)
+			return !found || !strings.Contains(strings.ToLower(t.Name), strings.ToLower(f.keyword))
+		})
+		if len(selected) == 0 && len(problems) == 0 {
+			return run, usagef("no test matches: `servo test` without arguments executes all tests")
+		}
+		run.problems = problems
+		run.results, err = a.runTests(ctx, p, selected)
+		return run, err
+	}
+	run, err := execute(ctx)
 	if err != nil {
 		return err
 	}
-	if len(tests) == 0 && len(problems) == 0 {
-		return fmt.Errorf("project %s has no unit tests: write one in %s/NAME.yaml, or create an example with `servo init DIR`", p.Root, project.TestsDir)
+	if f.update {
+		updated, err := a.updateTests(ctx, p, run, execute)
+		if ctx.Err() != nil {
+			return err
+		}
+		if run = updated; err != nil {
+			a.warnings(strings.Split(err.Error(), "\n"))
+			return cmp.Or(a.reportTests(run.results, run.problems), errReported)
+		}
 	}
-	selected := slices.DeleteFunc(tests, func(t testcase.Test) bool {
-		_, found := slices.BinarySearchFunc(chosen.Keys, t.Asset, plan.CompareKeys)
-		return !found || !strings.Contains(strings.ToLower(t.Name), strings.ToLower(f.keyword))
-	})
-	if len(selected) == 0 && len(problems) == 0 {
-		return usagef("no test matches: `servo test` without arguments executes all tests")
-	}
-	results, err := a.runTests(ctx, p, selected)
-	if err != nil {
-		return err
-	}
-	return a.reportTests(results, problems)
+	return a.reportTests(run.results, run.problems)
 }
 
 // runTests executes unit tests in a scratch folder.

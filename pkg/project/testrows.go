@@ -355,7 +355,7 @@ func (d *testDeclaration) readChecks(f yamlFile) {
 
 // expectedRows reads the expected rows, which must all have the same columns.
 func (f yamlFile) expectedRows(n *yaml.Node, e *testcase.Expect) {
-	e.Rows = f.testRows(n, "the expected rows")
+	e.Rows, e.RowsAt = f.testRows(n, "the expected rows"), f.testPlace(n)
 	for i := range e.Rows {
 		row := &e.Rows[i]
 		at := place{file: row.At.File, line: row.At.Line, column: row.At.Column}

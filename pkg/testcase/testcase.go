@@ -67,6 +67,8 @@ type Expect struct {
 	// Rows are the expected rows, which all have the columns of the first one. Nil: an error is
 	// expected, or only outcomes of checks.
 	Rows []Row
+	// RowsAt is the place of the list of the rows.
+	RowsAt Place
 	// Ordered says that the rows must come in this order.
 	Ordered bool
 	// Error is a part of the message of the expected error.
@@ -104,6 +106,8 @@ type Result struct {
 	Message, Suggestion string
 	// Diff holds the rows that differ. Nil: the rows are not the reason.
 	Diff *Diff
+	// Actual are the rows that the query returned, if Diff is set.
+	Actual *Actual
 }
 
 // Problem is the error of an invalid test.

@@ -282,7 +282,8 @@ func (r *testRunner) judge(ctx context.Context, t *testcase.Test) (testcase.Resu
 		return testcase.Result{}, err
 	}
 	if diff := testcase.Compare(picked, expected, rows, t.Expect.Ordered); diff != nil {
-		return testcase.Result{Status: testcase.Failed, Message: diff.Summary(), Diff: diff}, nil
+		actual := testcase.Arrange(picked, expected, rows, t.Expect.Ordered)
+		return testcase.Result{Status: testcase.Failed, Message: diff.Summary(), Diff: diff, Actual: actual}, nil
 	}
 	return testcase.Result{Status: testcase.Passed}, nil
 }

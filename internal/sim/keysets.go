@@ -87,7 +87,8 @@ func (k *modelKey) change(known, add bool, id string, seq int64) {
 	}
 }
 
-// keySets compares the key sets, row by row, with the folded commands in the order of folding.
+// keySets applies the folded key commands in the order of folding, and compares the result with the rows of the
+// key sets.
 func (o *oracle) keySets(f *followed) {
 	seqs := map[int64]keyCommand{}
 	var order []int64

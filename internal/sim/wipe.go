@@ -102,8 +102,8 @@ func (w *world) rebuild(f *followed) {
 	w.counts["under repair"]--
 }
 
-// repair rebuilds a domain: first with failing reads, each time at another point, and then without.
-// It folds the ledger without the record only if the record is damaged.
+// repair rebuilds a domain. It first attempts up to three rebuilds in which reads fail from a random point on,
+// and then one without failing reads. It ignores the record of the folding order only if the record is damaged.
 func (w *world) repair(f *followed) (repair.Result, error) {
 	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
 	for range r.IntN(4) {

@@ -116,14 +116,14 @@ func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *stat
 	return a.engine.DefineSchedules(ctx, p)
 }
 
-// attempts remembers for a while what an automator has handled, by the version of the row: what the
-// state still has after that has failed, and is not repeated at once.
+// attempts holds the time at which an automator last handled each piece of work, by key and version of the row.
+// Work that is still in the state afterwards has failed. The automator repeats it after retryAfter, not at once.
 type attempts map[string]time.Time
 
-// retryAfter is when work is repeated that had no effect.
+// retryAfter is the delay before work that had no effect is repeated.
 const retryAfter = 10 * time.Second
 
-// fresh reports whether work was not handled in the last seconds, and remembers it.
+// fresh reports whether the work was not handled within retryAfter. If so, it records the work as handled now.
 func (m attempts) fresh(key string, seq int64, now time.Time) bool {
 	key = fmt.Sprintf("%s#%d", key, seq)
 	if at, handled := m[key]; handled && now.Sub(at) < retryAfter {
@@ -133,7 +133,7 @@ func (m attempts) fresh(key string, seq int64, now time.Time) bool {
 	return true
 }
 
-// forget removes what is old.
+// forget removes the work that was handled longer ago than retryAfter.
 func (m attempts) forget(now time.Time) {
 	for key, at := range m {
 		if now.Sub(at) >= retryAfter {

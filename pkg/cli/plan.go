@@ -24,7 +24,8 @@ import (
 type planReport struct {
 	Environment string `json:"environment,omitempty"`
 	Workspace   string `json:"workspace"`
-	// Release is the compiled project, Against the release that it is compared with, or "".
+	// Release identifies the compiled project. Against identifies the deployed release that Release is compared
+	// with; "": no release is deployed.
 	Release string `json:"release"`
 	Against string `json:"against,omitempty"`
 	// Changes are the assets that differ.
@@ -39,7 +40,7 @@ type planReport struct {
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of these partitions; nil if nothing would run.
 	Estimate *planEstimate `json:"estimate,omitempty"`
-	// Facts are what a person should know before the deployment.
+	// Facts are sentences about the deployment that a person should read before it.
 	Facts []string `json:"facts,omitempty"`
 }
 

@@ -54,8 +54,8 @@ func (a *app) quarantineCommand() *cobra.Command {
 			},
 		},
 		a.resolveCommand(event.DecisionApprove, "Publish an output in quarantine", "approved",
-			"Publish an output although a check has blocked it. Its partition shows it with the quality `approved`, and\n"+
-				"what reads the partition becomes stale."),
+			"Publish an output although a check has blocked it. Its partition shows the output with the quality `approved`.\n"+
+				"Partitions that read it become stale."),
 		a.resolveCommand(event.DecisionReject, "Delete an output in quarantine", "rejected",
 			"Reject an output that a check has blocked. Readers keep the previous output; the files are deleted after a day."),
 	)

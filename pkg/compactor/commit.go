@@ -145,7 +145,7 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 	return closed, nil
 }
 
-// waiting returns the groups of the dead letters that wait for a run.
+// waiting returns the groups that became dead letters because the run was not yet known.
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
 	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)

@@ -399,8 +399,8 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 	return nil
 }
 
-// requireCandidate removes the output from a reported failure if it has no marker: nobody could
-// publish it. Only a task with a quarantine may report one.
+// requireCandidate removes the output from the report of a failure unless the task has a quarantine and the
+// output has a marker. Nobody could publish an output without a marker.
 func (d *Dispatcher) requireCandidate(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome == event.Succeeded || body.Output == nil {
 		return nil

@@ -30,9 +30,9 @@ const (
 
 // Filter selects events.
 type Filter struct {
-	// RunID selects the events of a run; "": all.
+	// RunID selects the events of a run; "": of all runs.
 	RunID string
-	// TaskKey selects the events of one task and of the run as a whole; "": of all tasks.
+	// TaskKey selects the events of one task and those of the run as a whole. "" selects all events of the run.
 	TaskKey string
 	// Entry selects the events of one ledger entry.
 	Entry string
@@ -40,8 +40,8 @@ type Filter struct {
 	Limit int
 }
 
-// Events returns the events of ledger and archive that match the filter, in the order of their
-// entries. more reports that the limits have cut the result. run is the filter's run, or nil.
+// Events returns the events of the ledger and the archive that match the filter, in the order of their
+// entries. run is the run that the filter names, or nil. more reports that a limit has cut the result.
 func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*RecordedEvent, more bool, err error) {
 	l := &eventReader{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {

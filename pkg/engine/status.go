@@ -17,15 +17,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// chooseByStatus replaces selections such as "2025-03;missing" by the partitions that they select now,
-// in Plan.Only. It does nothing if no selection names a status.
+// chooseByStatus evaluates selections with a status, such as "2025-03;missing". It writes the partitions that
+// they select now into Plan.Only. It does nothing if no selection names a status.
 func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) error {
 	if !slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" }) {
 		return nil
 	}
 	for _, s := range r.Plan.Partitions {
 		if s.Status == "" {
-			return fmt.Errorf("choose partitions: -p %s names no status, and another -p does: add the status to it, or start two runs", s)
+			return fmt.Errorf("choose partitions: -p %s has no status, but another -p has one: add the status to both, or start two runs", s)
 		}
 	}
 	e, err := Staleness(ctx, snap, r.Plan.Assets, now)

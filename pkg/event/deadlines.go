@@ -17,7 +17,7 @@ const (
 	layoutOfTheTime = "15:04"
 )
 
-// WatchedAsset says what is promised about an asset.
+// WatchedAsset is an asset with a deadline, a freshness or an SLA.
 type WatchedAsset struct {
 	Asset    string    `json:"asset"`
 	Deadline *Deadline `json:"deadline,omitempty"`
@@ -29,8 +29,8 @@ type WatchedAsset struct {
 	TaskSec int64 `json:"task_sec,omitempty"`
 }
 
-// Deadline says when the partitions of a period must be there. An asset without a dimension of time has one
-// at every day.
+// Deadline is the time by which the partitions of a period must be materialized. An asset without a dimension
+// of time has one deadline a day.
 type Deadline struct {
 	// By is a local time, HH:MM, DaysAfter days after the last day of the period.
 	By        string `json:"by,omitempty"`
@@ -43,8 +43,8 @@ type Deadline struct {
 // Version identifies a deadline.
 func (d *Deadline) Version() string { return shortHash(d) }
 
-// DeadlineJudged tells the fold whether deadlines were met, and the next ones. The fold has no calendar, and
-// staleness is computed.
+// DeadlineJudged tells the fold whether deadlines were met, and when the next ones are. The fold cannot know
+// either: it has no calendar, and the staleness of partitions is not in its state.
 type DeadlineJudged struct {
 	Items []JudgedDeadline `json:"items"`
 }
@@ -69,7 +69,7 @@ type JudgedDeadline struct {
 	ObservedSeq int64    `json:"observed_seq,omitempty"`
 	Missing     []string `json:"missing,omitempty"`
 	More        int64    `json:"more,omitempty"`
-	// Next and NextAt are the next period and its deadline. Without them there is none.
+	// Next and NextAt are the next period and its deadline. Both are empty if there is no next deadline.
 	Next   string `json:"next,omitempty"`
 	NextAt Time   `json:"next_at,omitempty,omitzero"`
 	// Error says why there is no verdict.

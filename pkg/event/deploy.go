@@ -39,15 +39,15 @@ type ProjectDeployed struct {
 	Message     string `json:"message,omitempty"`
 	// Git says which commit the release was compiled from; nil: unknown.
 	Git *Git `json:"git,omitempty"`
-	// Accept lists the codes that count as others.
+	// Accept lists, for each asset, the earlier codes that count as its current code.
 	Accept []AcceptedCode `json:"accept,omitempty"`
 	// Changes counts the assets that differ from the release before.
 	Changes Changes `json:"changes"`
-	// Schedules identifies the schedules of the release: [HashSchedules]; "": it has none.
+	// Schedules is the hash of the release's schedules, from [HashSchedules]; "": the release has no schedules.
 	Schedules string `json:"schedules,omitempty"`
 	// Alerts are the rules of the release.
 	Alerts []AlertRule `json:"alerts,omitempty"`
-	// Watched are the promises of the release, sorted by asset.
+	// Watched are the assets of the release that have a deadline, a freshness or an SLA, sorted by asset.
 	Watched []WatchedAsset `json:"watched,omitempty"`
 }
 
@@ -59,8 +59,8 @@ type Git struct {
 	Dirty bool `json:"dirty,omitempty"`
 }
 
-// AcceptedCode lists the codes of an asset that are accepted in place of Code: partitions that they made
-// count as made by Code.
+// AcceptedCode lists codes of an asset that are accepted in place of Code. A partition that one of them made
+// counts as made by Code.
 type AcceptedCode struct {
 	Asset string `json:"asset"`
 	Code  string `json:"code"`

@@ -18,7 +18,7 @@ type largeBackfill struct {
 	*backfilling
 	t *testing.T
 
-	control, tasks int // events
+	control, tasks int             // events
 	failing        map[string]bool // task keys that fail once
 	running        []string        // runs
 }

@@ -63,8 +63,8 @@ type retry struct {
 	order   map[string]bool // the order nodes among them
 	plan    *Plan
 	errs    []error
-	// dropped are tasks that are not repeated, because they require quality of a degraded output, and
-	// tasks that read theirs.
+	// dropped are the tasks that the retry cannot repeat. They require quality of an output that is degraded, or
+	// they read the output of a dropped task.
 	dropped map[string]bool
 }
 
@@ -80,8 +80,8 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	}
 }
 
-// drop reports whether a task cannot run, because it reads a degraded output of which it requires quality,
-// or an output that is not made therefore. Its upstreams were added before it.
+// drop reports whether a task cannot run. Such a task reads a degraded output of which it requires quality, or
+// the output of a task that was itself dropped. The upstreams of the task must have been added before.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false

@@ -47,7 +47,7 @@ type Plan struct {
 	Schemas map[string]Schema `json:"schemas,omitempty"`
 	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
-	// Selected are the selections of partitions with dates in place of words such as latest.
+	// Selected are the selections of partitions. Words such as latest are replaced by the dates that they meant.
 	Selected []string `json:"selected,omitempty"`
 	// LeftOut lists the selected assets that the run skips because their files have problems.
 	LeftOut []string `json:"left_out,omitempty"`
@@ -58,7 +58,7 @@ type Plan struct {
 // Schema identifies the columns of an output.
 type Schema struct {
 	Hash string `json:"hash"`
-	// URI is the folder of the output, beside whose files a marker has the columns.
+	// URI is the folder of the output. The commit marker of the output lists its columns.
 	URI string `json:"uri"`
 }
 

@@ -292,7 +292,7 @@ type declared struct {
 	// lookbacks are the expressions of the query that need rows of earlier days.
 	lookbacks []Lookback
 	output    Output
-	// files are the files that the query names. code are the patterns of further files.
+	// files are the files that the query names. code are the patterns of the files that its field `code` lists.
 	files []string
 	code  []place
 	// contract are the checks that `columns` stands for, and checks are those of `checks`.

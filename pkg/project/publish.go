@@ -56,7 +56,7 @@ var publishPlacesField = other("publish", placesFields.shape(shape{
 			"duckdb and folder of publish overlap: the file has its links in %s.links", to.duckdb)
 	}
 	if to.folder == "" && to.modeAt != (place{}) {
-		f.report(to.modeAt, "remove it, or add folder", "mode is about a folder, and publish has none")
+		f.report(to.modeAt, "remove it, or add folder", "mode describes files in a folder, but publish has no folder")
 	}
 	p.Publish = &release.Places{Folder: to.folder, DuckDB: to.duckdb}
 })
@@ -204,7 +204,7 @@ func (l *loader) linkPublish() {
 			continue
 		}
 		if p != nil && p.mode != "" && l.places.folder == "" {
-			l.report(p.at, "remove mode, or add folder to publish in "+ConfigFile, "mode is about a folder, and %s publishes to none", ConfigFile)
+			l.report(p.at, "remove mode, or add folder to publish in "+ConfigFile, "mode describes files in a folder, but publish in %s has no folder", ConfigFile)
 		}
 		published := &plan.Publish{Name: a.Key.String(), Copy: l.places.mode == modeCopy}
 		at := a.at

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// quarantine is the quarantine of an asset while it is read.
+// quarantine holds the settings of an asset's `quarantine` while the project is loaded.
 type quarantine struct {
 	expires  time.Duration
 	onExpiry string

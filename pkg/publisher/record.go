@@ -48,12 +48,12 @@ type Record struct {
 type Recorded struct {
 	Asset string `json:"asset"`
 	Copy  bool   `json:"copy,omitempty"`
-	// Outputs are the materializations, by folder.
+	// Outputs are the published materializations, by folder.
 	Outputs map[string]string `json:"outputs"`
-	// Replacing are the materializations, by folder, that are about to replace those in Outputs. Readers
-	// may find either of the two.
+	// Replacing are the materializations that are about to replace those in Outputs, by folder. A reader of such
+	// a folder may find the old or the new materialization.
 	Replacing map[string]string `json:"replacing,omitempty"`
-	// Copies are the files of complete copies, as Servo has written them, by folder.
+	// Copies are the files of every complete copy as Servo wrote them, by folder.
 	Copies map[string][]copiedFile `json:"copies,omitempty"`
 }
 

@@ -88,8 +88,8 @@ func (r *recorder) WriteHeader(status int) {
 // Unwrap supports [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// refuse answers a request without a route: with the status of the mux's own handler, 404 or 405,
-// as a problem document.
+// refuse answers a request that matches no route. It takes the status, 404 or 405, from the mux's own handler, and
+// sends a problem document as the body.
 func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	probe := &captured{header: http.Header{}, status: http.StatusOK}
 	handler.ServeHTTP(probe, r)

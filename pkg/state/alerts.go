@@ -169,7 +169,7 @@ func (r *Notification) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.State.Final() && c.Time.Sub(r.EndedAt) >= kept, false
 }
 
-// quietItem is an alert that is not open, by the end of its group.
+// quietItem indexes an alert that is not open by the time at which its group ends.
 type quietItem struct {
 	at  event.Time
 	key Key3

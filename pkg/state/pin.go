@@ -12,7 +12,7 @@ const MaxPins = 10
 // Pin is a row of revision_pins: a person keeps a revision, with the outputs that it shows.
 type Pin struct {
 	Revision string `col:"revision,key"` // a decimal number
-	// CommandID is the greatest command that concerns the revision.
+	// CommandID is the id of the newest command about the revision. Commands with smaller ids are ignored.
 	CommandID string     `col:"command_id"`
 	Until     event.Time `col:"until"`
 	PinnedAt  event.Time `col:"pinned_at"`

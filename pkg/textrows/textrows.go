@@ -198,7 +198,7 @@ func csvError(err error, names []string) error {
 	case !errors.As(err, &at):
 		return err
 	case errors.Is(err, csv.ErrFieldCount):
-		return fmt.Errorf("line %d: it does not have %d fields, as the first line does", at.StartLine, len(names))
+		return fmt.Errorf("line %d: expected %d fields, as in the first line", at.StartLine, len(names))
 	case errors.Is(err, csv.ErrBareQuote):
 		return fmt.Errorf(`line %d: a quote inside a field: write the field in quotes and the quote twice`, at.Line)
 	case errors.Is(err, csv.ErrQuote):

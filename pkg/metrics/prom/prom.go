@@ -120,8 +120,8 @@ func (r *Recorder) Sample(m *metrics.Metric, value func() float64) {
 	r.sampled[m.Name].value.Store(&value)
 }
 
-// bound returns values with [metrics.Other] for those that are not in the labels' sets. It panics if
-// their number is wrong.
+// bound replaces every value outside of its label's closed set with [metrics.Other]. It panics unless there is
+// one value for each label.
 func bound(m *metrics.Metric, values []string) []string {
 	if len(values) != len(m.Labels) {
 		panic(fmt.Sprintf("prom: metric %s has %d labels, got the values %q", m.Name, len(m.Labels), values))

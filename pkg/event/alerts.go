@@ -21,6 +21,7 @@ const (
 	CauseRunFailed       = "run_failed"       // a run has failed or timed out, or could not be planned
 	CauseSchedulePaused  = "schedule_paused"  // a schedule was paused after failures
 	CauseScheduleBlocked = "schedule_blocked" // a tick was skipped or dropped, or the calendar has no answer
+	CauseBackfillPaused  = "backfill_paused"  // a backfill was paused after failures, or by a deployment
 	CauseDeploy          = "deploy"           // a release was deployed
 	CauseDeadlineMissed  = "deadline_missed"  // partitions were missing or stale at their deadline
 	CauseFreshnessMissed = "freshness_missed" // the newest output is too old
@@ -38,7 +39,7 @@ const (
 // causes that it names.
 func AlertCauses() []string {
 	return []string{
-		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseDeploy,
+		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseBackfillPaused, CauseDeploy,
 		CauseDeadlineMissed, CauseFreshnessMissed, CauseSLAMissed, CauseRecovered,
 	}
 }

@@ -26,6 +26,7 @@ const maxQuiet = 4
 const (
 	subjectAsset    = "asset:"
 	subjectSchedule = "schedule:"
+	subjectBackfill = "backfill:"
 	subjectRule     = "rule:"
 )
 

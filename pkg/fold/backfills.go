@@ -364,13 +364,19 @@ func (f *folder) endBackfill(b *state.Backfill) bool {
 	default:
 		b.State = state.BackfillSucceeded
 	}
-	b.PausedAt, b.PausedBy, b.PauseReason, b.EndedAt = 0, "", "", f.at()
+	b.EndedAt = f.at()
+	f.endPause(b)
 	return true
 }
 
 // pauseBackfill stops the start of chunks. Requests that have not become runs are withdrawn.
 func (f *folder) pauseBackfill(b *state.Backfill, by, reason string) {
 	b.State, b.PausedAt, b.PausedBy, b.PauseReason = state.BackfillPaused, f.at(), by, reason
+	if by == "" && reason != "" {
+		f.alert(transition{
+			subject: subjectBackfill + b.BackfillID, causes: []string{event.CauseBackfillPaused}, item: itemPaused, once: true, code: "PAUSED", message: reason,
+		})
+	}
 	for _, live := range f.st.LiveChunks(b.BackfillID) {
 		if live.State == state.ChunkRequested {
 			row := *live
@@ -488,8 +494,15 @@ func (f *folder) resumeBackfill(b *state.Backfill) string {
 }
 
 func (f *folder) continueBackfill(b *state.Backfill) {
-	b.State, b.PausedAt, b.PausedBy, b.PauseReason, b.Failures = state.BackfillRunning, 0, "", "", 0
+	b.State, b.Failures = state.BackfillRunning, 0
+	f.endPause(b)
 	f.startChunks(b)
+}
+
+// endPause removes what is recorded about a pause that is over.
+func (f *folder) endPause(b *state.Backfill) {
+	b.PausedAt, b.PausedBy, b.PauseReason = 0, "", ""
+	f.recovered(subjectBackfill+b.BackfillID, "", []string{event.CauseBackfillPaused}, itemPaused)
 }
 
 // stopChunks cancels the running chunks of a backfill. Their partitions are left, or are cancelled if the
@@ -511,7 +524,8 @@ func (f *folder) stopChunks(b *state.Backfill, reason string) {
 // cancelBackfill cancels what is left. The backfill ends with its last run.
 func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.pauseBackfill(b, "", "")
-	b.State, b.PausedAt = state.BackfillCancelling, 0
+	b.State = state.BackfillCancelling
+	f.endPause(b)
 	for next := f.st.NextChunk(b.BackfillID); next != nil; next = f.st.NextChunk(b.BackfillID) {
 		row, was := *next, cellsOf(next)
 		is := slices.Clone(was)

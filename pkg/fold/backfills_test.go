@@ -197,6 +197,28 @@ func TestBackfillStopsAtFailures(t *testing.T) {
 	require.Equal(t, state.BackfillFailed, w.row().State, "nothing is left, so there is nothing to pause")
 }
 
+func TestPausedBackfillIsReported(t *testing.T) {
+	w := newBackfill(t, func(p *event.BackfillCreated) { p.StopAt = 1 })
+	rule := event.AlertRule{Name: "paused", On: []string{event.CauseBackfillPaused, event.CauseRecovered}, To: []string{"oncall"}, GroupSec: 60}
+	w.MustFold(&event.ProjectDeployed{DeployID: w.ID(), Release: hash("1"), Kind: event.DeployRelease, Alerts: []event.AlertRule{rule}})
+	w.command(event.VerbPause, nil)
+	require.Zero(t, w.State.Notifications.Len(), "a person paused it")
+	w.command(event.VerbResume, nil)
+	w.finish(w.plan(), event.Failed)
+	require.Equal(t, state.BackfillPaused, w.row().State)
+	causes := func() (found []string) {
+		for n := range w.State.Notifications.All {
+			require.Equal(t, "backfill:"+w.id, n.Subject)
+			found = append(found, n.Cause)
+		}
+		return found
+	}
+	require.Equal(t, []string{event.CauseBackfillPaused}, causes())
+	w.Pass(time.Second)
+	w.command(event.VerbRetryFailed, nil)
+	require.ElementsMatch(t, []string{event.CauseBackfillPaused, event.CauseRecovered}, causes())
+}
+
 func TestRunCancelledByHandSkipsItsPartitions(t *testing.T) {
 	w := newBackfill(t, nil)
 	w.MustFold(&event.RunCancelRequested{RunID: w.plan(), Force: true})

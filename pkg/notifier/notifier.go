@@ -218,6 +218,8 @@ func explain(x *engine.Notification) string {
 	switch {
 	case x.Cause == event.CauseQuarantined:
 		return "servo quarantine list"
+	case kind == "backfill":
+		return "servo backfill show " + name
 	case kind == "asset" && x.RunID != "" && x.TaskKey != "":
 		return fmt.Sprintf("servo explain %s '%s'", x.RunID, x.TaskKey)
 	case kind == "asset":

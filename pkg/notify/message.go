@@ -24,7 +24,7 @@ type Message struct {
 	Environment string `json:"environment,omitempty"`
 	Rule        string `json:"rule,omitempty"`
 	Cause       string `json:"cause"`
-	Subject     string `json:"subject,omitempty"` // asset:KEY, schedule:NAME or rule:NAME
+	Subject     string `json:"subject,omitempty"` // asset:KEY, schedule:NAME, backfill:ID or rule:NAME
 	// Count is how many transitions the message reports, and Listed names the first 20: partitions, or subjects
 	// of a digest.
 	Count  int64    `json:"count"`

@@ -116,6 +116,7 @@ A rule reports transitions to channels:
 | ` + "`run_failed`" + ` | the schedule, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
 | ` + "`schedule_blocked`" + ` | the schedule | its first tick since a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
+| ` + "`backfill_paused`" + ` | the backfill | failures or a deployment have paused it | it is resumed, retried or cancelled, or ends |
 | ` + "`deploy`" + ` | the rule | ` + "`servo deploy` or `servo rollback`" + ` has deployed a release | |
 | ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | it has a newer output |
 | ` + "`freshness_missed`" + ` | the asset | its newest output is older than [freshness](#freshness) allows | it has a newer output |

@@ -24,8 +24,8 @@ type document struct {
 	Chunks  []map[string][]string `json:"chunks"`
 }
 
-// Ref returns the object key of the document of a backfill. The document is compressed; the hash is that of
-// its content.
+// Ref returns the object key of the document of a backfill. The object is compressed; sha is the hash of the
+// uncompressed document.
 func Ref(d ids.Domain, sha string) string { return Prefix(d) + sha + ".json.zst" }
 
 // Prefix returns the prefix of the keys of a domain's documents.

@@ -21,7 +21,7 @@ const MaxCells = 1_000_000
 // [event.MaxChunks] such chunks gets larger ones.
 const DefaultSize = 100
 
-// oversize is how many times larger than the others a chunk may be whose partitions depend on each other.
+// oversize is the factor by which a chunk may exceed the size of a chunk, if its partitions depend on each other.
 const oversize = 4
 
 // Options say how partitions are divided.
@@ -34,9 +34,9 @@ type Options struct {
 
 // Chunks are partitions that are divided into chunks.
 type Chunks struct {
-	// Lists are the cells of each chunk, sorted by task key. A chunk starts after those before it.
+	// Lists are the cells of each chunk, sorted by task key. Chunks start in the order of the list.
 	Lists [][]Cell
-	// Stages are the chunks that start a stage, other than the first. The partitions of a stage read only
+	// Stages are the first chunks of the second and of each later stage. The partitions of a stage read only
 	// partitions of their own chunk, or of earlier stages.
 	Stages []int32
 	// Ordered is an asset that reads itself over more partitions than fit into a chunk. Every chunk is then a
@@ -116,10 +116,11 @@ type splitter struct {
 	most     int
 	assets   map[ids.AssetKey]*selection
 	cells    []placed
-	// parents link cells that depend on each other, as trees: a root has a negative number, of its cells.
+	// parents link cells that depend on each other, as trees. The entry of a root is negative: minus the number of
+	// cells of its tree.
 	parents []int32
-	// ordered is the first asset that reads itself over more partitions than fit into a chunk. itself are the pairs
-	// of cells of such assets of which the first reads the second.
+	// ordered is the first asset that reads itself over more partitions than fit into a chunk. itself are pairs of
+	// cells of such assets: the first cell of a pair reads the second.
 	ordered ids.AssetKey
 	itself  [][2]int32
 }
@@ -213,8 +214,8 @@ func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (join
 	return joins, latest, nil
 }
 
-// pairs returns the pairs of cells of two assets of which the first reads the second. wide means that the asset
-// reads all or the latest partitions.
+// pairs returns pairs of cells of an asset and of one that it reads: the first cell of a pair reads the second.
+// wide means that the asset reads all or the latest partitions.
 func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own, up *selection) (pairs [][2]int32, wide bool, err error) {
 	edge, err := s.readers.Of(asset.Key, dep)
 	if err != nil {
@@ -245,8 +246,8 @@ func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own
 	return pairs, false, nil
 }
 
-// join links the cells of pairs. It links none and returns false if more cells would then depend on each other
-// than fit into a chunk.
+// join links the cells of pairs. If a tree of linked cells would become larger than a chunk may be, join links
+// none of them and returns false.
 func (s *splitter) join(pairs [][2]int32) bool {
 	before := slices.Clone(s.parents)
 	for _, pair := range pairs {
@@ -267,7 +268,7 @@ func (s *splitter) join(pairs [][2]int32) bool {
 	return true
 }
 
-// root returns the cell that stands for those that a cell depends on, and shortens the way to it.
+// root returns the root of the tree that contains a cell, and shortens the path to it.
 func (s *splitter) root(i int32) int32 {
 	for s.parents[i] >= 0 {
 		if next := s.parents[s.parents[i]]; next >= 0 {
@@ -340,8 +341,8 @@ func (s *splitter) chunks() (*Chunks, error) {
 	return out, nil
 }
 
-// checkOrder returns an error if a partition of an asset that reads itself reads one of a later chunk, and makes
-// every chunk a stage.
+// checkOrder makes every chunk a stage. It returns an error if a partition of an asset that reads itself reads a
+// partition of a later chunk.
 func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 	if s.options.Newest {
 		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove --order newest", s.ordered)

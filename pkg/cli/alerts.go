@@ -22,8 +22,8 @@ func (a *app) alertsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "alerts",
 		Short: "List the alerts that are not over, the rules, or the messages",
-		Long: "List what the rules of alerts have reported and what is not over. With --messages, list the newest messages\n" +
-			"to channels instead; with --rules, the rules of the deployed release.",
+		Long: "List the alerts that are not over. With --messages, list the newest messages to channels instead; with\n" +
+			"--rules, list the rules of the deployed release.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if messages && rules {
@@ -156,8 +156,8 @@ func (a *app) muteCommand() *cobra.Command {
 	span := 2 * time.Hour
 	cmd := &cobra.Command{
 		Use:   "mute RULE",
-		Short: "Report nothing of a rule for a while",
-		Long:  "Report nothing of a rule for a while. What it is about is counted, and `servo alerts` shows it.",
+		Short: "Send no messages of a rule for a while",
+		Long:  "Send no messages of a rule for a while. The rule still counts, and `servo alerts` shows its alerts.",
 		Args:  takes("RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if span < minMute || span > maxMute {
@@ -181,7 +181,7 @@ func (a *app) muteCommand() *cobra.Command {
 func (a *app) unmuteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unmute RULE",
-		Short: "Report again what a rule is about",
+		Short: "Send messages of a muted rule again",
 		Args:  takes("RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {

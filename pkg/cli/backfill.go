@@ -246,9 +246,9 @@ func (a *app) retryBackfillCommand() *cobra.Command {
 	var f backfillFlags
 	cmd := &cobra.Command{
 		Use:   "retry-failed [ID]",
-		Short: "Do the partitions of a backfill again that failed or were skipped",
-		Long: "Do the partitions of a backfill again that failed or were skipped, and continue the backfill. Partitions that\n" +
-			"another run has materialized in the meantime count as done. A backfill that failed can be retried for 30 days.",
+		Short: "Repeat the failed and skipped partitions of a backfill",
+		Long: "Repeat the failed and skipped partitions of a backfill, and continue the backfill. Partitions that another run\n" +
+			"has materialized in the meantime count as done. A backfill that failed can be retried for 30 days.",
 		Args: takes("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.commandBackfill(cmd.Context(), &event.AutomationCommand{Verb: event.VerbRetryFailed, Name: optional(args)}, &f, is("is retried"))

@@ -69,7 +69,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.StringVar(&f.request.StopAfter, "stop-after", engine.BackfillStop, "pause when so many partitions have failed: a number, a share such as 10%, or never")
 	flags.Int32Var(&f.request.Priority, "priority", engine.BackfillPriority, "priority of the tasks; other tasks have 0 unless their assets say otherwise, and greater goes first")
 	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of that of their assets")
-	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed then, not with the code of now")
+	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when it starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
 	flags.BoolVar(&f.dry, "dry-run", false, "show the partitions and chunks, with an estimate; create nothing")
 	flags.BoolVar(&f.yes, "yes", false, fmt.Sprintf("create a backfill of more than %s partitions without asking", view.Grouped(confirmAbove)))

@@ -17,8 +17,8 @@ func (a *app) deadlinesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "deadlines",
 		Short: "List the deadlines of assets, and those that are late or at risk",
-		Long: "List the deadlines, freshness and SLAs of the deployed release. A deadline is at risk if the work that is missing\n" +
-			"takes longer than the time that is left, by the 95th percentile of earlier tasks.",
+		Long: "List the deadlines, freshness and SLAs of the deployed release. A deadline is at risk if the missing work would\n" +
+			"take longer than the time that is left. The estimate is the 95th percentile of earlier tasks.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {

@@ -49,10 +49,11 @@ type BackfillRequest struct {
 	// StopAfter is a number or a share of failed partitions at which the backfill pauses: "100" or "10%"; "never";
 	// "": BackfillStop.
 	StopAfter string
-	// Priority is the priority of the tasks. Pool replaces the pool of their assets; "": it does not.
+	// Priority is the priority of the tasks. Pool is the pool of the tasks; "": the pools of their assets.
 	Priority int32
 	Pool     string
-	// Release is the release on which the chunks are planned; "": the one that is current then.
+	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is
+	// current at that time.
 	Release string
 }
 
@@ -194,7 +195,7 @@ func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillReques
 	return nil, nil, fmt.Errorf("%w: no selected partition is %s", ErrNothing, r.Need)
 }
 
-// restrict removes the partitions that no selection selects. A selection selects those of assets that have its
+// restrict removes the partitions that no selection selects. A selection applies only to assets that have its
 // dimensions.
 func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
 	used := make([]bool, len(selections))
@@ -227,7 +228,7 @@ func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey]
 	return nil
 }
 
-// EstimateBackfill predicts what a backfill takes, from earlier attempts of its assets.
+// EstimateBackfill predicts the duration of a backfill from earlier attempts of its assets.
 func EstimateBackfill(ctx context.Context, snap *snapshot.Snapshot, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
 	assets := make(map[string]bool, len(p.Assets))
 	for _, key := range p.Assets {

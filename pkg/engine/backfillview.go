@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Backfill is a backfill with what has become of its partitions.
+// Backfill is a backfill with the numbers of its partitions in each state.
 type Backfill struct {
 	ID          string              `json:"backfill_id"`
 	State       state.BackfillState `json:"state"`
@@ -185,8 +185,8 @@ const etaWindow = time.Hour
 // minChunksOfETA is how many chunks must have ended in the window: the first ones say little.
 const minChunksOfETA = 3
 
-// eta estimates the time that a backfill still takes: what is left, at the rate of the last hour. It returns nil
-// if too few chunks have ended in that time.
+// eta estimates the time that the partitions that are left will take at the rate of the last hour. It returns nil
+// if too few chunks have ended in that hour.
 func eta(row *state.Backfill, chunks []*state.Chunk, now event.Time) *BackfillETA {
 	since, partitions, first := now.Add(-etaWindow), 0.0, now
 	var each []float64 // seconds for a partition of each chunk

@@ -38,8 +38,8 @@ type ChunkRequest struct {
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
 
-// StartChunk plans what is left of a chunk of a backfill on a snapshot, and starts its run. If nothing of it needs
-// to run, it refuses the request. A request that another process has handled is no error.
+// StartChunk plans the partitions of a chunk that are left, on a snapshot, and starts the run of the chunk. If none
+// of them needs to run, it refuses the request. It returns nil if another process has handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)
@@ -86,7 +86,7 @@ type chunkPlanner struct {
 	evaluation *staleness.Evaluation
 	cells      []backfill.Cell
 	left       []int // positions of the partitions that are left
-	done       []int // positions of those that are done
+	done       []int // positions of the partitions that were left and need no run
 }
 
 // read reads which partitions the chunk has, and finds those that are done.
@@ -138,8 +138,8 @@ func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, erro
 	return err == nil && statuses[0] == staleness.Fresh, err
 }
 
-// checkDefinitions compares the keys of the chunk with the assets of the current release, and with those on which
-// it is planned.
+// checkDefinitions compares the keys of the chunk with the assets of the current release, and with those of the
+// release on which the chunk is planned.
 func (p *chunkPlanner) checkDefinitions() error {
 	for _, assets := range [][]plan.Asset{p.request.Current, p.request.Run.Plan.Assets} {
 		known := make(map[ids.AssetKey]*plan.Asset, len(assets))
@@ -203,7 +203,7 @@ func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 }
 
 // failed returns the partitions of the backfill that have failed or were skipped, and that nobody has materialized
-// since. A visible output of them is an old one, which no later chunk must read.
+// since. If such a partition has a visible output, the output is an old one, and no later chunk may read it.
 func (p *chunkPlanner) failed(ctx context.Context) (map[ids.AssetKey][]string, error) {
 	found := map[ids.AssetKey][]string{}
 	if p.backfill.Failed+p.backfill.Skipped == 0 {

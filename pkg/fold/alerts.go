@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Alerts are decided where transitions are made. A transition is counted in one notification for each rule
-// that covers it and each channel of the rule (I-31). All times of alerts are fold times: they never move
-// back.
+// The code that makes a transition also decides about its alerts. A transition is counted in exactly one
+// notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold
+// times: they never move back.
 
 // alertKept is how long an open alert without further transitions is kept.
 const alertKept = 30 * 24 * time.Hour
 
-// maxQuiet is how many rows of alerts that are over one transition removes.
+// maxQuiet bounds the number of ended alerts whose rows one transition removes.
 const maxQuiet = 4
 
 // Prefixes of the subjects of alerts.
@@ -44,10 +44,11 @@ type transition struct {
 	subject, asset string
 	// causes are the codes that fit, the most specific one first. A rule reports the first that it names.
 	causes []string
-	// item is what has to recover; passing means that nothing does.
+	// item is the part of the subject that has to recover, such as a partition. passing means that nothing has to
+	// recover.
 	item    string
 	passing bool
-	// once means that nothing has changed if the item has not recovered yet.
+	// once means that the transition is not reported again until the item has recovered.
 	once bool
 
 	partition, runID, taskKey, code, message string
@@ -75,7 +76,8 @@ func (f *folder) defineAlerts(rules []event.AlertRule) {
 	f.forgetAlerts(defined)
 }
 
-// forgetAlerts deletes rules that are not defined, their alerts, and alerts that nothing has changed for long.
+// forgetAlerts deletes the rules that are not defined, and their alerts. It also deletes every alert without a
+// transition for alertKept.
 func (f *folder) forgetAlerts(defined map[string]bool) {
 	var rules []state.AlertRule
 	for row := range f.st.AlertRules.All {
@@ -156,7 +158,7 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 	put(f, f.st.AlertRules, &rule)
 }
 
-// itemsOf returns what has to recover.
+// itemsOf returns the items of an alert that have to recover.
 func itemsOf(row *state.Alert) (items []string) {
 	if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
 		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes them
@@ -164,7 +166,8 @@ func itemsOf(row *state.Alert) (items []string) {
 	return items
 }
 
-// recovered removes items from the alerts about a subject. It reports each cause of which none is left.
+// recovered removes items from the alerts about a subject. If an alert has no item left, it is over, and recovered
+// reports its cause.
 func (f *folder) recovered(subject, asset string, causes []string, items ...string) {
 	if f.st.Alerts.Len() == 0 {
 		return
@@ -242,7 +245,7 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// A task that only checks says nothing about the task that makes the partition.
+	// A check task has an item of its own, because its result does not show whether the partition can be made.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{
@@ -294,8 +297,8 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 	return text
 }
 
-// reportRun reports the end of a run. The alert about the runs of a schedule is over with a success of one
-// of them, or of its retry. Other runs do not recover; their assets do.
+// reportRun reports the end of a run. The alert about a schedule's runs is over when one of these runs, or a retry
+// of one, succeeds. A failed run without a schedule never recovers, but the alerts about its assets do.
 func (f *folder) reportRun(run *state.Run) {
 	schedule := run.ScheduleID
 	if root := f.st.Runs.Get(run.Root()); schedule == "" && root != nil {

@@ -10,20 +10,20 @@ import (
 )
 
 // A backfill is a list of chunks, and a chunk is one run. The fold that ends the run of a chunk also requests
-// the next one, so no event advances a backfill. The fold never reads which partitions a chunk has: it knows
-// their number, and the planner names their positions. The tasks of a run, sorted by key, are the planned
-// positions in ascending order.
+// the next one, so no event advances a backfill. The fold never reads which partitions a chunk has. It knows how
+// many there are, and the planner reports which positions of the chunk a run materializes. The n-th task of the
+// run, in the order of task keys, materializes the n-th of these positions.
 
 // Codes of backfills, beside those of tasks and refusals.
 const (
 	// NotPlanned: the planner left the partition out, for example because an input of it is missing.
 	NotPlanned = "NOT_PLANNED"
-	// DefinitionChanged is the code of a refusal because the current release does not have an asset of the
-	// backfill, or divides it into other partitions. It pauses the backfill.
+	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset
+	// of the backfill, or divides it into other partitions. Such a refusal pauses the backfill.
 	DefinitionChanged = "DEFINITION_CHANGED"
 )
 
-// checkBackfill rejects a backfill that would exceed the limit of those that have not ended.
+// checkBackfill rejects a new backfill while too many backfills have not ended.
 func (f *folder) checkBackfill(p *event.BackfillCreated, c *checked) verdict {
 	if f.st.Backfills.Get(p.BackfillID) != nil {
 		return verdict{}
@@ -92,7 +92,8 @@ func cellsOf(row *state.Chunk) state.Cells {
 	return cells
 }
 
-// startChunks requests chunks while the backfill may run more of them.
+// startChunks requests the next chunks until MaxParallel chunks are live. Chunks of different stages are never live
+// at the same time.
 func (f *folder) startChunks(b *state.Backfill) {
 	for b.State == state.BackfillRunning {
 		live := f.st.LiveChunks(b.BackfillID)
@@ -124,7 +125,7 @@ func (f *folder) chunkOf(requestID string) (*state.Backfill, *state.Chunk) {
 	return &backfill, &chunk
 }
 
-// checkChunk rejects the run of a chunk whose positions the chunk does not have.
+// checkChunk rejects the trigger of a chunk's run if it names positions that the chunk does not have.
 func (f *folder) checkChunk(requestID string, p *event.ChunkPlan) verdict {
 	b, row := f.chunkOf(requestID)
 	switch {
@@ -153,8 +154,8 @@ func positionsIn(text string) []int {
 	return positions
 }
 
-// assign records what a planner has found out about the partitions of a chunk that are left. Those that it
-// neither planned nor found done are skipped.
+// assign applies the plan of a chunk to the partitions that are left. A planned partition is running, and one that
+// the planner found done is done. The others are skipped.
 func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan) {
 	assigned := make(map[int]byte, len(cells))
 	for _, n := range positionsIn(p.Planned) {
@@ -178,7 +179,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	addCodes(row, skipped)
 }
 
-// addCodes counts error codes of partitions.
+// addCodes adds numbers of partitions to the error codes of a chunk.
 func addCodes(row *state.Chunk, more map[string]int64) {
 	if len(more) == 0 {
 		return
@@ -220,8 +221,8 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	put(f, f.st.Backfills, b)
 }
 
-// plannedCells returns how many partitions of its chunk a run materializes, and false if the run is not that
-// of a chunk.
+// plannedCells returns how many partitions of its chunk a run materializes. It returns false if the run is not the
+// current run of a chunk.
 func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	_, row := f.chunkOf(run.RequestID)
 	if row == nil || row.RunID != run.RunID {
@@ -230,8 +231,8 @@ func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	return cellsOf(row).Count(state.CellRunning), true
 }
 
-// mismatch describes how the tasks of a plan differ from the partitions that the trigger of a chunk's run
-// names, or returns "".
+// mismatch compares the number of tasks of a plan with the number of partitions that the trigger of the chunk's
+// run names. It describes the difference, or returns "".
 func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	planned, ok := f.plannedCells(run)
 	if !ok {
@@ -249,8 +250,8 @@ func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	return fmt.Sprintf("the plan has %d tasks, and its trigger names %d partitions of the chunk", tasks, planned)
 }
 
-// chunkEnded records the results of a chunk's run, and starts the next chunk. It reports whether the run was
-// that of a chunk.
+// chunkEnded records the results of a chunk's run, and starts the next chunk. It reports whether the run belongs
+// to a chunk.
 func (f *folder) chunkEnded(run *state.Run) bool {
 	b, row := f.chunkOf(run.RequestID)
 	if b == nil {
@@ -278,13 +279,13 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 	return true
 }
 
-// requeue makes a chunk wait again. Its next request is another one: the id of a request is used once.
+// requeue makes a chunk wait again. It increments the try, so the next request has another id: an id is used once.
 func (f *folder) requeue(row *state.Chunk) {
 	row.State, row.RequestID, row.EndedAt = state.ChunkWaiting, "", 0
 	row.Try++
 }
 
-// settle decides what became of the running partitions of a chunk whose run has ended.
+// settle sets the new states of the running partitions of a chunk whose run has ended.
 func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cells state.Cells) {
 	var tasks []*state.Task
 	f.st.TasksOf(run.RunID, func(t *state.Task) bool {
@@ -313,7 +314,8 @@ func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cel
 	addCodes(row, codes)
 }
 
-// settled returns what became of the partition of a task, and the error code of one that was not done.
+// settled returns the new state of the partition of a task. code is the error code of a partition that failed or
+// was skipped.
 func settled(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task) (cell byte, code string) {
 	switch t.State {
 	case state.TaskSucceeded:
@@ -324,7 +326,7 @@ func settled(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task)
 		if t.ErrorCode == CodeUpstreamFailed || t.ErrorCode == CodeUpstreamDegraded {
 			return state.CellSkipped, t.ErrorCode
 		}
-		return state.CellDone, "" // it had nothing to do, or its upstream had not
+		return state.CellDone, "" // the task or its upstream had nothing to do
 	case state.TaskCancelled, state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
 	}
 	switch {
@@ -351,7 +353,7 @@ func (f *folder) afterChunk(b *state.Backfill, row *state.Chunk, incomplete bool
 	}
 }
 
-// endBackfill ends a backfill without partitions that are left.
+// endBackfill ends a backfill if none of its partitions is left. It reports whether none is left.
 func (f *folder) endBackfill(b *state.Backfill) bool {
 	if b.Left > 0 || b.State.Ended() {
 		return b.Left == 0
@@ -386,7 +388,7 @@ func (f *folder) pauseBackfill(b *state.Backfill, by, reason string) {
 	}
 }
 
-// withdraw ends the request of a chunk, which then waits. The caller puts the chunk.
+// withdraw cancels the request of a chunk, so that the chunk waits again. The caller puts the chunk.
 func (f *folder) withdraw(row *state.Chunk) {
 	if r := f.st.Requests.Get(row.RequestID); r != nil && !r.State.Ended() {
 		f.endRequest(r, state.RequestCancelled, "", "")
@@ -499,14 +501,14 @@ func (f *folder) continueBackfill(b *state.Backfill) {
 	f.startChunks(b)
 }
 
-// endPause removes what is recorded about a pause that is over.
+// endPause clears the fields of a pause that is over, and reports the recovery.
 func (f *folder) endPause(b *state.Backfill) {
 	b.PausedAt, b.PausedBy, b.PauseReason = 0, "", ""
 	f.recovered(subjectBackfill+b.BackfillID, "", []string{event.CauseBackfillPaused}, itemPaused)
 }
 
-// stopChunks cancels the running chunks of a backfill. Their partitions are left, or are cancelled if the
-// backfill is.
+// stopChunks cancels the runs of a backfill's chunks. When such a run has ended, its unfinished partitions are
+// left, or they are cancelled if the backfill is being cancelled.
 func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	for _, live := range f.st.LiveChunks(b.BackfillID) {
 		if live.State != state.ChunkRunning {
@@ -521,7 +523,8 @@ func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	}
 }
 
-// cancelBackfill cancels what is left. The backfill ends with its last run.
+// cancelBackfill cancels the partitions that are left, and the runs of the chunks. The backfill ends when the last
+// of these runs has ended.
 func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.pauseBackfill(b, "", "")
 	b.State = state.BackfillCancelling
@@ -541,8 +544,8 @@ func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.endBackfill(b)
 }
 
-// retryBackfill makes the failed and the skipped partitions left again, and continues the backfill. Those
-// of a chunk that still runs keep their state.
+// retryBackfill changes failed and skipped partitions back to left, and continues the backfill. It does not change
+// the partitions of chunks that still run.
 func (f *folder) retryBackfill(b *state.Backfill) string {
 	if b.State == state.BackfillCancelling || b.State == state.BackfillCancelled {
 		return "the backfill is " + string(b.State)

@@ -26,13 +26,13 @@ const (
 	maxBrief = 1024
 )
 
-// retryDelays are the delays before the tries of a notification after the first one: together less than
+// retryDelays are the delays before the second and the later tries of a notification. Their sum is less than
 // [MaxNotificationAge].
 var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
 
 // notify adds a transition to a notification for each channel of a rule. The first transition of a group is
-// sent at once. The following ones are counted in one notification, which is sent when the group ends and
-// begins the next group. The caller puts both rows.
+// sent at once. The following ones are counted in one notification, which is sent when the group ends. That
+// notification begins the next group. The caller puts the rows of the rule and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
 	first := row.Following == 0 && row.GroupUntil <= now
@@ -61,7 +61,7 @@ func keyOf(n *state.Notification) string {
 	return n.Rule + "|" + n.Subject + "|" + n.Cause + "|" + n.Channel
 }
 
-// unused returns the id of a new notification. Two of a key have different times.
+// unused returns the id of a new notification. The ids of one key differ in their times.
 func (f *folder) unused(key string, at event.Time) string {
 	for ; ; at++ {
 		if id := ids.NotificationID(f.domain(), key, at.Time()); f.st.Notifications.Get(id) == nil {
@@ -70,7 +70,8 @@ func (f *folder) unused(key string, at event.Time) string {
 	}
 }
 
-// counting returns the notification of a key that counts since a time, or an unused id.
+// counting returns the COUNTING notification of a key and its id, or nil and an unused id. It tries the ids from
+// the time since on.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {
 		id := ids.NotificationID(f.domain(), key, at.Time())
@@ -102,7 +103,7 @@ func (f *folder) count(old, n *state.Notification, more string) {
 	put(f, f.st.Notifications, &row)
 }
 
-// channel returns a copy of the row of a channel, in its current hour.
+// channel returns a copy of the row of a channel. The copy begins a new hour if the last hour is over.
 func (f *folder) channel(name string) *state.AlertChannel {
 	row := state.AlertChannel{Channel: name}
 	if old := f.st.AlertChannels.Get(name); old != nil {
@@ -114,9 +115,9 @@ func (f *folder) channel(name string) *state.AlertChannel {
 	return &row
 }
 
-// send makes a notification PENDING. If its channel has got as many messages as it may in an hour, or if too
-// many notifications wait, send counts it in the digest of the channel. exists means that the notification is
-// in the state already.
+// send makes a notification PENDING. If its channel has reached the limit of messages an hour, or if too many
+// notifications wait, send counts the notification in the digest of the channel instead. exists means that the
+// notification already has a row.
 func (f *folder) send(n *state.Notification, exists bool) {
 	channel := f.channel(n.Channel)
 	full := !exists && f.st.OpenNotifications() >= state.MaxOpenNotifications
@@ -200,7 +201,8 @@ func (f *folder) endGroup(n *state.Notification) {
 	put(f, f.st.Alerts, &row)
 }
 
-// notificationEnded records a try to send a notification. A success counts whichever try it was.
+// notificationEnded records the result of a try to send a notification. A success counts even if a later try has
+// begun.
 func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	old := f.st.Notifications.Get(p.NotificationID)
 	switch {

@@ -43,10 +43,11 @@ type Notifier struct {
 	engine *engine.Engine
 	wake   chan struct{}
 
-	mu     sync.Mutex // while a pass runs
+	mu     sync.Mutex // locked while a pass runs
 	newest *release.Release
 	sha    string // of newest
-	// ended are the tries whose end is not recorded yet, by notification: they are not repeated.
+	// ended are the results of tries that the ledger may not have yet, by notification. These tries are not
+	// repeated: their results are appended again.
 	ended map[string]*event.NotificationEnded
 }
 
@@ -93,7 +94,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	}
 }
 
-// Drain sends until nothing is to be sent. It returns an error only if ctx is done.
+// Drain sends notifications until none is PENDING. It returns an error only if ctx is done.
 func (n *Notifier) Drain(ctx context.Context) error {
 	for wait := minWait; ; {
 		left, err := n.pass(ctx)
@@ -172,7 +173,7 @@ func (n *Notifier) release(ctx context.Context, snap *snapshot.Snapshot) (*relea
 	return n.newest, nil
 }
 
-// try sends a notification, and returns how that ended.
+// try sends a notification, and returns the result.
 func (n *Notifier) try(ctx context.Context, r *release.Release, row *state.Notification) *event.NotificationEnded {
 	end := &event.NotificationEnded{NotificationID: row.NotificationID, Try: row.Try + 1, Outcome: event.NotificationSent}
 	if age := event.At(n.cfg.Clock.Now()).Sub(row.LastAt); age >= fold.MaxNotificationAge {

@@ -8,14 +8,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// Allowed are the secrets that channels of releases may name. Otherwise a person who may deploy could have
-// any secret that the dispatcher can read sent to a host of their own.
+// Allowed are the secrets that channels of releases may name. Without such a list, a person who may deploy could
+// make the dispatcher send any of its secrets to a host of that person.
 type Allowed []allowance
 
 type allowance struct{ tenant, prefix string }
 
-// ParseAllowed reads the values of --channel-secrets: [TENANT=]REFERENCE, where a * at the end stands for any
-// end.
+// ParseAllowed reads the values of --channel-secrets: [TENANT=]REFERENCE. A * at the end of REFERENCE matches any
+// characters.
 func ParseAllowed(texts []string) (Allowed, error) {
 	var all Allowed
 	for _, text := range texts {

@@ -70,8 +70,8 @@ func dialer(allowPrivate bool) *net.Dialer {
 	}}
 }
 
-// client returns a client for one request. It follows no redirects and uses no proxy, which would resolve
-// names itself.
+// client returns a client for one request. It follows no redirects. It uses no proxy, because a proxy would
+// resolve names itself.
 func client(allowPrivate bool) *http.Client {
 	return &http.Client{
 		Timeout:       timeout,

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MaxBytes bounds a message, and what is read of an answer.
+// MaxBytes bounds the size of a message, and the bytes that are read of a response.
 const MaxBytes = 64 << 10
 
 // Message is what a channel gets.
@@ -25,11 +25,11 @@ type Message struct {
 	Rule        string `json:"rule,omitempty"`
 	Cause       string `json:"cause"`
 	Subject     string `json:"subject,omitempty"` // asset:KEY, schedule:NAME, backfill:ID or rule:NAME
-	// Count is how many transitions the message reports, and Listed names the first 20: partitions, or subjects
-	// of a digest.
+	// Count is how many transitions the message reports. Listed names the first 20 partitions, or the first 20
+	// subjects of a digest.
 	Count  int64    `json:"count"`
 	Listed []string `json:"listed,omitempty"`
-	// The first transition.
+	// Code and Message are the error of the first transition. RunID and TaskKey name its run and task.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	RunID   string `json:"run_id,omitempty"`
@@ -37,7 +37,7 @@ type Message struct {
 
 	FirstAt event.Time `json:"first_at"`
 	LastAt  event.Time `json:"last_at"`
-	// Command explains the alert.
+	// Command is a command line that explains the alert.
 	Command string `json:"command"`
 }
 

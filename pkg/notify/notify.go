@@ -150,10 +150,10 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	return fmt.Errorf("it answered %s%s", answer.Status, said(mask.Bytes(text)))
 }
 
-// maxSaid bounds what an error quotes of an answer.
+// maxSaid bounds the characters of a response that an error quotes.
 const maxSaid = 200
 
-// said returns the first line of an answer for an error.
+// said returns the first line of a response, for an error.
 func said(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(string(text), "")), "\n")
 	if len(line) > maxSaid {
@@ -184,7 +184,7 @@ const (
 	folderMode = 0o755
 )
 
-// file appends a line to a file of the project's folder. No path or link leads outside.
+// file appends a line to a file of the project's folder. It fails if the path or a link leads out of the folder.
 func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 	if s.Root == "" {
 		return errors.New("it is a file of the project's folder, which this process does not have: use it on one machine")

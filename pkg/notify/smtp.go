@@ -57,7 +57,7 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 	return deliver(mail, to, m, s.Clock.Now())
 }
 
-// deliver sends the mail. A failure after the server has accepted it does not count.
+// deliver sends the mail. It ignores failures after the server has accepted the mail.
 func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Time) error {
 	if err := mail.Mail(to.From); err != nil {
 		return fmt.Errorf("send from %s: %w", to.From, err)

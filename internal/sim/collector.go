@@ -141,7 +141,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 		if p.machine.kind == "gc" {
 			o.deletingKept(p, f, key, id)
 			o.deletingCandidate(p, f, key, id)
-			o.deletingPinned(p, f, key, id)
+			o.deletingPinned(p, f, key, id, name)
 		}
 		for row := range f.state.Partitions.All {
 			if row.MaterializationID == id && !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -52,8 +53,8 @@ func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error 
 
 // heldRevision is a pinned revision with the materializations that it shows.
 type heldRevision struct {
-	since   time.Time // when its pin was committed
-	outputs map[string]bool
+	since   time.Time         // when its pin was committed
+	outputs map[string]string // their places
 }
 
 // hold records what the revisions show that are pinned since this commit.
@@ -63,22 +64,26 @@ func (o *oracle) hold(f *followed) {
 		if _, held := f.held[row.Number()]; held || !known {
 			continue
 		}
-		h := heldRevision{since: o.w.now(), outputs: map[string]bool{}}
+		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		for p := range past.whole.Partitions.All {
 			if !past.whole.Hidden(p) {
-				h.outputs[p.MaterializationID] = true
+				h.outputs[p.MaterializationID] = p.OutputURI
 			}
 		}
 		f.held[row.Number()] = h
 	}
 }
 
-// deletingPinned checks that no revision that was pinned when the pass began shows the output.
-func (o *oracle) deletingPinned(p *process, f *followed, key, materialization string) {
+// deletingPinned checks that no revision that was pinned when the pass began shows the output. Files of
+// executions that lost are not part of a revision: name is the place of the object within the output.
+func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))
 		ends := event.At(o.w.now().Add(time.Duration(o.w.cfg.Faults.MaxSkew) * time.Second))
-		if row == nil || row.Until <= ends || !h.outputs[materialization] || !h.since.Before(p.began) {
+		if row == nil || row.Until <= ends || !h.since.Before(p.began) {
+			continue
+		}
+		if uri, shown := h.outputs[materialization]; !shown || strings.Contains(name, "/") && !strings.HasPrefix(key, uri) {
 			continue
 		}
 		if _, _, err := o.w.blobs.Get(context.Background(), manifest.PinKey(f.domain, revision)); errors.Is(err, blob.ErrNotFound) {

@@ -166,7 +166,7 @@ func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt boo
 	}
 }
 
-// chunkRuns checks that a chunk has one live run, and each of its requests one run.
+// chunkRuns checks that a chunk has at most one live run, and that each request of a chunk has at most one run.
 func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
 	for run := range s.Runs.All {

@@ -4,8 +4,8 @@
 //
 // An automator is a stateless shell beside the dispatcher. It finds its work in the projections, and every
 // event that it appends names the state that it saw. The id of the run that a request starts is derived
-// from the request. So work that two automators do at the same time, or that one repeats after a crash, has
-// its effect once.
+// from the request. So work has its effect only once, even if two automators do it at the same time, or if one
+// repeats it after a crash.
 package automator
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 	Engine *engine.Engine
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Root is the folder of the project, for releases whose tasks execute in it. "": there is no such
-	// folder, and requests are refused if the deployed release needs one.
+	// Root is the folder of the project, for releases whose tasks execute in that folder. "": there is no such
+	// folder, and requests of a release that needs one are refused.
 	Root string
 }
 
@@ -47,7 +47,7 @@ type Automator struct {
 	wake   chan struct{}
 	newest *project // the release that was read last; only Run uses it
 	memory *semaphore.Weighted
-	// pinned and documents are those of backfills.
+	// pinned are the releases, and documents the chunk documents, of backfills.
 	pinned    kept[*project]
 	documents kept[*backfill.Document]
 }
@@ -129,7 +129,7 @@ const (
 	failedLeft // work that had no effect, and is repeated later
 )
 
-// pass handles some of the work of the current state, except what is in done already.
+// pass handles some of the work of the current state. It skips the work that done contains.
 func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
 	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
-	// A definition changes when the old one has decided all instants up to the deployment.
+	// A schedule gets its new definition only after the old one has decided all instants up to the deployment.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil
 	}
@@ -163,7 +163,7 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	if len(work.Wanted) > 0 {
 		g.Go(func() error { return a.advance(ctx, work.Wanted) })
 	}
-	// The release is read once, before others need it: no lock is held while the store is asked.
+	// The release is read here once, before the parts below need it, so that no lock is held while the store is read.
 	var p *project
 	var err error
 	if len(work.Pending) > 0 || len(work.Deadlines) > 0 || work.Define != nil && work.Define.Schedules != "" {

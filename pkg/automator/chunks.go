@@ -63,7 +63,7 @@ type kept[V any] struct {
 	values map[string]V
 }
 
-// get returns the value of a key. It reads the value if it is not held. No lock is held meanwhile, so two callers
+// get returns the value of a key, and reads it if k does not have it. No lock is held during the read, so two callers
 // may read the same value.
 func (k *kept[V]) get(key string, read func() (V, error)) (V, error) {
 	k.mu.Lock()

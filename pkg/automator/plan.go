@@ -54,7 +54,7 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 		return err
 	}
 	if cause.Code != fold.NothingToDo {
-		// The row is deleted an hour after the request has ended, and nobody may look at it until then.
+		// The row is deleted an hour after the request has ended. Users may not see it before that.
 		a.cfg.Logger.WarnContext(ctx, "a requested run could not be planned", slog.String("request", row.RequestID),
 			slog.String("code", cause.Code), slog.String("error", cause.Message), slog.Bool("retry", cause.Retryable))
 	}
@@ -74,7 +74,7 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	request.Trigger = triggerOf(row)
 	now := a.cfg.Clock.Now()
 	if row.Logical != 0 {
-		now = row.Logical.Time() // words such as `latest` mean the time of the tick, not that of planning
+		now = row.Logical.Time() // words such as `latest` refer to the time of the tick, not to the time of planning
 	}
 	if err := a.memory.Acquire(ctx, planning); err != nil {
 		return err

@@ -31,8 +31,8 @@ func (c *Compactor) hasOtherWriters() bool {
 	return c.cfg.Shared && at != 0 && age.Abs() < otherWriterAge
 }
 
-// linger returns how long a request lingers. Entries that were handed to this instance never do: no
-// other instance may have them.
+// linger returns how long a request lingers. Requests with entries that were handed to this instance never linger,
+// because perhaps no other instance knows these entries.
 func (c *Compactor) linger(r Request) time.Duration {
 	switch {
 	case r.Barrier || r.Sweep || r.Flush:

@@ -19,7 +19,8 @@ type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
 	Rule    string `json:"rule"`
-	// Items are what has to recover: partitions of an asset, or parts of a schedule. More counts further ones.
+	// Items are the parts that have to recover: partitions of an asset, or parts of a schedule. More counts the
+	// parts that Items does not list.
 	Items     []string   `json:"items,omitempty"`
 	More      int64      `json:"more,omitempty"`
 	Count     int64      `json:"count"` // transitions since it was opened
@@ -109,7 +110,7 @@ type Notification struct {
 	Error   string                  `json:"error,omitempty"`
 }
 
-// NotificationOf returns what users see of a row of notifications.
+// NotificationOf returns the public form of a row of notifications.
 func NotificationOf(row *state.Notification) (Notification, error) {
 	n := Notification{
 		ID: row.NotificationID, Rule: row.Rule, Channel: row.Channel, Subject: row.Subject, Cause: row.Cause, State: row.State, Count: row.Count,
@@ -202,8 +203,8 @@ func noRule(s *state.State, name string) error {
 	return fmt.Errorf("rule of alerts %q: %w: the release has %s", name, ErrNotFound, strings.Join(names, ", "))
 }
 
-// TestChannel makes a notification that tests a channel of the deployed release, and returns its id. It is
-// sent as all notifications are.
+// TestChannel makes a notification that tests a channel of the deployed release, and returns its id. The notification
+// is sent like all others.
 func (e *Engine) TestChannel(ctx context.Context, channel, message string) (string, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -239,8 +240,8 @@ func (e *Engine) EndNotification(ctx context.Context, p *event.NotificationEnded
 	return nil
 }
 
-// AwaitNotification waits until a notification has been tried, and returns it. poll is the time between two
-// looks at the state.
+// AwaitNotification waits until a try to send a notification has ended, and returns the notification. poll is the time
+// between two reads of the state.
 func (e *Engine) AwaitNotification(ctx context.Context, id string, poll time.Duration) (Notification, error) {
 	for {
 		snap, err := e.Current(ctx)

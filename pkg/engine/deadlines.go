@@ -147,10 +147,11 @@ type Promise struct {
 	DueAt  event.Time `json:"due_at,omitempty,omitzero"`
 	// NeedsSec is a high estimate of the time that the missing work takes: the 95th percentile.
 	NeedsSec float64 `json:"needs_sec,omitempty"`
-	// Late are the periods whose deadline was missed and that are not made since.
+	// Late are the periods whose deadline was missed and whose partitions have no newer output.
 	Late  []string `json:"late,omitempty"`
 	Error string   `json:"error,omitempty"`
-	// Freshness is fresh or late. DataAt is when the newest output was made, and LagAt when it is too old.
+	// Freshness is fresh or late. DataAt is when the newest output was made. LagAt is when that output becomes too
+	// old.
 	Freshness string     `json:"freshness,omitempty"`
 	MaxLagSec int64      `json:"max_lag_sec,omitempty"`
 	DataAt    event.Time `json:"data_at,omitempty,omitzero"`
@@ -300,10 +301,10 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 			made = made && p.Status != staleness.Missing && p.Status != staleness.Stale
 		}
 	}
-	return !found || !made // a period that has not ended is not made
+	return !found || !made // a period that has not ended is not complete
 }
 
-// left returns how long the longest chain of upstream assets that need to run takes, with the asset itself.
+// left returns the duration of the longest chain of assets that need to run: the asset and assets upstream of it.
 func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil

@@ -119,7 +119,7 @@ func FindSchedule(s *state.State, name string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("schedule %q: %w: list the schedules with `servo schedules`", name, ErrNotFound)
 }
 
-// Tick is an instant of a schedule, and what became of it.
+// Tick is an instant of a schedule, with its state and its run.
 type Tick struct {
 	ID      string            `json:"tick_id"`
 	Logical event.Time        `json:"logical"`

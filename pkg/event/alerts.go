@@ -26,7 +26,7 @@ const (
 	CauseDeadlineMissed  = "deadline_missed"  // partitions were missing or stale at their deadline
 	CauseFreshnessMissed = "freshness_missed" // the newest output is too old
 	CauseSLAMissed       = "sla_missed"       // a task or run takes too long
-	CauseRecovered       = "recovered"        // what was reported before is over
+	CauseRecovered       = "recovered"        // an alert that was reported is over
 )
 
 // Causes of messages that no rule can name.
@@ -56,8 +56,8 @@ type AlertRule struct {
 	Name string   `json:"name"`
 	On   []string `json:"on"` // causes
 	To   []string `json:"to"` // channels
-	// Select is the selection of assets as it is written, and Assets are the assets that it selects, sorted.
-	// "": all assets.
+	// Select is the selection of assets as it is written in servo.yaml; "": all assets. Assets are the selected
+	// assets, sorted.
 	Select string   `json:"select,omitempty"`
 	Assets []string `json:"assets,omitempty"`
 	// GroupSec is how long alerts about one subject are counted before the next message.

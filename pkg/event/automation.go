@@ -459,9 +459,9 @@ func (c *checker) automationCommand(p *AutomationCommand) {
 		c.fail("payload.max_parallel", "%d is not between 1 and %d for set, or 0", p.MaxParallel, MaxParallelRuns)
 	}
 	if (p.Verb == VerbMute) != (p.Until != 0) {
-		c.fail("payload.until", "belongs to mute, which needs it")
+		c.fail("payload.until", "is required for mute, and not allowed for other verbs")
 	}
 	if (p.Verb == VerbBackfill) != (len(p.Instants) > 0) {
-		c.fail("payload.instants", "belongs to backfill, which needs at least one")
+		c.fail("payload.instants", "is required for backfill, and not allowed for other verbs")
 	}
 }

@@ -34,8 +34,8 @@ type BackfillCreated struct {
 	// order in which the chunks start.
 	ChunksRef string  `json:"chunks_ref"`
 	Sizes     []int32 `json:"sizes"`
-	// Stages are the chunks that start a stage, other than the first: a chunk of a stage waits until all
-	// chunks of earlier stages have ended.
+	// Stages are the first chunks of the second and of each later stage. A chunk waits until all chunks of earlier
+	// stages have ended.
 	Stages []int32 `json:"stages,omitempty"`
 	// Ordered means that every chunk is a stage, and that the backfill pauses when a chunk does not succeed.
 	Ordered bool   `json:"ordered,omitempty"`
@@ -44,18 +44,18 @@ type BackfillCreated struct {
 	MaxParallel int32 `json:"max_parallel"`
 	// StopAt is the number of failed partitions at which the backfill pauses; 0: it never does.
 	StopAt int64 `json:"stop_at,omitempty"`
-	// Priority is the priority of its tasks; Pool replaces their pool. "": it does not.
+	// Priority is the priority of its tasks. Pool is the pool of its tasks; "": the pools of their assets.
 	Priority int32  `json:"priority,omitempty"`
 	Pool     string `json:"pool,omitempty"`
 	// AllowIncomplete accepts missing partitions of upstream assets where an asset requires all.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
-	// Release is the release on which all chunks are planned; "": each on the release that is current.
+	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is
+	// current at that time.
 	Release string `json:"release,omitempty"`
 }
 
-// ChunkPlan says what a planner has found out about the partitions of a chunk. A partition that is in
-// neither list, and was left to be done, cannot be planned. The lists are positions in the chunk: see
-// [ParsePositions].
+// ChunkPlan is a planner's result for the partitions of a chunk that were left. A left partition that is in neither
+// list cannot be planned. The lists are positions in the chunk: see [ParsePositions].
 type ChunkPlan struct {
 	// Planned are the partitions of the run, in the order of the keys of their tasks.
 	Planned string `json:"planned,omitempty"`
@@ -185,7 +185,7 @@ func (c *checker) stages(p *BackfillCreated) {
 	}
 }
 
-// chunkPlan checks what a planner has found out about a chunk.
+// chunkPlan checks a ChunkPlan.
 func (c *checker) chunkPlan(path string, p *ChunkPlan) {
 	if p == nil {
 		return

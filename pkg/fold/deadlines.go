@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The fold has no calendar, and staleness is computed (ADR 071). So an automator judges a deadline on its
-// snapshot and supplies the next one. The fold accepts the verdict unless the partitions have changed since.
-// Freshness and SLAs need neither: the fold judges them itself, when the wake timer fires.
+// The fold has no calendar, and the staleness of partitions is not in its state (ADR 071). So an automator judges a
+// deadline on its snapshot and supplies the next one. The fold accepts the verdict unless the partitions have changed
+// since. Freshness and SLAs need neither calendar nor staleness: the fold judges them when the wake timer fires.
 
 // Items of alerts about promises.
 const (
@@ -86,7 +86,7 @@ func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 		return
 	}
 	if row.DataAt == 0 {
-		row.DataAt = f.st.FoldTime // an output in history may be newer than none
+		row.DataAt = f.st.FoldTime // an output may be in history, where the fold does not see it
 		newest := event.Time(0)
 		f.st.Partitions.Ascend(state.Key2{A: row.AssetKey}, func(p *state.Partition) bool {
 			newest = max(newest, p.MaterializedAt)
@@ -195,7 +195,8 @@ func (f *folder) miss(item *event.JudgedDeadline) {
 	})
 }
 
-// delivered records that an output became visible: it meets deadlines that were missed, and is fresh.
+// delivered handles an output that became visible. It removes the partition from the misses of its asset, and
+// measures the freshness of the asset from this output on.
 func (f *folder) delivered(p *state.Partition) {
 	row := f.st.Promises.Get(p.AssetKey)
 	if row == nil {
@@ -223,7 +224,7 @@ func (f *folder) delivered(p *state.Partition) {
 	}
 }
 
-// slaAt returns when the SLA of a task is judged: the earlier one of its bounds that it has not missed.
+// slaAt returns when the SLA of a task is judged: the earliest of the bounds that the task has not missed.
 func (f *folder) slaAt(t *state.Task) (at event.Time) {
 	w := f.st.Promises.Get(t.AssetKey)
 	if w == nil || t.State.Terminal() || t.Kind != event.KindTask {

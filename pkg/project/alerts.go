@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
-// alertRule is a rule of alerts while it is read.
+// alertRule holds the fields of an alert rule while its file is read.
 type alertRule struct {
 	event.AlertRule
 	group    time.Duration

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// check is a check of an asset while it is read.
+// check holds the fields of an asset's check while its file is read.
 type check struct {
 	quality.Check
 	at place
@@ -565,7 +565,7 @@ var contractFields = table[contractColumn]{
 	}),
 }
 
-// contractColumn is a column of `columns` while it is read.
+// contractColumn holds the fields of a column of `columns` while its file is read.
 type contractColumn struct {
 	kind           string
 	typed, notNull bool

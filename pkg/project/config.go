@@ -266,7 +266,7 @@ func defaultRetries() plan.Retries {
 
 const defaultMaxDelayMS = 3_600_000
 
-// retryPolicy is a retry policy while it is read.
+// retryPolicy holds the fields of a retry policy while its file is read.
 type retryPolicy struct {
 	plan.Retries
 	givenMax bool

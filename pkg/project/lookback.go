@@ -26,7 +26,7 @@ type assetColumn struct {
 	column    string
 }
 
-// origin is what is known of a column of an asset.
+// origin describes where the values of an asset's column come from.
 type origin int
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// promises are the deadline, the freshness and the SLA of an asset while they are read.
+// promises holds the deadline, the freshness and the SLA of an asset while its file is read.
 type promises struct {
 	event.WatchedAsset
 	at, deadlineAt *yaml.Node

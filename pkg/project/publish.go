@@ -23,7 +23,7 @@ const (
 // maxPlace is the length of the longest path of a published place.
 const maxPlace = 1_024
 
-// places is `publish` of servo.yaml while it is read.
+// places holds the fields of `publish` of servo.yaml while that file is read.
 type places struct {
 	folder, duckdb, mode string
 	selection            string
@@ -31,7 +31,7 @@ type places struct {
 	folderAt, duckdbAt   place
 }
 
-// publish is `publish` of an asset while it is read.
+// publish holds the fields of an asset's `publish` while its file is read.
 type publish struct {
 	off    bool
 	name   string

@@ -22,7 +22,7 @@ const SchedulesDir = "schedules"
 // MaxSchedules is the maximum number of schedules of a project.
 const MaxSchedules = 10_000
 
-// schedule is a schedule while it is read.
+// schedule holds the fields of a schedule while its file is read.
 type schedule struct {
 	event.Schedule
 	file yamlFile

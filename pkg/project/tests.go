@@ -105,7 +105,7 @@ func (t *testLoader) readTests(name string, text []byte) {
 	}})
 }
 
-// testDeclaration is a unit test while it is read.
+// testDeclaration holds the fields of a unit test while its file is read.
 type testDeclaration struct {
 	testcase.Test
 	loader *testLoader

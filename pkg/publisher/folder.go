@@ -331,7 +331,7 @@ func (u *update) foreign(c *change) (bool, error) {
 	info, err := u.root.Lstat(c.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return false, nil // replacing the output reports what is in the way
+		return false, nil // replacing the output later reports a file that blocks the path
 	case err != nil:
 		return false, err
 	case !c.known:

@@ -172,8 +172,8 @@ func (h *deferred) lateTriggers(st *state.State, g fold.Group) []fold.Group {
 	return groups
 }
 
-// waits reports whether the run has not appeared, or whether a task of it began while an upstream
-// has not ended.
+// waits reports whether the cancel must still wait: its run has not appeared, or a task of the run began and an
+// upstream of that task has not ended.
 func (c *cancel) waits(st *state.State) bool {
 	if st.Runs.Get(c.run) == nil {
 		return true

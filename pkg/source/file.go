@@ -44,7 +44,7 @@ func SizeText(info fs.FileInfo) string { return stamp{Size: info.Size()}.text() 
 
 func (s stamp) text() string { return fmt.Sprintf("%d bytes", s.Size) }
 
-// Texts are the texts of files that were read before. The zero value is ready for use.
+// Texts caches the texts of files, see [FileText]. The zero value is ready for use.
 type Texts struct {
 	mu    sync.Mutex
 	known map[string]known
@@ -55,7 +55,7 @@ type known struct {
 	text  string
 }
 
-// maxTexts limits the texts that are kept.
+// maxTexts limits the number of cached texts.
 const maxTexts = 20_000
 
 // of returns the text of a file in a folder. It reads the file again if its stamp has changed.

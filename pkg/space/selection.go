@@ -440,7 +440,7 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 			}
 		}
 		if newest < a.first {
-			return span{}, fmt.Errorf("dimension %s has no latest %s: none has ended yet: select %s that has begun", a.Name, a.singular(), a.one())
+			return span{}, fmt.Errorf("dimension %s has no latest %s, because none has ended yet: select %s that has begun", a.Name, a.singular(), a.one())
 		}
 		return span{newest - int64(n), newest - int64(n)}, nil
 	}

@@ -14,13 +14,13 @@ const (
 	MaxOpenNotifications = 1000
 	// UndeliverableKept is how long a notification that could not be sent stays in the live state.
 	UndeliverableKept = 24 * time.Hour
-	// testKept is how long the notification of a test stays in the live state after its end: longer than its
-	// command may be delivered again.
+	// testKept is how long the notification of a test stays in the live state after its end. It is longer than the
+	// time in which the command of the test may be delivered again.
 	testKept = time.Hour
 )
 
-// AlertRule is a row of alert_rules: a rule of the current release. Lists are joined by spaces: no name
-// contains one.
+// AlertRule is a row of alert_rules: a rule of the current release. Lists are joined by spaces, because no name
+// contains a space.
 type AlertRule struct {
 	Rule      string `col:"rule,key"`
 	Causes    string `col:"causes,dict"`
@@ -33,7 +33,7 @@ type AlertRule struct {
 	MutedBy    string     `col:"muted_by,null,dict"`
 	MuteReason string     `col:"mute_reason,null"`
 	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted it
-	// Transitions counts what the rule was about. Muted counts those that it did not report.
+	// Transitions counts the transitions that the rule covered. Muted counts those of them that it did not report.
 	Transitions int64 `col:"transitions"`
 	Muted       int64 `col:"muted"`
 	Meta
@@ -62,16 +62,16 @@ type Alert struct {
 	Subject string `col:"subject,key,dict"`
 	Cause   string `col:"cause,key,dict"`
 	Rule    string `col:"rule,key,dict"`
-	// Items are what has to recover, as a JSON list: partitions of an asset, runs. "": nothing. More counts
-	// those beyond [MaxAlertItems].
+	// Items are the parts of the subject that have to recover, such as partitions, as a JSON list; "": there are
+	// none. More counts the parts beyond [MaxAlertItems].
 	Items    string     `col:"items,null"`
 	More     int64      `col:"more"`
 	Count    int64      `col:"count"`    // transitions since the alert was opened
-	Reported bool       `col:"reported"` // not all of them were muted
+	Reported bool       `col:"reported"` // at least one of them was not muted
 	FirstAt  event.Time `col:"first_at"`
 	LastAt   event.Time `col:"last_at"`
-	// GroupUntil is when the current group ends. Following is the time of the first transition that waits for
-	// its end; 0: none does.
+	// GroupUntil is when the current group ends. Following is the time of the first transition that waits for the
+	// end of the group; 0: none waits.
 	GroupUntil  event.Time `col:"group_until,null"`
 	Following   event.Time `col:"following_at,null"`
 	RecoveredAt event.Time `col:"recovered_at,null"`
@@ -113,7 +113,7 @@ type NotificationState string
 
 // States of notifications. The last two are final.
 const (
-	NotificationCounting      NotificationState = "COUNTING"      // alerts are added until NextAt
+	NotificationCounting      NotificationState = "COUNTING"      // counts transitions until NextAt
 	NotificationPending       NotificationState = "PENDING"       // to be sent
 	NotificationWaiting       NotificationState = "WAITING"       // is tried again at NextAt
 	NotificationSent          NotificationState = "SENT"          //
@@ -134,7 +134,7 @@ type Notification struct {
 	Cause          string            `col:"cause,dict"`
 	State          NotificationState `col:"state,dict"`
 	Count          int64             `col:"count"` // transitions that it reports
-	// Listed names the first 20 of them, as a JSON list: partitions, or subjects of a digest.
+	// Listed names the first 20 partitions, or the first 20 subjects of a digest, as a JSON list.
 	Listed string `col:"listed,null"`
 	// The first of the transitions.
 	RunID   string `col:"run_id,null"`
@@ -181,7 +181,7 @@ func lessQuiet(a, b quietItem) bool {
 
 // alerting are the indexes of alerts and notifications.
 type alerting struct {
-	quiet   sorted[quietItem] // alerts that are not open and count nothing
+	quiet   sorted[quietItem] // alerts that are not open and of which no transition waits
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
 	misses  sorted[Key2]      // misses that are not met, by asset

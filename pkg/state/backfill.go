@@ -47,8 +47,8 @@ const (
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
-	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only chose partitions
-	// by their status.
+	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is the status that
+	// the chosen partitions had; "": any status.
 	Assets    string `col:"assets"`
 	Selection string `col:"partition_selection,null"`
 	Only      string `col:"only_status,null,dict"`
@@ -58,13 +58,13 @@ type Backfill struct {
 	Pool      string `col:"pool,null,dict"`
 	// AllowIncomplete accepts missing partitions of upstream assets.
 	AllowIncomplete bool `col:"allow_incomplete"`
-	// Ordered means that a chunk starts when the one before it has succeeded.
+	// Ordered means that a chunk starts only when the chunk before it has succeeded.
 	Ordered     bool          `col:"ordered"`
 	Order       string        `col:"chunk_order,dict"` // oldest or newest
 	MaxParallel int32         `col:"max_parallel"`
-	StopAt      int64         `col:"stop_at,null"` // pauses at so many failures
+	StopAt      int64         `col:"stop_at,null"` // pauses when Failures reaches this number
 	State       BackfillState `col:"state,dict"`
-	// CommandID is the last command about the backfill.
+	// CommandID is the id of the newest command about the backfill.
 	CommandID   string     `col:"command_id,null"`
 	PausedAt    event.Time `col:"paused_at,null"`
 	PausedBy    string     `col:"paused_by,null,dict"` // a principal; "": the fold
@@ -110,7 +110,7 @@ type ChunkState string
 
 // Chunk states.
 const (
-	ChunkWaiting   ChunkState = "WAITING"   // for a place among the running chunks
+	ChunkWaiting   ChunkState = "WAITING"   // until the backfill may run another chunk
 	ChunkRequested ChunkState = "REQUESTED" // its run is planned
 	ChunkRunning   ChunkState = "RUNNING"   // has a live run
 	ChunkEnded     ChunkState = "ENDED"     // no partition is left
@@ -152,7 +152,8 @@ func (r *Chunk) Key() ChunkKey { return ChunkKey{r.BackfillID, r.Chunk} }
 
 func (*Chunk) newTable() store { return new(rowTable[ChunkKey, Chunk, *Chunk]) }
 
-// The chunks of a backfill move to history with it. Its row is evicted before theirs.
+// The chunks of a backfill move to history with the backfill. The row of the backfill is evicted before the rows of
+// its chunks.
 func (r *Chunk) evictable(s *State, _ *cut) (closed, stop bool) {
 	return s.Backfills.Get(r.BackfillID) == nil, false
 }
@@ -180,8 +181,8 @@ func ParseChunkRequest(id string) (key ChunkKey, try int32, ok bool) {
 	return ChunkKey{parts[0], int32(chunk)}, int32(tries), err == nil && err2 == nil && chunk >= 0 && tries >= 0
 }
 
-// Cells are the states of a chunk's partitions, in the order of the keys of their tasks: a letter each. As
-// text, a number precedes each letter: "58r1l".
+// Cells are the states of a chunk's partitions, one letter each, in the order of the keys of their tasks. The text
+// form writes a run of equal letters as a number and the letter: "58r1l".
 type Cells []byte
 
 // The states of partitions.

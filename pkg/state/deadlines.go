@@ -6,26 +6,27 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MissKept is how long a deadline that was missed stays open. Later, an output no longer meets it.
+// MissKept is how long a missed deadline stays open. A later output does not close it.
 const MissKept = 30 * 24 * time.Hour
 
 // Promise is a row of deadlines: what the current release promises about an asset.
 type Promise struct {
 	AssetKey string `col:"asset_key,key"`
-	// Version identifies the deadline, Spec: event.Deadline as JSON. "": the asset has none.
+	// Version identifies the deadline. Spec is the event.Deadline as JSON. Both are "" if the asset has no deadline.
 	Version string `col:"version,null"`
 	Spec    string `col:"spec,null"`
-	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when it is judged. WantedAt
-	// is since when an automator is asked for a verdict and the next deadline; NextAt is then 0.
+	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when the deadline is to be
+	// judged. WantedAt is the time since which the fold waits for an automator's verdict; NextAt is then 0.
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at,null"`
 	NextAt   event.Time `col:"next_at,null"`
 	WantedAt event.Time `col:"wanted_at,null"`
-	// Error is the reason why there is no verdict. It is asked for again at NextAt. Errors counts them.
+	// Error says why an automator could not judge the deadline. It tries again at NextAt. Errors counts consecutive
+	// errors.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
-	// MaxLagSec is how old the newest output may be. DataAt is when that was made, or when the promise was
-	// deployed, and LagAt when it is too old; 0: it is, or there is no promise.
+	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness was
+	// deployed. LagAt is when the output becomes too old; 0: it is already too old, or no freshness is declared.
 	MaxLagSec int64      `col:"max_lag_sec"`
 	DataAt    event.Time `col:"data_at,null"`
 	LagAt     event.Time `col:"lag_at,null"`
@@ -45,8 +46,8 @@ type DeadlineMiss struct {
 	AssetKey string     `col:"asset_key,dict"`
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at"`
-	// Missing are the partitions that are not made since, as a JSON list. More counts those beyond the first
-	// 1,000.
+	// Missing are the partitions without a newer output, as a JSON list. More counts the partitions beyond the
+	// first 1,000.
 	Missing  string     `col:"missing,null"`
 	More     int64      `col:"more"`
 	MissedAt event.Time `col:"missed_at"`
@@ -59,7 +60,7 @@ func (r *DeadlineMiss) Key() string { return r.MissID }
 
 func (*DeadlineMiss) newTable() store { return new(rowTable[string, DeadlineMiss, *DeadlineMiss]) }
 
-// Open reports whether the partitions of a miss may still be made.
+// Open reports whether a newer output of its partitions still closes the miss.
 func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
@@ -76,8 +77,8 @@ const (
 	watchTask     = "t"
 )
 
-// Watch is a time at which a promise is judged. Asset is set for a deadline, and with Lag for a freshness;
-// RunID for the SLA of a run, and with TaskKey for that of a task.
+// Watch is a time at which a promise is judged. Asset is set for a deadline; Asset and Lag are set for a freshness.
+// RunID is set for the SLA of a run; RunID and TaskKey are set for the SLA of a task.
 type Watch struct {
 	Asset          string
 	Lag            bool

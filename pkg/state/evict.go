@@ -112,7 +112,7 @@ func (s *State) PartitionsBelow(entries string) string {
 		return false
 	})
 	below := ids.AtTime(ids.Time(entries).Add(-MaxRunAge))
-	for request := range s.PendingRequests { // its run has an id of the time of its release
+	for request := range s.PendingRequests { // the id of its run will contain the time at which the request is released
 		below = min(below, ids.AtTime(request.ReleasedAt.Time()))
 		break
 	}

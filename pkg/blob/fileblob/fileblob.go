@@ -118,8 +118,8 @@ type Options struct {
 type limits struct {
 	inline int64 // largest content that is copied into the journal
 	rotate int64 // length at which a journal is rotated
-	rest   int64 // the same when the store is closed
-	ahead  int64 // growth of a journal beyond what is written
+	rest   int64 // length at which Close rotates a journal
+	ahead  int64 // bytes by which the journal file is extended ahead of the written records
 }
 
 // Store stores objects in a directory. Open it with [Open].

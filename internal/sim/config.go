@@ -65,6 +65,9 @@ type World struct {
 	Schedules int
 	// Backfills is the number of backfills that clients create.
 	Backfills int
+	// Alerts gives the releases of domains rules of alerts, and deadlines. Their channels refuse so many tenths
+	// of the first tries.
+	Alerts int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
@@ -175,6 +178,7 @@ func Draw(seed uint64) World {
 	c.drawCollectors()
 	c.drawDamage()
 	c.drawSchedules()
+	c.drawAlerts()
 	return c
 }
 

@@ -72,6 +72,7 @@ func (c *client) deploy(ctx context.Context, e *clientEngine) error {
 	if r.Schedules, err = load.schedulesOf(ctx, e, r.Release); err != nil {
 		return err
 	}
+	r.Alerts, r.Watched = load.alertsOf(e.domain), load.watchedOf(e.domain)
 	_, err = e.Deploy(ctx, r)
 	conflict := new(engine.ReleaseConflictError)
 	if errors.As(err, &conflict) {

@@ -52,7 +52,9 @@ type followed struct {
 	// markCommands holds the commands that mark outputs.
 	markCommands []markCommand
 	// held holds the revisions that people have pinned.
-	held      map[int64]heldRevision
+	held map[int64]heldRevision
+	// noted are the notifications; nil: none yet.
+	noted     *noted
 	lines     []lineCount
 	floors    []floorAt
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision

@@ -148,6 +148,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.hold(f)
 	o.scheduled(f, before, next, rebuilt)
 	o.backfilled(f, before, next, rebuilt)
+	o.alerted(f, before, next, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}

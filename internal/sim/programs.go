@@ -43,6 +43,7 @@ func (p *process) service(args ...string) service.Process {
 			MaxBatch: w.cfg.MaxBatch, KeepLedger: w.cfg.keepLedger(), ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
 			Retention: w.cfg.retention(), Decode: p.decode(),
 		},
+		Send:      p.sendAlert,
 		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
 		OpenQueue: func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 			return queueClient{p}, nil, nil

@@ -60,7 +60,10 @@ func (c World) begin() time.Time { return epoch.Add(time.Duration(c.Begin) * tim
 func (l *workload) drawSchedules(d ids.Domain) *schedules {
 	s := &schedules{versions: map[string]int{}, defined: map[string]map[string]event.Schedule{}}
 	for version := 1; version <= len(releases); version++ {
-		r := &release.Release{SchemaVersion: release.SchemaVersion, Settings: release.Settings{Project: "simulated"}}
+		rules := l.alertsOf(d)
+		r := &release.Release{SchemaVersion: release.SchemaVersion, Settings: release.Settings{
+			Project: "simulated", Channels: channelsOf(rules), Alerts: rules, Watched: l.watchedOf(d),
+		}}
 		code := &release.Code{SchemaVersion: release.SchemaVersion}
 		var assets []string
 		for _, p := range l.projects {
@@ -199,6 +202,8 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 	p := &event.AutomationCommand{Name: a.name, Reason: "because"}
 	var err error
 	switch n := c.rng.IntN(20); {
+	case w.cfg.Alerts > 0 && c.rng.IntN(6) == 0:
+		err = c.commandAlerts(ctx, e)
 	case n < 4:
 		p.Verb = event.VerbPause
 	case n < 11:

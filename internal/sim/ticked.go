@@ -224,7 +224,7 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 // for the calendar, and schedules of a release that are not defined. Requests of a paused schedule stay
 // buffered.
 func (o *oracle) unfinished(s *state.State) (left []string) {
-	left = leftBackfills(s)
+	left = append(leftBackfills(s), o.unreported(s)...)
 	for r := range s.Requests.All {
 		row := s.Schedules.Get(r.ScheduleID)
 		if paused := row != nil && row.Paused; !r.State.Ended() && (r.State != state.RequestBuffered || !paused) {

@@ -32,6 +32,8 @@ type workload struct {
 	busy    *busy
 	// schedules holds the releases of domains in worlds with schedules.
 	schedules map[ids.Domain]*schedules
+	// channels receive alerts.
+	channels channelLog
 }
 
 // project is a DAG of assets.
@@ -89,7 +91,8 @@ var pools = []string{"", "", "", "warehouse", "api"}
 func newWorkload(w *world) *workload {
 	r := random(w.cfg.Seed, "workload", 0)
 	l := &workload{
-		w: w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{},
+		channels: channelLog{tried: map[string]int{}, sent: map[string]int{}},
+		w:        w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{},
 		schedules: map[ids.Domain]*schedules{}, busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
 	}
 	for i, d := range w.domains {

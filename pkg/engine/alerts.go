@@ -140,6 +140,29 @@ func Notifications(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]N
 	return all, nil
 }
 
+// Alerts are the alerts that are not over, the rules, and the newest messages.
+type Alerts struct {
+	Revision int64          `json:"revision"`
+	Open     []Alert        `json:"alerts"`
+	Rules    []AlertRule    `json:"rules"`
+	Messages []Notification `json:"messages"`
+}
+
+// Alerts returns the alerts, with at most limit messages.
+func (e *Engine) Alerts(ctx context.Context, limit int) (*Alerts, error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := event.At(e.cfg.Clock.Now())
+	all := &Alerts{Revision: snap.Revision, Rules: AlertRules(snap.State, now)}
+	if all.Open, err = OpenAlerts(snap.State, now); err != nil {
+		return nil, err
+	}
+	all.Messages, err = Notifications(ctx, snap, limit)
+	return all, err
+}
+
 // Undeliverable returns the notifications of the last day that could not be sent.
 func Undeliverable(s *state.State) ([]Notification, error) {
 	if s.Undeliverable() == 0 {

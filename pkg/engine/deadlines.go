@@ -161,7 +161,7 @@ type Promise struct {
 }
 
 // Promises returns what the deployed release promises, by asset.
-func (e *Engine) Promises(ctx context.Context, now time.Time) ([]Promise, error) {
+func (e *Engine) Promises(ctx context.Context) ([]Promise, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (e *Engine) Promises(ctx context.Context, now time.Time) ([]Promise, error)
 			return nil, err
 		}
 		return code.Assets, nil
-	}, now)
+	}, e.cfg.Clock.Now())
 }
 
 // PromisesOf is [Engine.Promises] for a snapshot. read returns the assets of a release.

@@ -310,6 +310,8 @@ func (f *folder) reportRun(run *state.Run) {
 	}
 	if schedule != "" {
 		t.subject = subjectSchedule + schedule
+	} else if b, _ := f.chunkOf(run.RequestID); b != nil {
+		t.subject = subjectBackfill + b.BackfillID
 	}
 	switch {
 	case run.State == state.RunFailed, run.State == state.RunTimedOut:

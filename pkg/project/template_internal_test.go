@@ -113,7 +113,7 @@ A rule reports transitions to channels:
 | ` + "`task_failed`" + ` | the asset | a task has failed and is not retried | its failed partitions succeed |
 | ` + "`check_failed`" + ` | the asset | a check of severity CRITICAL or ERROR has failed | the partition passes |
 | ` + "`quarantined`" + ` | the asset | an output waits for a decision | an output of the partition is published |
-| ` + "`run_failed`" + ` | the schedule, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
+| ` + "`run_failed`" + ` | the schedule, the backfill, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
 | ` + "`schedule_blocked`" + ` | the schedule | its first tick since a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
 | ` + "`backfill_paused`" + ` | the backfill | failures or a deployment have paused it | it is resumed, retried or cancelled, or ends |

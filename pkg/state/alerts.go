@@ -58,7 +58,7 @@ func (r *AlertRule) Covers(asset string) bool {
 // Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has
 // recovered. Afterwards, its row stays until its group has ended.
 type Alert struct {
-	// Subject is asset:KEY, schedule:NAME or rule:NAME.
+	// Subject is asset:KEY, schedule:NAME, backfill:ID or rule:NAME.
 	Subject string `col:"subject,key,dict"`
 	Cause   string `col:"cause,key,dict"`
 	Rule    string `col:"rule,key,dict"`

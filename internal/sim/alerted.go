@@ -1,0 +1,249 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/notify"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// everyTransition is the name of the promise about alerts.
+const everyTransition = "I-31 no transition goes unreported"
+
+// Rules and channels of worlds with alerts. All releases of a domain have the same.
+const (
+	ruleOfTasks = "tasks" // reports exactly the failed tasks
+	ruleOfRest  = "rest"
+)
+
+// drawAlerts draws alerts in half of the worlds with schedules, whose releases are stored.
+func (c *World) drawAlerts() {
+	if r := random(c.Seed, "alerts", 0); c.Schedules > 0 && r.IntN(2) == 0 {
+		c.Alerts = 1 + r.IntN(10)
+	}
+}
+
+// alertsOf returns the rules of the releases of a domain.
+func (l *workload) alertsOf(d ids.Domain) []event.AlertRule {
+	if l.w.cfg.Alerts == 0 {
+		return nil
+	}
+	r := random(l.w.cfg.Seed, "rules of "+d.Tenant, 0)
+	return []event.AlertRule{
+		{Name: ruleOfTasks, On: []string{event.CauseTaskFailed}, To: []string{"ops", "data"}, GroupSec: 1 + r.Int64N(400)},
+		{
+			Name: ruleOfRest, To: []string{"ops"}, GroupSec: 1 + r.Int64N(400), On: []string{
+				event.CauseRunFailed, event.CauseSchedulePaused, event.CauseScheduleBlocked, event.CauseDeploy, event.CauseDeadlineMissed,
+				event.CauseFreshnessMissed, event.CauseSLAMissed, event.CauseRecovered,
+			},
+		},
+	}
+}
+
+// channelsOf returns the channels of these rules, sorted.
+func channelsOf(rules []event.AlertRule) (channels []release.Channel) {
+	if len(rules) == 0 {
+		return nil
+	}
+	for _, name := range []string{"data", "ops"} {
+		channels = append(channels, release.Channel{Name: name, File: &release.FileChannel{Path: name}})
+	}
+	return channels
+}
+
+// watchedOf returns what the releases of a domain promise about assets. Deadlines are at times of the day
+// within the world.
+func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
+	if l.w.cfg.Alerts == 0 {
+		return nil
+	}
+	for _, p := range l.projects {
+		if p.domain != d {
+			continue
+		}
+		for i := range p.assets {
+			a := &p.assets[i]
+			r := random(l.w.cfg.Seed, "promises of "+a.Key.String(), 0)
+			w := event.WatchedAsset{Asset: a.Key.String()}
+			if r.IntN(3) == 0 {
+				w.TaskSec, w.RunSec = r.Int64N(2)*(1+r.Int64N(120)), r.Int64N(2)*(1+r.Int64N(300))
+			}
+			if r.IntN(3) == 0 {
+				w.MaxLagSec = 30 + r.Int64N(900)
+			}
+			if r.IntN(3) == 0 {
+				at := l.w.start.Add(time.Duration(1+r.Int64N(int64(l.w.cfg.Minutes))) * time.Minute).UTC()
+				w.Deadline = &event.Deadline{By: at.Format("15:04"), Timezone: "UTC"}
+				if a.Partitions.Time() != nil {
+					w.Deadline.DaysAfter = 1
+				}
+			}
+			if w != (event.WatchedAsset{Asset: w.Asset}) {
+				all = append(all, w)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b event.WatchedAsset) int { return strings.Compare(a.Asset, b.Asset) })
+	return all
+}
+
+// channelLog counts the messages that channels have accepted.
+type channelLog struct {
+	mu    sync.Mutex
+	tried map[string]int // by notification
+	sent  map[string]int
+}
+
+var errChannel = errors.New("the channel refuses the message")
+
+// sendAlert is the channel of a process: it is slow, and refuses some messages.
+func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.Message) error {
+	w := p.machine.w
+	log := &w.load.channels
+	log.mu.Lock()
+	log.tried[m.ID]++
+	n := log.tried[m.ID]
+	log.mu.Unlock()
+	r := random(w.cfg.Seed, "channel "+c.Name+m.ID, n)
+	if err := (machineClock{p}).Sleep(ctx, time.Duration(r.IntN(3000))*time.Millisecond); err != nil {
+		return err
+	}
+	const most = 2 // tries that a channel refuses; the later ones are hours apart
+	refused := n <= most && r.IntN(10) < w.cfg.Alerts
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if refused && r.IntN(2) == 0 {
+		return errChannel
+	}
+	log.sent[m.ID]++
+	if refused {
+		return errChannel // it has accepted the message, but says that it has not
+	}
+	return nil
+}
+
+// commandAlerts mutes a rule, or unmutes it.
+func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
+	until := event.Time(0)
+	if c.rng.IntN(2) == 0 {
+		until = event.At(c.p.now().Add(time.Duration(1+c.rng.IntN(300)) * time.Second))
+	}
+	c.p.machine.w.fault("alerts muted")
+	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
+}
+
+// noted is what the oracle remembers of the notifications of a domain.
+type noted struct {
+	counts map[string]int64 // by notification
+	failed int64            // tasks that failed while the rules existed
+}
+
+// alerted checks what a revision has changed about alerts: every transition is counted once for each channel.
+func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) {
+	if o.w.cfg.Alerts == 0 || after.AlertRules.Len() == 0 || f.unordered {
+		return
+	}
+	first := before.AlertRules.Len() == 0
+	if f.noted == nil || rebuilt {
+		f.noted = &noted{counts: map[string]int64{}}
+		first = true
+	}
+	for id := range f.noted.counts {
+		if row := after.Notifications.Get(id); row == nil {
+			if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting {
+				o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
+			}
+			delete(f.noted.counts, id) // counted in a digest
+		}
+	}
+	for is := range after.Notifications.All {
+		was := before.Notifications.Get(is.NotificationID)
+		if is.Cause != event.CauseTest {
+			f.noted.counts[is.NotificationID] = is.Count
+		}
+		if was != is {
+			o.notification(f, was, is, rebuilt)
+		}
+	}
+	for _, channel := range []string{"ops", "data"} {
+		want, got := int64(0), int64(0)
+		for row := range after.AlertRules.All {
+			if slices.Contains(row.To(), channel) {
+				want += row.Transitions - row.Muted
+			}
+		}
+		for id, n := range f.noted.counts {
+			if after.Notifications.Get(id).Channel == channel {
+				got += n
+			}
+		}
+		if got != want {
+			o.violation(everyTransition, "notifications to %s of %s count %d transitions, but its rules have reported %d", channel, f.domain, got, want)
+		}
+	}
+	o.failures(f, before, after, first)
+}
+
+// failures checks that the rule of tasks has counted every task that failed.
+func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
+	rule := after.AlertRules.Get(ruleOfTasks)
+	if rule == nil {
+		return
+	}
+	if first { // the rules were deployed at some time since the last revision
+		f.noted.failed = rule.Transitions
+		return
+	}
+	for is := range after.Tasks.All {
+		if was := before.Tasks.Get(is.Key()); is.State == state.TaskFailed && (was == nil || was.State != state.TaskFailed) && is.AssetKey != "" {
+			f.noted.failed++
+			o.w.fault("alert about a task")
+		}
+	}
+	if rule.Transitions != f.noted.failed {
+		o.violation(everyTransition, "%d tasks of %s have failed, but rule %s has counted %d", f.noted.failed, f.domain, rule.Rule, rule.Transitions)
+		f.noted.failed = rule.Transitions
+	}
+}
+
+// notification checks a new or changed notification.
+func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt bool) {
+	if was != nil && was.State.Final() && (!rebuilt || was.State != is.State || was.Count != is.Count) {
+		o.violation(everyTransition, "notification %s of %s was %s, and has changed", is.NotificationID, f.domain, was.State)
+	}
+	if !is.State.Final() {
+		return
+	}
+	o.w.fault("notification " + is.Cause + " " + string(is.State))
+	log := &o.w.load.channels
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if is.State == state.NotificationSent && log.sent[is.NotificationID] == 0 {
+		o.violation(everyTransition, "notification %s of %s is SENT, but its channel has not got it", is.NotificationID, f.domain)
+	}
+}
+
+// unreported returns what a state at rest must not have: notifications that are not final, and deadlines
+// that wait for a verdict.
+func (o *oracle) unreported(s *state.State) (left []string) {
+	for n := range s.Notifications.All {
+		if !n.State.Final() {
+			left = append(left, fmt.Sprintf("notification %s is %s: %s", n.NotificationID, n.State, n.Error))
+		}
+	}
+	for row := range s.Promises.All {
+		if row.WantedAt != 0 || row.Error != "" {
+			left = append(left, fmt.Sprintf("the deadline of %s is wanted since %q: %s", row.AssetKey, row.WantedAt, row.Error))
+		}
+	}
+	return left
+}

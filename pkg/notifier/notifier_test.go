@@ -1,0 +1,220 @@
+package notifier_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/automator"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/notifier"
+	"github.com/servo-orchestration/servo/pkg/notify"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/source"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// system is a domain without workers: a compactor, an engine, and a channel. It runs in virtual time.
+type system struct {
+	t *testing.T
+	*engine.Engine
+	appender *ledger.Appender
+	compact  *compactor.Compactor
+	notifier *notifier.Notifier
+	refuse   error
+	messages []*notify.Message
+	calls    int
+}
+
+// local provides the snapshots of a compactor in this process.
+type local struct{ *snapshot.Latest }
+
+func (l local) Current(context.Context) (*snapshot.Snapshot, error) {
+	snap, _ := l.Get()
+	return snap, nil
+}
+
+func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, error) {
+	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
+}
+
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	h := domain.Open(domain.Handle{
+		Domain: foldtest.Domain, Store: memblob.New(memblob.Options{}), Codec: snapshot.NewCodec(), Clock: clock.System{},
+		IDs: ids.NewSource(clock.System{}.Now, nil), Logger: slog.New(slog.DiscardHandler),
+	})
+	c, err := compactor.Open(t.Context(), compactor.Config{Handle: h, Writer: "test"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	s := &system{t: t, compact: c, appender: h.Appender(ledger.Config{})}
+	s.Engine = engine.New(engine.Config{Handle: h, Appender: s.appender, Compactor: c, Snapshots: local{c.Latest()}}).As("user:test")
+	s.notifier = notifier.New(notifier.Config{Engine: s.Engine, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler), Send: s.send})
+	return s
+}
+
+func (s *system) send(_ context.Context, _ *release.Channel, m *notify.Message) error {
+	s.calls++
+	if s.refuse != nil {
+		return s.refuse
+	}
+	s.messages = append(s.messages, m)
+	return nil
+}
+
+// deploy deploys a release with one asset, a channel and a rule.
+func (s *system) deploy(w event.WatchedAsset) {
+	s.t.Helper()
+	asset := plan.Asset{Key: ids.AssetKey{Namespace: "test", Name: "a"}}
+	w.Asset = "test/a"
+	archive, err := source.Build(fstest.MapFS{"servo.yaml": &fstest.MapFile{}}, nil)
+	require.NoError(s.t, err)
+	code := &release.Code{SchemaVersion: release.SchemaVersion, Assets: []plan.Asset{asset}}
+	encoded, err := json.Marshal(code)
+	require.NoError(s.t, err)
+	r := &release.Release{
+		SchemaVersion: release.SchemaVersion, Code: release.Hash(encoded), Source: archive.SHA, Settings: release.Settings{
+			Project: "test", Channels: []release.Channel{{Name: "ops", File: &release.FileChannel{Path: "x"}}},
+			Alerts:  []event.AlertRule{{Name: "late", On: []string{event.CauseDeadlineMissed, event.CauseDeploy}, To: []string{"ops", "gone"}, GroupSec: 600}},
+			Watched: []event.WatchedAsset{w},
+		},
+	}
+	data, err := json.Marshal(r)
+	require.NoError(s.t, err)
+	compiled := &release.Compiled{Release: r, SHA: release.Hash(data), Data: data, Code: code, Encoded: encoded}
+	require.NoError(s.t, s.SaveRelease(s.t.Context(), compiled, archive))
+	_, err = s.Deploy(s.t.Context(), engine.DeployRequest{Release: compiled.SHA, Force: true, Kind: event.DeployRelease, Alerts: r.Alerts, Watched: r.Watched})
+	require.NoError(s.t, err)
+}
+
+func (s *system) state() *state.State {
+	snap, err := s.Current(s.t.Context())
+	require.NoError(s.t, err)
+	return snap.State
+}
+
+// of returns the notification to a channel.
+func (s *system) of(channel string) *state.Notification {
+	for row := range s.state().Notifications.All {
+		if row.Channel == channel {
+			return row
+		}
+	}
+	s.t.Fatalf("no notification to %s", channel)
+	return nil
+}
+
+func TestNotifierSendsOnceAndReportsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.deploy(event.WatchedAsset{MaxLagSec: 3600})
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Equal(t, 1, s.calls, "nothing is sent twice")
+		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		m := s.messages[0]
+		require.Equal(t, s.of("ops").NotificationID, m.ID)
+		require.Equal(t, "test", m.Project)
+		require.Equal(t, event.CauseDeploy, m.Cause)
+		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
+		require.Equal(t, "the deployed release has no channel gone", s.of("gone").Error)
+	})
+}
+
+func TestNotifierNeverSendsOldMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.deploy(event.WatchedAsset{MaxLagSec: 3600})
+		time.Sleep(fold.MaxNotificationAge) // virtual time
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Zero(t, s.calls)
+		require.Equal(t, state.NotificationUndeliverable, s.of("ops").State)
+		require.Contains(t, s.of("ops").Error, "no message is sent after 24h")
+	})
+}
+
+func TestNotifierRetriesRefusedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.refuse = errors.New("the channel is down")
+		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Equal(t, "the channel is down", s.of("ops").Error)
+		s.refuse = nil
+		s.fire()
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Equal(t, state.NotificationSent, s.of("ops").State)
+	})
+}
+
+// fire lets virtual time pass until the wake timer is due, and fires it, as the queue does.
+func (s *system) fire() {
+	s.t.Helper()
+	timer := s.state().Wake()
+	require.NotNil(s.t, timer)
+	time.Sleep(time.Until(timer.FireAt.Time()) + time.Millisecond)
+	now := event.At(time.Now())
+	fired := &event.TimerFired{TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: now, Observed: event.Observed{CaughtUpAt: now}}
+	appended, err := s.appender.Append(s.t.Context(), []*event.Envelope{{Domain: foldtest.Domain, Payload: fired}})
+	require.NoError(s.t, err)
+	_, err = s.compact.Compact(s.t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
+	require.NoError(s.t, err)
+}
+
+// Acceptance: no worker, no dispatcher and no queue moves here. The deadline is judged and reported all the same.
+func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		a := automator.New(automator.Config{Engine: s.Engine, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		s.deploy(event.WatchedAsset{Deadline: &event.Deadline{By: "09:00", Timezone: "Europe/Paris"}})
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		a.Nudge()
+		synctest.Wait()
+		row := s.state().Promises.Get("test/a")
+		require.Equal(t, "2000-01-01T08:00:00.000000Z", row.DueAt.String(), "bubbles begin at the midnight before")
+		for time.Now().Before(row.DueAt.Time()) { // the message to the channel that is gone is tried again
+			s.fire()
+			require.NoError(t, s.notifier.Drain(t.Context()))
+		}
+		a.Nudge()
+		synctest.Wait()
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		last := s.messages[len(s.messages)-1]
+		require.Equal(t, event.CauseDeadlineMissed, last.Cause)
+		require.Equal(t, "asset:test/a", last.Subject)
+		require.Equal(t, "servo explain test/a", last.Command)
+		require.Equal(t, "2000-01-02T08:00:00.000000Z", s.state().Promises.Get("test/a").DueAt.String())
+		promises, err := s.Promises(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "late", promises[0].Status)
+		stop()
+		<-ended
+	})
+}

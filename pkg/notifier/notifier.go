@@ -225,8 +225,6 @@ func explain(x *engine.Notification) string {
 		return fmt.Sprintf("servo explain %s '%s'", x.RunID, x.TaskKey)
 	case kind == "asset":
 		return "servo explain " + name
-	case kind == "backfill":
-		return "servo backfill show " + name
 	case x.RunID != "":
 		return "servo status " + x.RunID
 	case kind == "schedule":

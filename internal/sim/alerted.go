@@ -141,10 +141,17 @@ func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
 	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
 }
 
+// counted is what a notification reports.
+type counted struct {
+	channel string
+	count   int64
+	final   bool
+}
+
 // noted is what the oracle remembers of the notifications of a domain.
 type noted struct {
-	counts map[string]int64 // by notification
-	failed int64            // tasks that failed while the rules existed
+	counts map[string]counted // by notification
+	failed int64              // tasks that failed while the rules existed
 }
 
 // alerted checks what a revision has changed about alerts: every transition is counted once for each channel.
@@ -152,23 +159,26 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 	if o.w.cfg.Alerts == 0 || after.AlertRules.Len() == 0 || f.unordered {
 		return
 	}
-	first := before.AlertRules.Len() == 0
-	if f.noted == nil || rebuilt {
-		f.noted = &noted{counts: map[string]int64{}}
+	first := rebuilt || before.AlertRules.Len() == 0
+	if f.noted == nil {
+		f.noted = &noted{counts: map[string]counted{}}
 		first = true
 	}
-	for id := range f.noted.counts {
-		if row := after.Notifications.Get(id); row == nil {
-			if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting {
-				o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
-			}
+	for id, n := range f.noted.counts {
+		if after.Notifications.Get(id) != nil {
+			continue
+		}
+		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
+			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
+		}
+		if !n.final { // otherwise it has expired
 			delete(f.noted.counts, id) // counted in a digest
 		}
 	}
 	for is := range after.Notifications.All {
 		was := before.Notifications.Get(is.NotificationID)
 		if is.Cause != event.CauseTest {
-			f.noted.counts[is.NotificationID] = is.Count
+			f.noted.counts[is.NotificationID] = counted{is.Channel, is.Count, is.State.Final()}
 		}
 		if was != is {
 			o.notification(f, was, is, rebuilt)
@@ -181,9 +191,9 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 				want += row.Transitions - row.Muted
 			}
 		}
-		for id, n := range f.noted.counts {
-			if after.Notifications.Get(id).Channel == channel {
-				got += n
+		for _, n := range f.noted.counts {
+			if n.channel == channel {
+				got += n.count
 			}
 		}
 		if got != want {

@@ -131,6 +131,10 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	return err
 }
 
+// cancelledWithBackfill are the reasons for cancelling the run of a chunk. A rebuild from the bare ledger folds the
+// trigger of the run after the command, because it waits for a report that names the plan.
+var cancelledWithBackfill = []string{"the backfill was paused", "the backfill was cancelled"}
+
 // addsUp is the name of the promise about backfills.
 const addsUp = "I-30 backfills add up"
 
@@ -160,7 +164,7 @@ func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt boo
 		return
 	}
 	for is := range after.Chunks.All {
-		if was := before.Chunks.Get(is.Key()); was != nil && was != is && was.State == state.ChunkRunning && is.RunID == was.RunID {
+		if was := before.Chunks.Get(is.Key()); was != nil && was != is && was.State == state.ChunkRunning && is.State != state.ChunkRunning && is.RunID == was.RunID {
 			o.settled(f, after, was, is)
 		}
 	}

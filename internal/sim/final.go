@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
@@ -203,7 +204,7 @@ func (o *oracle) bareLedger(f *followed) {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
-		case run.CancelReason == replacedByTick: // a decision, not a fact
+		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact
 		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}

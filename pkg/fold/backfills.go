@@ -215,7 +215,10 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	row.State, row.RequestID, row.RunID, row.StartedAt, row.EndedAt, row.Requeue = state.ChunkRunning, "", run.RunID, f.at(), 0, false
 	row.Try = max(row.Try, try)
 	f.putChunk(b, &old, row, cells, is)
-	if b.State.Ended() { // a bare rebuild: the last chunk ended before its run began
+	switch { // in a bare rebuild, the backfill may have ended before the run that its last chunk proves
+	case b.State == state.BackfillCancelled:
+		b.State, b.EndedAt = state.BackfillCancelling, 0
+	case b.State.Ended():
 		b.State, b.EndedAt = state.BackfillRunning, 0
 	}
 	put(f, f.st.Backfills, b)

@@ -120,9 +120,9 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows checks, when a base is published, that entries that were old enough when its fold began
-// have left the live state. Only entries that a barrier has listed leave, so it counts back from
-// the last append that a sweep has had the time to follow.
+// liveRows runs when a base is published. It checks that the rows of entries that were old enough when the fold of
+// the base began have left the live state. An entry leaves only after a barrier has listed it. So the age counts back
+// from the last append after which there was time for a sweep.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return

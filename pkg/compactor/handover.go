@@ -76,7 +76,8 @@ func (p *proof) done() error {
 	return p.err
 }
 
-// dropData returns entries without content from other processes, so that it is read from the store.
+// dropData returns entries without the content that other processes handed over. The content is then read from the
+// store.
 func (c *Compactor) dropData(ctx context.Context, entries []Entry, why error) []Entry {
 	c.cfg.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",
 		slog.String("domain", c.cfg.Domain.String()), slog.Any("error", why))

@@ -19,7 +19,7 @@ import (
 // ErrPaused reports that a schedule is paused.
 var ErrPaused = errors.New("the schedule is paused")
 
-// Schedule is a schedule of the deployed release, with what has become of its ticks.
+// Schedule is a schedule of the deployed release, with the numbers of its ticks in each state.
 type Schedule struct {
 	Name       string         `json:"schedule"`
 	Definition event.Schedule `json:"definition"`

@@ -92,7 +92,8 @@ func (f *folder) conclude(row *state.Candidate, s state.CandidateState, by, reas
 	put(f, f.st.Candidates, row)
 }
 
-// maxFailedChecks and maxFailedMessage bound what the row of a candidate repeats of its checks.
+// maxFailedChecks bounds the failed checks that the row of a candidate lists, and maxFailedMessage their messages in
+// bytes.
 const (
 	maxFailedChecks  = 10
 	maxFailedMessage = 300

@@ -125,7 +125,7 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
-	case stored.Updated.IsZero(): // mayBeMissed needs the time at which it appeared
+	case stored.Updated.IsZero(): // mayBeMissed needs the time at which the entry appeared
 		if stored, err = a.cfg.Store.Head(ctx, b.key); err != nil {
 			return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 		}

@@ -120,7 +120,7 @@ func (l *loader) addRead(a *declared, d dep) {
 // checkMappings reports dependencies whose partitions do not map to those of their reader.
 func (l *loader) checkMappings(a *declared, known map[ids.AssetKey]*declared) {
 	seen := map[ids.AssetKey]bool{}
-	for _, declared := range []bool{true, false} { // a place with a map, if there is one
+	for _, declared := range []bool{true, false} { // first the places that declare a map, so that errors name such a place
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil || seen[d.key] || declared && d.mapping == nil || d.key == a.Key {

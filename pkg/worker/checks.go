@@ -431,8 +431,8 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	return m.Output(), nil
 }
 
-// committed fetches the files of an output, which is given as an input with one partition, and returns
-// them as those of this task.
+// committed fetches the files of a committed output and returns them as if this task had made them. own contains the
+// output as an input with one partition.
 func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
 	if err := a.fetch(ctx, own); err != nil {
 		return nil, err

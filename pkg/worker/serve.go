@@ -200,7 +200,7 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			long = nil // the end is being reported: wait for that
+			long = nil // another goroutine is reporting the end: wait for the report
 		case <-expired:
 			if j.release() {
 				return answer{status: http.StatusAccepted}

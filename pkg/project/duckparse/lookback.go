@@ -136,7 +136,7 @@ func (f *from) any(filters []any) (bounds []bound) {
 	})
 }
 
-// comparesDays reports whether a filter compares days of months, or days of years.
+// comparesDays reports whether a filter compares days by their number in the month or in the year.
 func comparesDays(filter any) bool {
 	n := object(filter)
 	part := datePart(n["left"])

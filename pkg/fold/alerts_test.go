@@ -161,6 +161,9 @@ func TestNotificationFailureOfEarlierTryIsStale(t *testing.T) {
 	row := w.send(event.NotificationFailed)[0]
 	again := &event.NotificationEnded{NotificationID: row.NotificationID, Try: 1, Outcome: event.NotificationFailed}
 	require.Equal(t, state.Stale, w.Fold(again).Row.Outcome)
+	require.True(t, w.wake())
+	require.Equal(t, state.NotificationPending, w.State.Notifications.Get(row.NotificationID).State)
+	require.Equal(t, state.Stale, w.Fold(again).Row.Outcome, "the second try is under way")
 	again.Outcome = event.NotificationSent
 	require.Equal(t, state.Folded, w.Fold(again).Row.Outcome, "it has arrived, whichever try it was")
 	again.Outcome, again.Try = event.NotificationFailed, 2

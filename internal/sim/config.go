@@ -178,7 +178,6 @@ func Draw(seed uint64) World {
 	c.drawCollectors()
 	c.drawDamage()
 	c.drawSchedules()
-	c.drawAlerts()
 	return c
 }
 

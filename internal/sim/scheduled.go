@@ -41,6 +41,7 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // change.
 func (c *World) drawSchedules() {
 	defer c.drawBackfills()
+	defer c.drawAlerts()
 	r := random(c.Seed, "schedules", 0)
 	if r.IntN(3) > 0 || c.Overtaken > 0 {
 		return

@@ -69,7 +69,7 @@ func newSystem(t *testing.T) *system {
 	go func() { ended <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		<-ended
+		require.NoError(t, <-ended)
 	})
 	s := &system{t: t, compact: c, appender: h.Appender(ledger.Config{})}
 	s.Engine = engine.New(engine.Config{Handle: h, Appender: s.appender, Compactor: c, Snapshots: local{c.Latest()}}).As("user:test")
@@ -149,7 +149,7 @@ func TestNotifierNeverSendsOldMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(t)
 		s.deploy(event.WatchedAsset{MaxLagSec: 3600})
-		time.Sleep(fold.MaxNotificationAge) // virtual time
+		require.NoError(t, clock.System{}.Sleep(t.Context(), fold.MaxNotificationAge)) // virtual time
 		require.NoError(t, s.notifier.Drain(t.Context()))
 		require.Zero(t, s.calls)
 		require.Equal(t, state.NotificationUndeliverable, s.of("ops").State)
@@ -176,8 +176,8 @@ func (s *system) fire() {
 	s.t.Helper()
 	timer := s.state().Wake()
 	require.NotNil(s.t, timer)
-	time.Sleep(time.Until(timer.FireAt.Time()) + time.Millisecond)
-	now := event.At(time.Now())
+	require.NoError(s.t, clock.System{}.Sleep(s.t.Context(), timer.FireAt.Time().Sub(clock.System{}.Now())+time.Millisecond))
+	now := event.At(clock.System{}.Now())
 	fired := &event.TimerFired{TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: now, Observed: event.Observed{CaughtUpAt: now}}
 	appended, err := s.appender.Append(s.t.Context(), []*event.Envelope{{Domain: foldtest.Domain, Payload: fired}})
 	require.NoError(s.t, err)
@@ -199,7 +199,7 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		synctest.Wait()
 		row := s.state().Promises.Get("test/a")
 		require.Equal(t, "2000-01-01T08:00:00.000000Z", row.DueAt.String(), "bubbles begin at the midnight before")
-		for time.Now().Before(row.DueAt.Time()) { // the message to the channel that is gone is tried again
+		for (clock.System{}).Now().Before(row.DueAt.Time()) { // the message to the channel that is gone is tried again
 			s.fire()
 			require.NoError(t, s.notifier.Drain(t.Context()))
 		}
@@ -215,6 +215,6 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "late", promises[0].Status)
 		stop()
-		<-ended
+		require.NoError(t, <-ended)
 	})
 }

@@ -16,7 +16,6 @@ type promises struct {
 	event.WatchedAsset
 	at, deadlineAt *yaml.Node
 	file           yamlFile
-	daysAfter      *yaml.Node
 }
 
 const byPattern = `^([01][0-9]|2[0-3]):[0-5][0-9]$`

@@ -50,7 +50,7 @@ func TestDeadlinesCoverRepeatedHours(t *testing.T) {
 	require.NoError(t, err)
 	key, due, ok := d.First(time.Date(2026, 10, 24, 23, 30, 0, 0, time.UTC))
 	seen := map[string]bool{}
-	for n := 0; n < 4; n++ {
+	for range 4 {
 		require.True(t, ok)
 		require.False(t, seen[key], key)
 		seen[key] = true

@@ -202,6 +202,8 @@ func (o *oracle) bareLedger(f *followed) {
 		again := s.Runs.Get(run.RunID)
 		switch {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
+		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
+			// The rebuild decided that the later tick replaced its request. No fact says otherwise.
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
 		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact
@@ -217,6 +219,16 @@ func (o *oracle) bareLedger(f *followed) {
 				t.TaskKey, t.RunID, again.State, again.Attempt)
 		}
 	}
+}
+
+// executed reports whether a worker has begun a task of a run.
+func executed(st *state.State, run *state.Run) bool {
+	for a := range st.Attempts.All {
+		if a.RunID == run.RunID && a.StartedAt != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // leftNoTrace reports whether a run with a run key did nothing but time out. The ledger then does

@@ -263,6 +263,7 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 			continue
 		}
 		f.seenAt[run.RunID] = o.w.now()
+		o.chainedRun(f, run)
 		if o.w.cfg.Collectors == 0 || run.State.Terminal() || run.ParentRunID != "" || rebuilt {
 			continue
 		}

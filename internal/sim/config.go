@@ -68,6 +68,9 @@ type World struct {
 	// Alerts gives the releases of domains rules of alerts, and deadlines. Their channels refuse so many tenths
 	// of the first tries.
 	Alerts int
+	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
+	// none.
+	Chained int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
@@ -177,7 +180,7 @@ func Draw(seed uint64) World {
 	c.drawChecks()
 	c.drawCollectors()
 	c.drawDamage()
-	c.drawSchedules()
+	c.drawProjects()
 	return c
 }
 

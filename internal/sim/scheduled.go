@@ -167,7 +167,10 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	}
 	s.Run.Upstream = draw.IntN(3) > 0
 	s.Run.AllowIncomplete = draw.IntN(2) == 0
-	if draw.IntN(8) == 0 {
+	if l.isChain(s.Run.Assets[0]) {
+		s.Run.Partitions = []string{"all"}
+	}
+	if draw.IntN(8) == 0 && len(s.Run.Partitions) == 0 {
 		s.Run.Only = []string{event.OnlyStale, event.OnlyMissing, event.OnlyFailed}[draw.IntN(3)]
 	}
 	return s, true

@@ -97,7 +97,12 @@ func newWorkload(w *world) *workload {
 	}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
-			l.projects = append(l.projects, l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j)))
+			p := l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j))
+			l.addChain(p, fmt.Sprintf("p%d%d", i, j))
+			l.projects = append(l.projects, p)
+			if last := &p.assets[len(p.assets)-1]; l.isChain(last.Key.String()) {
+				l.addChecks(last)
+			}
 		}
 	}
 	for _, d := range w.domains {
@@ -271,7 +276,7 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 
 // bare reports whether an asset has no output.
 func (l *workload) bare(asset string) bool {
-	return random(l.w.cfg.Seed, "bare "+asset, 0).IntN(1000) < l.w.cfg.Bare
+	return random(l.w.cfg.Seed, "bare "+asset, 0).IntN(1000) < l.w.cfg.Bare && !l.isChain(asset)
 }
 
 // retriesUserErrors reports whether an asset's policy retries errors of the task's own code.
@@ -453,6 +458,9 @@ func (c *client) ask(ctx context.Context, a ask) error {
 			Release: current.Release,
 			Plan:    plan.Request{Assets: a.project.coded(c.p.machine.w.load.version(e.domain, current.Release)), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
 			RunKey:  a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
+		}
+		if r.Plan.Partitions = a.project.selection(a.only, int(a.after/time.Millisecond)); r.Plan.Partitions != nil {
+			r.Plan.AllowIncomplete = a.after%2 == 0
 		}
 		if a.only >= 0 {
 			r.Plan.Select = []ids.AssetKey{a.project.assets[a.only].Key}

@@ -2,11 +2,13 @@ package automator
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -93,4 +95,37 @@ func TestAttemptsRepeatUnchangedWorkLater(t *testing.T) {
 	require.True(t, done.fresh("a", 2, now.Add(time.Second)), "the row has changed")
 	done.forget(now.Add(retryAfter))
 	require.True(t, done.fresh("a", 1, now.Add(retryAfter)))
+}
+
+// Without the fix, the fold asked for an instant that waits for its jitter, the calendar answered that it is
+// not due, and both appended several events a second until it was.
+func TestChangeOfScheduleDoesNotWaitForJitter(t *testing.T) {
+	w := foldtest.New(t)
+	spec := event.Schedule{Name: "nightly", EverySec: 3600, JitterSec: 3000, Run: event.RunSpec{All: true}}
+	row := func() *state.Schedule { return w.State.Schedules.Get("nightly") }
+	deploy := func(release string) *event.ProjectDeployed {
+		d := &event.ProjectDeployed{DeployID: w.ID(), Release: strings.Repeat(release, 64), Force: true, Kind: event.DeployRelease, Schedules: "0123456789abcdef"}
+		w.MustFold(d)
+		return d
+	}
+	define := func(d *event.ProjectDeployed) {
+		w.MustFold(&event.SchedulesDefined{DeployID: d.DeployID, Last: true, Set: []event.Schedule{spec}})
+	}
+	ask := func() { w.MustFold(&event.CalendarAdvanced{Items: []event.CalendarItem{answer(row())}}) }
+	define(deploy("a"))
+	ask()
+	next := row().Next
+	require.Greater(t, row().NextAt, next.Add(time.Minute))
+	w.Pass(next.Add(time.Minute).Sub(event.At(w.Now)))
+
+	spec.JitterSec = 0
+	d := deploy("b")
+	define(d)
+	require.NotZero(t, row().WantedAt, "the old definition decides its instant first")
+	ask()
+	define(d)
+	require.Equal(t, spec.DefinitionVersion(), row().Version)
+	ask()
+	require.Equal(t, next.Add(time.Hour), row().Next)
+	require.EqualValues(t, 1, row().TicksStarted)
 }

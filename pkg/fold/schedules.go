@@ -73,7 +73,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 			return false
 		case old.Live() && old.Next != 0 && old.Next <= at:
 			row = *old
-			f.want(&row, at)
+			f.want(&row, max(at, old.NextAt)) // an instant that waits for its jitter ticks at once
 			put(f, f.st.Schedules, &row)
 			return false
 		}

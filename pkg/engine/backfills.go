@@ -93,6 +93,9 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 		}
 	}
 	slices.SortFunc(p.Assets, plan.CompareKeys)
+	if err := p.checkInputs(ctx, snap, r, choice.Partitions, now); err != nil {
+		return nil, err
+	}
 	if p.StopAt, err = stopAt(cmp.Or(r.StopAfter, BackfillStop), chunks.Total()); err != nil {
 		return nil, err
 	}
@@ -120,6 +123,44 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 		p.event.Stages = chunks.Stages
 	}
 	return p, nil
+}
+
+// maxChecked is how many partitions a backfill may have so that the inputs of all of them are checked before its start.
+const maxChecked = 200_000
+
+// checkInputs warns of partitions that cannot run because an input neither exists nor is selected. It returns an error
+// if no partition can run.
+func (p *PlannedBackfill) checkInputs(
+	ctx context.Context, snap *snapshot.Snapshot, r BackfillRequest, selected map[ids.AssetKey][]string, now time.Time,
+) error {
+	if p.Chunks.Total() > maxChecked {
+		return nil
+	}
+	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
+	if err != nil {
+		return err
+	}
+	e.AllowIncomplete(r.Plan.AllowIncomplete)
+	runnable, err := e.Runnable(selected, nil)
+	if err != nil {
+		return err
+	}
+	blocked, first := 0, ids.AssetKey{}
+	for _, key := range p.Assets {
+		lacking := p.Tasks[key] - len(runnable[key])
+		if blocked += lacking; lacking > 0 && first == (ids.AssetKey{}) {
+			first = key
+		}
+	}
+	advice := fmt.Sprintf("select what they read, too: +%s", first)
+	switch total := p.Chunks.Total(); {
+	case blocked == total:
+		return &InvalidError{fmt.Errorf("no selected partition can run, because inputs are missing, for example of asset %s: %s", first, advice)}
+	case blocked > 0:
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%d of %d partitions cannot run and will be skipped, because inputs are missing, for example of asset %s: %s",
+			blocked, total, first, advice))
+	}
+	return nil
 }
 
 func keyTexts(keys []ids.AssetKey) []string {

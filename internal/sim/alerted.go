@@ -227,7 +227,7 @@ func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 
 // notification checks a new or changed notification.
 func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt bool) {
-	if was != nil && was.State.Final() && (!rebuilt || was.State != is.State || was.Count != is.Count) {
+	if was != nil && was.State.Final() && *was != *is && (!rebuilt || was.State != is.State || was.Count != is.Count) {
 		o.violation(everyTransition, "notification %s of %s was %s, and has changed", is.NotificationID, f.domain, was.State)
 	}
 	if !is.State.Final() {

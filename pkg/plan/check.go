@@ -20,7 +20,7 @@ func CheckSelection(r Request) error {
 	}
 	r.Partitions = selections
 	b := builder{
-		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, readers: g.Readers(r.Calendar), plan: &Plan{},
+		request: r, graph: g, most: MaxTasks, nodes: map[ids.AssetKey]*node{}, readers: g.Readers(r.Calendar), plan: &Plan{},
 	}
 	return b.selectAssets(order)
 }

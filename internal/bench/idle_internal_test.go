@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -124,12 +123,7 @@ func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, stack.Close()) }()
 	due := h.Now().UTC().Add(5 * time.Hour)
-	schedules := make([]event.Schedule, 1000)
-	for i := range schedules {
-		schedules[i] = schedule(i, 0)
-		schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
-	}
-	require.NoError(t, stack.deploy(t.Context(), 1, schedules))
+	require.NoError(t, stack.deploy(t.Context(), stormAssets, daily(1000, due)))
 	for range 2 { // the work that the deployment has caused
 		h.pass(time.Hour)
 		quiet(t, h, stack.meter)

@@ -69,19 +69,13 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	var idle Idle
 	s, err := cfg.scheduled(ctx, &idle, func(ctx context.Context, stack *scheduledStack, s *sample) error {
 		due := cfg.Clock.Now().Add(settling + time.Minute + cfg.IdleFor).Truncate(time.Minute).UTC().Add(time.Minute)
-		schedules := make([]event.Schedule, n)
-		for i := range schedules {
-			schedules[i] = schedule(i, i%stormAssets)
-			schedules[i].Cron = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour())
-		}
 		if err := compressOnEachCore(); err != nil {
 			return err
 		}
 		before := liveHeap()
-		if err := stack.deploy(ctx, stormAssets, schedules); err != nil {
+		if err := stack.deploy(ctx, stormAssets, daily(n, due)); err != nil {
 			return err
 		}
-		schedules = nil //nolint:ineffassign,wastedassign // the memory of the deployment is not that of the schedules
 		idle.Heap = liveHeap() - before
 		if err := cfg.Clock.Sleep(ctx, settling); err != nil {
 			return err
@@ -128,6 +122,16 @@ func liveHeap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // far below
+}
+
+// daily returns n schedules that tick once a day, at the same time.
+func daily(n int, at time.Time) []event.Schedule {
+	schedules := make([]event.Schedule, n)
+	for i := range schedules {
+		schedules[i] = schedule(i, i%stormAssets)
+		schedules[i].Cron = fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour())
+	}
+	return schedules
 }
 
 func schedule(n, ofAsset int) event.Schedule {

@@ -229,8 +229,8 @@ const (
 
 // AutomationCommand is a command of a person about a schedule, a request or a backfill.
 type AutomationCommand struct {
-	// CommandID makes the command unique. Of two commands that pause or resume one schedule, that mute or
-	// unmute one rule, and of any two about one backfill, the one with the greater id wins.
+	// CommandID makes the command unique. The command with the greatest id wins, among those that pause or
+	// resume one schedule, that mute or unmute one rule, or that are about one backfill.
 	CommandID string `json:"command_id"`
 	Target    string `json:"target"` // schedule, request, backfill or alert
 	Name      string `json:"name"`   // of the schedule, the rule or the channel, or the id of the request or the backfill

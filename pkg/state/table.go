@@ -59,8 +59,8 @@ type Table[K, R comparable] interface {
 type rowTable[K, R comparable, P Row[K, R]] struct {
 	decl    *declared[K, R, P]
 	owner   *State
-	rows    *btree.BTreeG[item[K, R]]
-	changed map[K]*R // nil: none
+	rows    *btree.BTreeG[item[K, R]] // decl.none, which all empty tables share, until the first row
+	changed map[K]*R                  // nil: none
 }
 
 // stored is a row type that has a table.
@@ -91,14 +91,16 @@ type store interface {
 // open makes the zero table an empty table of a state.
 func (t *rowTable[K, R, P]) open(owner *State, d *Declaration) {
 	t.decl, t.owner = d.lists.(*declared[K, R, P]), owner //nolint:errcheck // declare made it
-	compare := t.decl.compare
-	less := func(a, b item[K, R]) bool { return compare(a.key, b.key) < 0 }
-	t.rows = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+	t.rows = t.decl.none
 }
 
 // copyFor returns a copy without the changes for another state.
 func (t *rowTable[K, R, P]) copyFor(owner *State) store {
-	return &rowTable[K, R, P]{decl: t.decl, owner: owner, rows: t.rows.Copy()}
+	c := &rowTable[K, R, P]{decl: t.decl, owner: owner, rows: t.decl.none}
+	if t.rows.Len() > 0 {
+		c.rows = t.rows.Copy()
+	}
+	return c
 }
 
 func (t *rowTable[K, R, P]) Len() int { return t.rows.Len() }
@@ -149,10 +151,14 @@ func (t *rowTable[K, R, P]) Put(row *R) {
 // apply is Put without recording the change.
 func (t *rowTable[K, R, P]) apply(key K, row *R) {
 	var old item[K, R]
-	if P(row).RowMeta().Deleted {
-		old, _ = t.rows.Delete(item[K, R]{key: key})
-	} else {
+	switch deleted := P(row).RowMeta().Deleted; {
+	case !deleted:
+		if t.rows == t.decl.none {
+			t.rows = t.decl.newTree()
+		}
 		old, _ = t.rows.Set(item[K, R]{key, row})
+	case t.rows != t.decl.none:
+		old, _ = t.rows.Delete(item[K, R]{key: key})
 	}
 	if t.decl.indexed {
 		any(row).(indexed[R]).reindex(t.owner, old.row) //nolint:errcheck // see indexed
@@ -203,13 +209,21 @@ type declared[K, R comparable, P Row[K, R]] struct {
 	*table.Table[R]
 	keyType[K]
 	info    *Declaration
-	indexed bool // the row type implements indexed
+	indexed bool                      // the row type implements indexed
+	none    *btree.BTreeG[item[K, R]] // always empty
+}
+
+// newTree returns an empty tree of rows.
+func (d *declared[K, R, P]) newTree() *btree.BTreeG[item[K, R]] {
+	less := func(a, b item[K, R]) bool { return d.compare(a.key, b.key) < 0 }
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
 func (*rowTable[K, R, P]) declare(tag string) *Declaration {
 	name, options, _ := strings.Cut(tag, ",")
 	own := &declared[K, R, P]{Table: table.Of[R](name), keyType: keyTypeOf[K]()}
 	_, own.indexed = any(P(nil)).(indexed[R])
+	own.none = own.newTree()
 	d := &Declaration{Schema: &own.Schema, lists: own}
 	d.setOptions(options)
 	own.info = d

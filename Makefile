@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint demo demo-shop test worlds
+STEPS := fmt-check build vet lint proto-check demo demo-shop test worlds
 
 .DEFAULT_GOAL := help
 
@@ -120,7 +120,7 @@ bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh
 	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
-check: $(STEPS) ## what CI runs: format, build, vet, lint, demos, test, worlds
+check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, demos, test, worlds
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the code
@@ -141,6 +141,31 @@ lint: $(GOLANGCI) ## lint, with a linter that is installed into .cache on first 
 $(GOLANGCI):
 	@echo "building golangci-lint $(GOLANGCI_VERSION) into .cache, once"
 	GOBIN=$(CURDIR)/$(dir $@) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+# The tools that generate code are locked in the module tools, and built on first use.
+TOOLS := .cache/tools
+PROTO_TOOLS := $(addprefix $(TOOLS)/,buf protoc-gen-go protoc-gen-connect-go protoc-gen-servo)
+GENERATED := pkg/servov1 ui/src/api/types.ts
+
+$(TOOLS)/%: tools/go.mod tools/go.sum $(wildcard tools/protoc-gen-servo/*.go)
+	@echo "building $* into $(TOOLS)"
+	@GOFLAGS=-trimpath go -C tools build -o ../$@ $(or $($(*)_PACKAGE),./$*)
+
+buf_PACKAGE := github.com/bufbuild/buf/cmd/buf
+protoc-gen-go_PACKAGE := google.golang.org/protobuf/cmd/protoc-gen-go
+protoc-gen-connect-go_PACKAGE := connectrpc.com/connect/cmd/protoc-gen-connect-go
+
+.PHONY: proto
+proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript
+	cd proto && ../$(TOOLS)/buf format -w --path servo && ../$(TOOLS)/buf generate
+
+.PHONY: proto-check
+proto-check: $(PROTO_TOOLS) ## check proto/servo/v1: lint, compatible changes only, and generated files are current
+	@scripts/proto-check $(TOOLS) $(GENERATED)
+
+.PHONY: proto-baseline
+proto-baseline: $(PROTO_TOOLS) ## accept the schema as the one that later changes have to be compatible with
+	cd proto && ../$(TOOLS)/buf build --exclude-source-info -o baseline.binpb
 
 .PHONY: invariants
 invariants: ## update the lists of tests in docs/invariants.md

@@ -19,6 +19,9 @@ var layers = []layer{
 	{"ids", []pack{
 		{"pkg/ids", nil},
 		{"ledger-schemas", nil}, // the schemas as data
+		// The messages and services of the API, generated from proto/servo/v1.
+		{"pkg/servov1", nil},
+		{"pkg/servov1/servov1connect", []string{"=pkg/servov1"}},
 	}},
 	{"words", []pack{
 		{"pkg/event", []string{"pkg/ids"}},
@@ -244,7 +247,9 @@ var heavy = map[string][]string{
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
-	"github.com/duckdb/":                   {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
+	// Serving and calling the API links HTTP/2 and its codecs.
+	"connectrpc.com/":    {"pkg/servov1/servov1connect", "pkg/api"},
+	"github.com/duckdb/": {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }
 
 func list(head []string, tail ...string) []string {

@@ -52,7 +52,7 @@ var alertFields = table[alertRule]{
 	}),
 	other("on", shape{
 		Type: "array", Items: &shape{Enum: event.AlertCauses()}, MinItems: 1, Examples: []any{[]any{event.CauseTaskFailed, event.CauseRecovered}},
-		Description: "The causes. A rule reports a failure once: a failed check whose output is in quarantine is quarantined, or else check_failed, or else task_failed. " +
+		Description: "The causes. A rule reports a failure once, under the first of these causes that applies and that the rule names: quarantined, check_failed, task_failed. " +
 			"recovered is sent only after a failure was reported.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
 		f.each(n, "on", func(item *yaml.Node) { f.alertCause(item, r) })

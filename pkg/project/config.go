@@ -95,7 +95,7 @@ var environmentFields = table[Project]{
 }
 
 var workerFields = table[Workers]{
-	whole("concurrency", shape{Description: "How many tasks execute at once on this machine. Default: twice the number of its cores.", Examples: []any{4}},
+	whole("concurrency", shape{Description: "How many tasks execute at once on this machine. Default: twice the number of the machine's cores.", Examples: []any{4}},
 		1, maxConcurrency, func(w *Workers) *int { return &w.Concurrency }),
 	other("memory_limit", typed("size", shape{
 		Description: "DuckDB's memory for each task. Default: half of the memory of the machine or container, divided by concurrency.",

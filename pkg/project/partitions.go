@@ -331,7 +331,7 @@ func mapShape() shape {
 		}},
 	}}
 	return shape{
-		Description: "Which partitions a partition reads: for the whole asset, or by dimension. Default: inferred from both spaces.",
+		Description: "Which partitions a partition reads: for the whole asset, or by dimension. Default: inferred from the partitions of both assets.",
 		AnyOf:       []*shape{{Enum: []string{"identity", "all", "latest"}}, {Type: "object", MinProperties: 1, Additional: one}},
 		Examples:    []any{map[string]any{"date": map[string]any{"window": []any{-6, 0}}}},
 	}

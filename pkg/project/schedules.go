@@ -174,7 +174,7 @@ var tickFields = table[schedule]{
 	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
-		Description: "all: also run everything that the assets depend on. missing, stale: of all of these, run the partitions that are missing, or missing or stale.",
+		Description: "all: also run everything that the assets depend on. missing: of these and the selected assets, run only the missing partitions. stale: also the stale ones.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.oneOf(n, "upstream", []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, &s.upstream)
 	}),

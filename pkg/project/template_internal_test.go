@@ -92,13 +92,13 @@ the body. Reject messages whose time is more than five minutes away:
 
 #### pubsub
 
-The data is a CloudEvent as of a webhook. The dispatcher on Google Cloud publishes it:
+The data is a CloudEvent, as for a webhook. The dispatcher on Google Cloud publishes it:
 
 {pubsub}
 
 #### file
 
-A line is a CloudEvent as of a webhook:
+Each line is a CloudEvent, as for a webhook:
 
 {file}
 
@@ -115,18 +115,18 @@ A rule reports transitions to channels:
 | ` + "`quarantined`" + ` | the asset | an output waits for a decision | an output of the partition is published |
 | ` + "`run_failed`" + ` | the schedule, the backfill, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
-| ` + "`schedule_blocked`" + ` | the schedule | its first tick since a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
+| ` + "`schedule_blocked`" + ` | the schedule | the first tick after a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
 | ` + "`backfill_paused`" + ` | the backfill | failures or a deployment have paused it | it is resumed, retried or cancelled, or ends |
 | ` + "`deploy`" + ` | the rule | ` + "`servo deploy` or `servo rollback`" + ` has deployed a release | |
-| ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | it has a newer output |
+| ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | the partition has a newer output |
 | ` + "`freshness_missed`" + ` | the asset | its newest output is older than [freshness](#freshness) allows | it has a newer output |
 | ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
-| ` + "`recovered`" + ` | as before | something that was reported is over | |
+| ` + "`recovered`" + ` | that of the earlier report | something that was reported is over | |
 
 The first alert of a rule about a subject and a cause is sent at once. Further ones within ` + "`group`" + ` are counted in one
-message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. What
-is beyond them is counted in one digest at the end of the hour. A message is tried up to five times within a day; then
-it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. No message is sent that is older than a day.
+message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. One
+digest at the end of the hour counts the further messages. A message is tried up to five times within a day; then
+it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
 
 ### defaults
 
@@ -222,9 +222,9 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 ### deadline
 
-The deadline of a period is met if all its partitions are there and fresh. Servo judges it when it is due, also while
-all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the next ones, and
-those that are at risk:
+The deadline of a period is met if all its partitions are materialized and fresh. Servo judges it when it is due, also
+while all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the
+next deadlines, and those that are at risk:
 
 {deadline}
 
@@ -337,7 +337,7 @@ A test does not filter the given rows by partition: give only rows that a run wo
 
 ` + "`rows`" + ` compares only the columns that the rows name; every row names the same ones. Equal rows are counted. Values are
 compared in the type that the column has in a run, and exactly. Only columns of the types DOUBLE and FLOAT have a
-tolerance: a billionth of the larger value, so that only 0 equals 0. ` + "`rows: []`" + ` means that the query returns no rows.
+tolerance: a billionth of the larger value, so nothing but 0 equals 0. ` + "`rows: []`" + ` means that the query returns no rows.
 
 A test file has at most 1 MiB, and each table of a test at most 10,000 rows. Commands and checks cannot be tested.
 `

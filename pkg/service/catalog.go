@@ -119,7 +119,7 @@ var (
 	handovers = &metrics.Metric{
 		Name: "servo_handovers_total", Type: metrics.Counter,
 		Help:     "Calls that hand revisions or entries over to another service, by result.",
-		Act:      "result=error: the other service is away; sweeps find the work, up to eleven minutes late",
+		Act:      "result=error: the other service cannot be reached; sweeps find the work, up to eleven minutes late",
 		Labels:   []metrics.Label{resultLabel},
 		Services: []string{compactorName, dispatcherName},
 	}

@@ -70,6 +70,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.HandleFunc("GET /v1/runs/{run}/tasks/{task}", h.serve(h.explain))
 	mux.HandleFunc("POST /v1/runs/{run}/cancel", h.serve(h.cancel))
 	mux.HandleFunc("GET /v1/alerts", h.serve(h.alerts))
+	mux.HandleFunc("GET /v1/attention", h.serve(h.attention))
 	mux.HandleFunc("GET /v1/deadlines", h.serve(h.deadlines))
 	mux.HandleFunc("GET /v1/schedules", h.serve(h.schedules))
 	mux.HandleFunc("GET /v1/schedules/{schedule}", h.serve(h.schedule))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/publisher"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -40,10 +43,10 @@ type runStatus struct {
 	Owner int `json:"owner_pid,omitempty"`
 	// Unpublished are the published places that are behind.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
-	// Undeliverable are the messages of the last day that could not be sent.
-	Undeliverable []engine.Notification `json:"undeliverable,omitempty"`
 	// Backfills are those that have not ended.
 	Backfills []engine.Backfill `json:"backfills,omitempty"`
+	// Attention is what a person should look at. It is nil if the user names a run.
+	Attention []engine.Attention `json:"attention,omitempty"`
 
 	run *state.Run
 }
@@ -52,7 +55,9 @@ func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [RUN]",
 		Short: "Show the progress of a run, what it waits for, and its failures (default: the latest run)",
-		Args:  takes("[RUN]"),
+		Long: "Show the progress of a run, what it waits for, and its failures. Without RUN, show the latest run, and\n" +
+			"everything that needs attention: failed and late assets, outputs in quarantine, paused schedules and backfills.",
+		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
@@ -71,11 +76,14 @@ func (a *app) statusCommand() *cobra.Command {
 					return err
 				}
 				status.Unpublished = slices.DeleteFunc(places, func(s publisher.Status) bool { return s.Error == "" })
-				if status.Undeliverable, err = engine.Undeliverable(v.State); err != nil {
-					return err
-				}
 				if status.Backfills, err = engine.OpenBackfills(v.State); err != nil {
 					return err
+				}
+				if len(args) == 0 {
+					status.Attention, err = engine.FindAttention(cmd.Context(), v.Snapshot, a.knownAssets(cmd.Context(), v.project), now)
+					if err != nil {
+						return err
+					}
 				}
 				return a.document(status, func() string { return a.statusText(status, now) })
 			})
@@ -120,17 +128,9 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	for i := range st.Unpublished {
 		out.field(first(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
 	}
-	for i := range st.Undeliverable {
-		if i == maxStatus {
-			out.field("", "… and %d more", len(st.Undeliverable)-maxStatus)
-			break
-		}
-		n := &st.Undeliverable[i]
-		out.field(first(i, "alerts"), "UNDELIVERABLE to %s: %s %s: %s", n.Channel, n.Cause, n.Subject, view.OneLine(n.Error))
-	}
 	for i := range st.Backfills {
 		b := &st.Backfills[i]
-		out.field(first(i, "backfill"), "%s is %s%s%s: %s", b.ID, b.State, after(": ", b.PauseReason), after(": continue it with ", b.Next), progressText(b))
+		out.field(first(i, "backfill"), "%s is %s: %s", b.ID, b.State, progressText(b))
 	}
 	out.known("error", st.Error)
 	out.known("cancelled", st.Cancelled)
@@ -140,7 +140,52 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	case !st.State.Terminal() && st.Owner == 0:
 		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
+	a.attentionText(out, slices.DeleteFunc(slices.Clone(st.Attention), func(x engine.Attention) bool {
+		return x.RunID == st.RunID && x.Kind == engine.AttentionFailed // shown above
+	}), now)
 	return out.String()
+}
+
+// knownAssets returns the assets of a project as runs see them, or nil if they cannot be read.
+func (a *app) knownAssets(ctx context.Context, settings *project.Project) []plan.Asset {
+	if explicit(settings) {
+		d, err := a.deployedRelease(ctx, settings)
+		if err != nil {
+			return nil
+		}
+		return d.project.Assets
+	}
+	p, _ := a.loadProject(ctx, settings.Root) // `servo validate` reports the problems
+	if p == nil {
+		return nil
+	}
+	return p.Assets
+}
+
+// attentionText adds what needs attention.
+func (a *app) attentionText(out *sheet, found []engine.Attention, now event.Time) {
+	if len(found) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s\n", a.style.bold("needs attention"))
+	for i := range found {
+		if i == maxStatus {
+			fmt.Fprintf(out, "… and %d more: servo status -o json\n", len(found)-maxStatus)
+			return
+		}
+		x := &found[i]
+		fmt.Fprintf(out, "%s  %s  %s", a.style.state(string(x.Kind)), a.style.bold(x.Subject), x.Headline)
+		if len(x.Partitions) > 0 {
+			fmt.Fprintf(out, "; %s", words(x.Partitions, int32(min(x.Count, math.MaxInt32))))
+		}
+		if x.Downstream > 0 {
+			fmt.Fprintf(out, "; %s read it", plural(x.Downstream, "asset"))
+		}
+		fmt.Fprintf(out, "; since %s ago\n", view.Span(now.Sub(x.Since)))
+		for _, command := range x.Commands {
+			fmt.Fprintf(out, "  %s\n", a.style.dim(command))
+		}
+	}
 }
 
 func failedText(out *sheet, name string, tasks []view.FailedTask, now event.Time) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -47,7 +48,9 @@ var hues = map[string]string{
 	string(state.TaskSucceeded): green,
 	string(state.TaskFailed):    red, string(state.RunTimedOut): red,
 	string(state.TaskRetryWait): yellow, string(state.TaskSkipped): yellow, string(state.TaskCancelled): yellow,
-	string(state.RunCancelling): yellow,
+	string(state.RunCancelling):  yellow,
+	string(engine.AttentionLate): red, string(engine.AttentionQuarantined): red, string(engine.AttentionPaused): yellow,
+	string(engine.AttentionError): yellow, string(engine.AttentionUndeliverable): yellow,
 }
 
 // cut truncates text to a number of columns.
@@ -140,12 +143,7 @@ func orNil(text string) any {
 }
 
 // quoted quotes a word for a shell.
-func quoted(word string) string {
-	if strings.ContainsAny(word, " []{}*?'\"\\$`!&|;<>()#~") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
-}
+func quoted(word string) string { return view.Quoted(word) }
 
 // plural returns, for example, "1 task" or "2 tasks".
 func plural(n int, what string) string {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -27,8 +26,8 @@ const (
 	NeedStale Need = "stale"
 	// NeedMissing takes the partitions that are missing.
 	NeedMissing Need = "missing"
-	// NeedFailed takes the partitions whose task failed and which no later run has materialized. It
-	// looks at the newest 100 runs with failed tasks.
+	// NeedFailed takes the partitions whose task failed, or was cancelled because its run timed out, and
+	// which no later run has materialized. It looks at the newest 100 such runs.
 	NeedFailed Need = "failed"
 )
 
@@ -159,10 +158,6 @@ func selectedAssets(r *plan.Request) (map[ids.AssetKey]bool, error) {
 func failedPartitions(
 	ctx context.Context, snap *snapshot.Snapshot, r *plan.Request, calendar plan.Calendar, selected map[ids.AssetKey]bool,
 ) (map[ids.AssetKey][]string, error) {
-	runs, err := snap.Runs(ctx, maxOlderRuns, func(run *state.Run) bool { return run.TasksFailed > 0 })
-	if err != nil {
-		return nil, err
-	}
 	assets := make(map[string]*plan.Asset, len(r.Assets))
 	for i := range r.Assets {
 		if selected[r.Assets[i].Key] {
@@ -170,39 +165,15 @@ func failedPartitions(
 		}
 	}
 	found := map[ids.AssetKey]map[string]bool{}
-	var failed error
-	for _, run := range runs {
-		s, err := snap.WithRun(ctx, run.RunID)
-		if err != nil {
-			return nil, err
+	err := eachFailure(ctx, snap, calendar, assets, func(t *state.Task) {
+		key := assets[t.AssetKey].Key
+		if found[key] == nil {
+			found[key] = map[string]bool{}
 		}
-		if s == nil {
-			continue
-		}
-		s.TasksOf(run.RunID, func(t *state.Task) bool {
-			asset := assets[t.AssetKey]
-			if t.State != state.TaskFailed || t.Kind != event.KindTask || asset == nil {
-				return true
-			}
-			if members, err := calendar.Members(asset.Partitions); err != nil || !members.Has(t.PartitionKey) {
-				return true // the definition has changed
-			}
-			made, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
-			if err != nil {
-				failed = err
-				return false
-			}
-			if made == nil || made.RunID < run.RunID {
-				if found[asset.Key] == nil {
-					found[asset.Key] = map[string]bool{}
-				}
-				found[asset.Key][t.PartitionKey] = true
-			}
-			return true
-		})
-		if failed != nil {
-			return nil, failed
-		}
+		found[key][t.PartitionKey] = true
+	})
+	if err != nil {
+		return nil, err
 	}
 	only := make(map[ids.AssetKey][]string, len(found))
 	for asset, keys := range found {

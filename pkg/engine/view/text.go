@@ -137,3 +137,11 @@ func pythonException(text string) string {
 	}
 	return exception
 }
+
+// Quoted quotes a word for a shell, if it needs quotes.
+func Quoted(word string) string {
+	if word == "" || strings.ContainsAny(word, " []{}*?'\"\\$`!&|;<>()#~") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
+}

@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// AttentionKind says what a person should look at.
+type AttentionKind string
+
+// Kinds of attention.
+const (
+	// AttentionFailed: tasks of an asset have failed, and no later run has made their partitions.
+	AttentionFailed AttentionKind = "FAILED"
+	// AttentionLate: an asset has missed a deadline, and its partitions are still not made.
+	AttentionLate AttentionKind = "LATE"
+	// AttentionQuarantined: checks have blocked outputs of an asset, and nobody has decided about them.
+	AttentionQuarantined AttentionKind = "QUARANTINED"
+	// AttentionPaused: a schedule or a backfill is paused.
+	AttentionPaused AttentionKind = "PAUSED"
+	// AttentionError: a schedule has no next tick, because its calendar cannot be evaluated.
+	AttentionError AttentionKind = "SCHEDULE_ERROR"
+	// AttentionUndeliverable: notifications of the last day could not be sent to a channel.
+	AttentionUndeliverable AttentionKind = "UNDELIVERABLE"
+)
+
+// Severities of attention.
+const (
+	SeverityError   = "ERROR"   // data is missing or may be wrong
+	SeverityWarning = "WARNING" // something does not happen that otherwise would
+	SeverityInfo    = "INFO"    // somebody wants it so
+)
+
+// Attention is something that a person should look at.
+type Attention struct {
+	Kind     AttentionKind `json:"kind"`
+	Severity string        `json:"severity"`
+	// Subject is an asset, a schedule, the id of a backfill, or a channel.
+	Subject  string     `json:"subject"`
+	Since    event.Time `json:"since"`
+	Headline string     `json:"headline"`
+	// Count is the number of partitions, outputs or messages.
+	Count int64 `json:"count"`
+	// Partitions are the first affected partitions, as selections: "date=2025-01-15".
+	Partitions []string `json:"partitions,omitempty"`
+	// RunID and TaskKey name the newest failed task.
+	RunID   string `json:"run_id,omitempty"`
+	TaskKey string `json:"task_key,omitempty"`
+	// Downstream is the number of assets that depend on the subject, directly or not.
+	Downstream int `json:"downstream_total"`
+	// Commands are command lines that show more, or that solve it.
+	Commands []string `json:"commands"`
+}
+
+// shownPartitions limits the partitions of an [Attention].
+const shownPartitions = 5
+
+// list adds a partition, if few are listed.
+func (a *Attention) list(key string) {
+	if key == "" || len(a.Partitions) == shownPartitions {
+		return
+	}
+	if p, err := ids.ParsePartition(key); err == nil {
+		key = p.Text()
+	}
+	a.Partitions = append(a.Partitions, key)
+}
+
+// FindAttention returns what needs attention: errors first, then by the number of assets that depend on
+// the subject. Failures are searched in the newest 100 runs with failures. Only failures and missed
+// deadlines of the given assets count; with nil, those of all assets.
+func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
+	f := finder{s: snap.State}
+	if assets != nil {
+		f.assets = make(map[string]*plan.Asset, len(assets))
+	}
+	for i := range assets {
+		f.assets[assets[i].Key.String()] = &assets[i]
+	}
+	if err := f.failed(ctx, snap, now); err != nil {
+		return nil, err
+	}
+	for _, find := range []func() error{func() error { return f.late(now) }, f.quarantined, f.schedules, f.backfills, f.undeliverable} {
+		if err := find(); err != nil {
+			return nil, err
+		}
+	}
+	graph, err := plan.NewGraph(assets)
+	if err != nil {
+		return nil, err
+	}
+	for i := range f.found {
+		if asset := f.assets[f.found[i].Subject]; asset != nil {
+			f.found[i].Downstream = len(graph.Downstream(asset.Key)) - 1
+		}
+	}
+	rank := map[string]int{SeverityError: 0, SeverityWarning: 1, SeverityInfo: 2}
+	slices.SortStableFunc(f.found, func(a, b Attention) int {
+		return cmp.Or(
+			cmp.Compare(rank[a.Severity], rank[b.Severity]), cmp.Compare(b.Downstream, a.Downstream),
+			cmp.Compare(a.Since, b.Since), strings.Compare(a.Subject, b.Subject),
+		)
+	})
+	return f.found, nil
+}
+
+// finder collects what needs attention.
+type finder struct {
+	s      *state.State
+	assets map[string]*plan.Asset // nil: all assets count
+	found  []Attention
+}
+
+func (f *finder) add(a Attention) { f.found = append(f.found, a) }
+
+// failed adds an item for each asset with failed partitions.
+func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.Time) error {
+	byAsset := map[string]*Attention{}
+	seen := map[state.Key2]bool{}
+	err := eachFailure(ctx, snap, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task) {
+		key := state.Key2{A: t.AssetKey, B: t.PartitionKey}
+		if seen[key] || f.inQuarantine(t) {
+			return
+		}
+		seen[key] = true
+		a := byAsset[t.AssetKey]
+		if a == nil { // runs come newest first
+			a = &Attention{
+				Kind: AttentionFailed, Severity: SeverityError, Subject: t.AssetKey, Since: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
+				Headline: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
+				Commands: []string{
+					fmt.Sprintf("servo logs %s %s", t.RunID, view.Quoted(t.TaskKey)), "servo run " + t.AssetKey + " --failed-only",
+				},
+			}
+			byAsset[t.AssetKey] = a
+		}
+		a.Count++
+		a.Since = min(a.Since, t.CompletedAt)
+		a.list(t.PartitionKey)
+	})
+	for _, a := range byAsset {
+		slices.Sort(a.Partitions)
+		f.add(*a)
+	}
+	return err
+}
+
+// inQuarantine reports whether the output of a failed task waits for a decision.
+func (f *finder) inQuarantine(t *state.Task) (found bool) {
+	f.s.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+		found = c.State == state.CandidatePending && c.RunID == t.RunID
+		return !found
+	})
+	return found
+}
+
+// late adds an item for each missed deadline that is not met since.
+func (f *finder) late(now event.Time) error {
+	for row := range f.s.DeadlineMisses.All {
+		if !row.Open(now) || f.assets != nil && f.assets[row.AssetKey] == nil {
+			continue
+		}
+		a := Attention{
+			Kind: AttentionLate, Severity: SeverityError, Subject: row.AssetKey, Since: row.DueAt,
+			Commands: []string{"servo deadlines", "servo explain " + row.AssetKey},
+		}
+		var missing []string
+		if row.Missing != "" {
+			if err := json.Unmarshal([]byte(row.Missing), &missing); err != nil {
+				return fmt.Errorf("read missed deadline %s: %w", row.MissID, err)
+			}
+		}
+		for _, key := range missing {
+			a.list(key)
+		}
+		a.Count = max(int64(len(missing))+row.More, 1)
+		a.Headline = "the deadline passed, and no newer output was made"
+		if row.Period != "" {
+			a.Headline = fmt.Sprintf("the deadline of %s passed, and no newer output was made", row.Period)
+		}
+		f.add(a)
+	}
+	return nil
+}
+
+// quarantined adds an item for each asset with outputs in quarantine.
+func (f *finder) quarantined() error {
+	candidates, err := Candidates(f.s)
+	for i := range candidates { // sorted by asset
+		c := &candidates[i]
+		if last := len(f.found) - 1; last >= 0 && f.found[last].Kind == AttentionQuarantined && f.found[last].Subject == c.Asset {
+			a := &f.found[last]
+			a.Count++
+			a.Since = min(a.Since, c.BlockedAt)
+			a.list(c.Partition)
+			continue
+		}
+		a := Attention{
+			Kind: AttentionQuarantined, Severity: SeverityError, Subject: c.Asset, Since: c.BlockedAt, Count: 1,
+			RunID: c.RunID, TaskKey: c.TaskKey, Headline: "a check blocked the output", Commands: []string{"servo quarantine"},
+		}
+		if len(c.FailedChecks) > 0 {
+			a.Headline = "the check " + c.FailedChecks[0].Check + " blocked the output"
+		}
+		a.list(c.Partition)
+		f.add(a)
+	}
+	return err
+}
+
+// schedules adds an item for each schedule that is paused or has no next tick because of an error.
+func (f *finder) schedules() error {
+	for row := range f.s.Schedules.All {
+		switch {
+		case row.RemovedAt != 0:
+		case row.Paused:
+			a := Attention{
+				Kind: AttentionPaused, Severity: SeverityInfo, Subject: row.ScheduleID, Since: row.PausedAt, Count: 1,
+				Headline: "the schedule was paused by " + row.PausedBy,
+				Commands: []string{"servo schedule resume " + view.Quoted(row.ScheduleID)},
+			}
+			if row.PausedBy == "" {
+				a.Severity, a.Headline = SeverityWarning, "the schedule was paused by its failures"
+			}
+			if row.Reason != "" {
+				a.Headline += ": " + view.OneLine(row.Reason)
+			}
+			f.add(a)
+		case row.Error != "":
+			f.add(Attention{
+				Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: int64(row.Errors),
+				Headline: "the schedule has no next tick: " + view.OneLine(row.Error),
+				Commands: []string{"servo schedule show " + view.Quoted(row.ScheduleID)},
+			})
+		}
+	}
+	return nil
+}
+
+// backfills adds an item for each paused backfill.
+func (f *finder) backfills() error {
+	open, err := OpenBackfills(f.s)
+	for i := range open {
+		b := &open[i]
+		if b.State != state.BackfillPaused {
+			continue
+		}
+		a := Attention{
+			Kind: AttentionPaused, Severity: SeverityInfo, Subject: b.ID, Since: b.PausedAt, Count: b.Left,
+			Headline: "the backfill of " + view.Some(b.Assets) + " was paused by " + b.PausedBy,
+			Commands: []string{"servo backfill show " + b.ID},
+		}
+		if b.PausedBy == "" {
+			a.Severity, a.Headline = SeverityWarning, "the backfill of "+view.Some(b.Assets)+" has paused itself"
+		}
+		if b.PauseReason != "" {
+			a.Headline += ": " + view.OneLine(b.PauseReason)
+		}
+		if b.Next != "" {
+			a.Commands = append(a.Commands, b.Next)
+		}
+		f.add(a)
+	}
+	return err
+}
+
+// undeliverable adds an item for each channel to which a notification of the last day could not be sent.
+func (f *finder) undeliverable() error {
+	all, err := Undeliverable(f.s)
+	byChannel := map[string]int{} // its place in found
+	for i := range all {
+		n := &all[i]
+		place, ok := byChannel[n.Channel]
+		if !ok {
+			place = len(f.found)
+			byChannel[n.Channel] = place
+			f.add(Attention{
+				Kind: AttentionUndeliverable, Severity: SeverityWarning, Subject: n.Channel, Since: n.FirstAt,
+				Headline: "notifications could not be sent: " + view.OneLine(n.Error), Commands: []string{"servo alerts"},
+			})
+		}
+		f.found[place].Count++
+		f.found[place].Since = min(f.found[place].Since, n.FirstAt)
+	}
+	return err
+}
+
+// eachFailure calls found for each task that failed in one of the newest runs with failures, and whose
+// partition no later run has made; newest runs first. The tasks that a run's timeout cancelled count
+// too. Other assets than the given ones, and partitions that these no longer have, do not count. If
+// assets is nil, everything counts.
+func eachFailure(
+	ctx context.Context, snap *snapshot.Snapshot, calendar plan.Calendar, assets map[string]*plan.Asset, found func(*state.Task),
+) error {
+	runs, err := snap.Runs(ctx, maxOlderRuns, func(run *state.Run) bool {
+		return run.TasksFailed > 0 || run.State == state.RunTimedOut
+	})
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		s, err := snap.WithRun(ctx, run.RunID)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			continue
+		}
+		var failed error
+		s.TasksOf(run.RunID, func(t *state.Task) bool {
+			ended := t.State == state.TaskFailed || t.State == state.TaskCancelled && run.State == state.RunTimedOut
+			if !ended || t.Kind != event.KindTask || assets != nil && !hasPartition(calendar, assets[t.AssetKey], t.PartitionKey) {
+				return true
+			}
+			made, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
+			if err != nil {
+				failed = err
+				return false
+			}
+			if made == nil || made.RunID < run.RunID {
+				found(t)
+			}
+			return true
+		})
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+// hasPartition reports whether an asset, which may be nil, still has a partition.
+func hasPartition(calendar plan.Calendar, asset *plan.Asset, partition string) bool {
+	if asset == nil {
+		return false
+	}
+	members, err := calendar.Members(asset.Partitions)
+	return err == nil && members.Has(partition)
+}

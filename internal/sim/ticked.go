@@ -132,7 +132,8 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	if is.Cursor < was.Cursor {
 		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
 	}
-	// Resuming may decide nothing about a pause, and so does a return.
+	// A resumed schedule may decide nothing about the instants of its pause, and neither may a schedule that a release
+	// brings back.
 	if was.CommandID != is.CommandID || !was.Live() {
 		return
 	}

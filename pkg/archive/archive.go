@@ -25,8 +25,7 @@
 //
 // # Reading
 //
-// A [Reader] looks in the ledger first and then in the archive: an entry that has left the
-// one is in the other.
+// A [Reader] looks in the ledger first and then in the archive: an entry that has left the ledger is in the archive.
 package archive
 
 import (

@@ -101,7 +101,7 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is the time since when a listing is wanted, at the latest; 0: none is wanted.
+	// wanted is the time since which a listing is wanted, or a later time; 0: none is wanted.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }

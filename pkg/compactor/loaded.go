@@ -44,10 +44,10 @@ func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
 	return g.Entry < l.current().BaseSnapshot.EntriesFrom && work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }
 
-// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an
-// entry occurs twice, it keeps the one with content, which need not be read.
+// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an entry occurs twice, it keeps
+// the one whose content is in memory.
 func (l *loaded) unrecorded(entries []Entry) []Entry {
-	entries = slices.Clone(entries) // they belong to the request, which may be tried again
+	entries = slices.Clone(entries) // the entries belong to the request, which may be tried again
 	slices.SortStableFunc(entries, func(a, b Entry) int {
 		if order := strings.Compare(a.ID, b.ID); order != 0 {
 			return order
@@ -65,10 +65,10 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 	return slices.DeleteFunc(entries, func(e Entry) bool { return l.recorded(e.ID) })
 }
 
-// newlySupported returns the dead letters that may be folded now: events that an older build did
-// not know, and those whose run exists, since they may have been unreadable when it appeared. Each
-// is tried once per process, with a barrier; if it still cannot be folded, it stays a dead letter.
-// One that cannot be read is tried again with the next barrier.
+// newlySupported returns the dead letters that may be folded now: events that an older build did not know, and events
+// whose run exists by now, since they may have been unreadable when the run appeared. Each is tried once per process,
+// with a barrier; if it still cannot be folded, it stays a dead letter. One that cannot be read is tried again with the
+// next barrier.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

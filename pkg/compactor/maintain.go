@@ -78,8 +78,8 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 	return revisions || files, err
 }
 
-// pinned returns the revisions that people have pinned, and whether this process knows the newest
-// revision: another one may say more.
+// pinned returns the revisions that people have pinned, and whether this process knows the newest revision: a newer one
+// may pin more revisions.
 func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, current bool, err error) {
 	snap, _ := c.Latest().Get()
 	newest, err := c.cfg.Manifests.Load(ctx)

@@ -172,8 +172,8 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	if r.Barrier {
 		c.gaps.relist(read)
 	}
-	// If the ledger has nothing new, only the listing is news. That is not worth a manifest: the
-	// next one records it.
+	// If the ledger has nothing new, the only new fact is the listing. It is not worth a manifest: the next manifest
+	// records it.
 	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
@@ -196,10 +196,9 @@ func (r round) known(again []Entry) map[string]bool {
 	return known
 }
 
-// established returns what a barrier knows when it ends: the time at which everything in the
-// ledger was folded, if there are no gaps, and the id up to which everything is. It knows nothing
-// if timers are left for a second round: they appeared after the first listing, so their names are
-// above the id up to which that listing is complete.
+// established returns what a barrier knows when it ends: the time at which everything in the ledger was folded, if
+// there are no gaps, and the id up to which everything is folded. It knows nothing if timers are left for a second
+// round: they appeared after the first listing, so their names are above the id up to which that listing is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:

@@ -73,7 +73,7 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())
-	for row := range snap.State.Heartbeats.All { // exactly the running attempts have one
+	for row := range snap.State.Heartbeats.All { // exactly the running attempts have a row
 		t := snap.State.Tasks.Get(row.Key())
 		if t == nil || t.State != state.TaskRunning {
 			continue

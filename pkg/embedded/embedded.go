@@ -82,7 +82,7 @@ type Options struct {
 	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
 	// It may be nil.
 	Wrap func(blob.Store) blob.Store
-	// Read opens parts for reading only. The folder need not be writable.
+	// Read opens the folder for reading only. It need not be writable.
 	Read bool
 	// Traces records spans of all work of this process. Nil: none are recorded.
 	Traces *trace.Tracer

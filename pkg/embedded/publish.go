@@ -16,8 +16,8 @@ import (
 type Publishing func(ctx context.Context, w *Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error)
 
 const (
-	// publishEvery is the least time between two passes. After a long pass it is publishShare times
-	// as long as the pass took.
+	// publishEvery is the least time between two passes. After a long pass, the time is publishShare times the duration
+	// of that pass.
 	publishEvery = 100 * time.Millisecond
 	publishShare = 3
 	// publishAgain is the time after a failed pass.

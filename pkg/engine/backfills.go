@@ -125,7 +125,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	return p, nil
 }
 
-// maxChecked is how many partitions a backfill may have so that the inputs of all of them are checked before its start.
+// maxChecked is the size of the largest backfill of which the inputs of all partitions are checked before its start.
 const maxChecked = 200_000
 
 // checkInputs warns of partitions that cannot run because an input neither exists nor is selected. It returns an error

@@ -205,8 +205,8 @@ type ScheduleBackfill struct {
 	// Ticks are those that were made, and LeftOut the instants whose tick has a run.
 	Ticks   int `json:"ticks"`
 	LeftOut int `json:"left_out"`
-	// Later are the instants after the newest tick of the schedule, which ticks for them in time. Newest is
-	// that of the newest tick.
+	// Later is the number of instants after the newest tick, for which the schedule itself ticks. Newest is the instant
+	// of that tick.
 	Later  int64      `json:"later"`
 	Newest event.Time `json:"newest"`
 }
@@ -264,10 +264,10 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	return b, err
 }
 
-// nothing says why no tick was made.
+// nothing returns the reason why no tick was made.
 func (b *ScheduleBackfill) nothing() string {
 	if b.LeftOut == 0 && b.Later > 0 {
-		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule ticks for it in time", b.Newest)
+		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)
 	}
 	return "no instant of the interval lacks a run"
 }

@@ -90,7 +90,7 @@ type Schedule struct {
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"
 	Gap      string `json:"gap,omitempty"`      // shift (default) or skip
 	Repeated string `json:"repeated,omitempty"` // first (default), last or both
-	// JitterSec delays a tick by less than this many seconds, always the same for one instant.
+	// JitterSec delays a tick by less than this many seconds. The delay of one instant is always the same.
 	JitterSec int64 `json:"jitter_sec,omitempty"`
 	// Start and End bound the instants: from Start, before End.
 	Start Time `json:"start,omitempty,omitzero"`
@@ -101,7 +101,7 @@ type Schedule struct {
 	CatchUp string  `json:"catch_up,omitempty"` // default none
 	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect for none.
 	WindowSec int64 `json:"window_sec,omitempty"`
-	// PauseAfterFailures pauses the schedule after so many failures in a row; 0: never.
+	// PauseAfterFailures is the number of failures in a row after which the schedule pauses; 0: never.
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
 	// SLASec is how long a run may take from its trigger before an alert reports it; 0: any time.
 	SLASec int64 `json:"sla_sec,omitempty"`
@@ -161,8 +161,8 @@ type RequestRefused struct {
 	// Release is the release on which the request was planned; "": none is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
-	// Chunk says which partitions of the chunk of a backfill need no run; nil: the request is not for a chunk,
-	// or none was found.
+	// Chunk says which partitions of the chunk of a backfill need no run; nil: the request is not for a chunk, or no
+	// such partition was found.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
@@ -220,7 +220,7 @@ const (
 	VerbTrigger     = "trigger"      // a schedule: tick now
 	VerbBackfill    = "backfill"     // a schedule: tick for past instants, one after the other
 	VerbCancel      = "cancel"       // a request: end it before it becomes a run; a backfill: end it
-	VerbRetryFailed = "retry_failed" // a backfill: do the partitions again that failed or were skipped
+	VerbRetryFailed = "retry_failed" // a backfill: repeat the partitions that failed or were skipped
 	VerbSet         = "set"          // a backfill: change MaxParallel
 	VerbMute        = "mute"         // a rule of alerts: report nothing until a time
 	VerbUnmute      = "unmute"       // a rule of alerts: report again
@@ -242,7 +242,7 @@ type AutomationCommand struct {
 	Overlap string `json:"overlap,omitempty"`
 	// Instants are the past instants of backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`
-	// Now makes pause of a backfill cancel its running chunks. Their partitions are done after resume.
+	// Now makes pause of a backfill cancel its running chunks. Their unfinished partitions run after resume.
 	Now bool `json:"now,omitempty"`
 	// MaxParallel is the new value of set.
 	MaxParallel int32 `json:"max_parallel,omitempty"`

@@ -59,8 +59,8 @@ type RunTriggered struct {
 	Vars map[string]string `json:"vars,omitempty"`
 	// AllowIncomplete means that the request accepts missing partitions of upstream assets.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
-	// RequestID is the row of run_requests that the run was planned for; "": a caller has triggered the
-	// run itself. RunID is then the one of the request.
+	// RequestID is the row of run_requests that the run was planned for; "": a caller has triggered the run itself. If
+	// it is set, RunID is the run of the request.
 	RequestID string `json:"request_id,omitempty"`
 	// Chunk says which partitions of the chunk of a backfill the run materializes; nil: the request is not for
 	// a chunk.
@@ -340,8 +340,8 @@ type CheckResult struct {
 	Actual   string `json:"actual,omitempty"`
 	Expected string `json:"expected,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Measured is a value that later results of the check are compared with; nil: there is none. Season
-	// says which of them: those of the same season.
+	// Measured is a value that later results of the check are compared with; nil: there is none. Season restricts them
+	// to results of the same season.
 	Measured *int64 `json:"measured,omitempty"`
 	Season   string `json:"season,omitempty"`
 	// Sample is the object key of a Parquet file with some of the failing rows.

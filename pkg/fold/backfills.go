@@ -215,7 +215,7 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	row.State, row.RequestID, row.RunID, row.StartedAt, row.EndedAt, row.Requeue = state.ChunkRunning, "", run.RunID, f.at(), 0, false
 	row.Try = max(row.Try, try)
 	f.putChunk(b, &old, row, cells, is)
-	switch { // in a bare rebuild, the backfill may have ended before the run that its last chunk proves
+	switch { // in a bare rebuild, the backfill may have ended before this run of its last chunk is folded
 	case b.State == state.BackfillCancelled:
 		b.State, b.EndedAt = state.BackfillCancelling, 0
 	case b.State.Ended():

@@ -46,8 +46,8 @@ func (f *folder) expireRequests(limit int) {
 	}
 }
 
-// pend makes a request PENDING. Its run gets an id of the time at which it may be planned, which is not
-// before the entry that decides it: runs of later entries have greater ids, up to [MaxRunAge]. Requests
+// pend makes a request PENDING. Its run gets an id with the time at which the request may be planned. That time is not
+// before the entry that decides the request, so runs of later entries have greater ids, up to [MaxRunAge]. Requests
 // that become PENDING together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
@@ -179,7 +179,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	}
 	row := *old
 	row.ErrorCode, row.ErrorMessage = p.Error.Code, p.Error.Message
-	// A later release may be able to plan it.
+	// Planning may succeed on a later release.
 	if passes := p.Error.Retryable || p.Release != f.st.Release(); passes && row.Generation < MaxRequestTries {
 		delay := min(minRequestDelay<<row.Generation, maxRequestDelay)
 		row.State, row.NextAt = state.RequestWaiting, f.at().Add(delay)

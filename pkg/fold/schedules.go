@@ -59,9 +59,9 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	return folded
 }
 
-// define creates or changes a schedule. The new definition applies from the time of its deployment on; the
-// old one must first decide all earlier instants. Until it has, define asks the calendar for them and returns
-// false.
+// define creates or changes a schedule. The new definition applies from the time of its deployment on; the old one must
+// first decide all earlier instants. Until the old one has done so, define asks the calendar for these instants and
+// returns false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()

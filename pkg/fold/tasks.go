@@ -102,10 +102,9 @@ func resolution(s state.TaskState) state.Resolution {
 	panic("fold: state " + string(s) + " is not terminal")
 }
 
-// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end
-// without running; then resolve continues with their edges. Each edge is resolved once, and only
-// then changes the counters of its downstream task, unless that has ended: the row of an ended task
-// is final.
+// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end without running; then
+// resolve continues with their edges. Each edge is resolved once, and changes the counters of its downstream task only
+// then. If that task has ended, its counters stay: the row of an ended task is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -173,7 +172,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	return nil
 }
 
-// refuses reports whether a task must not read what an upstream task has made, because that is degraded.
+// refuses reports whether a task must not read the output of an upstream task because the output is degraded.
 func refuses(t, up *state.Task) bool {
 	return t.RequireQuality != "" && up.State == state.TaskSucceeded && up.Quality == state.Degraded &&
 		slices.Contains(namesOf(t.RequireQuality), up.AssetKey)

@@ -146,9 +146,9 @@ func latenessOf(timer *state.Timer) lateness {
 	return l
 }
 
-// isLate reports whether a liveness call is too late to close attempts. A call as late as the
-// previous one is not: the dispatcher's clock is ahead of the queue's, so that every call seems
-// late. A call after MaxLateCalls late calls in a row is not, either.
+// isLate reports whether a liveness call is too late to close attempts. A call that is as late as the previous one is
+// not too late: the dispatcher's clock is ahead of the queue's, so that every call seems late. A call after
+// MaxLateCalls late calls in a row is not too late, either.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
 	if previous.Calls >= MaxLateCalls ||

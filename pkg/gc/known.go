@@ -32,7 +32,7 @@ type known struct {
 	named    map[string]bool // materializations that live runs write or read, that are in quarantine, or that are published
 	// visible holds the visible materializations of the partitions in the current batch, by prefix.
 	visible map[string]Success
-	// hidden says which of them a person has hidden.
+	// hidden says which of the visible materializations a person has hidden.
 	hidden map[string]Hidden
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
@@ -87,7 +87,7 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	if err := k.loadPinned(ctx, p); err != nil {
 		return 0, err
 	}
-	// A place that begins to show a version later than this shows a visible one, which stays for an hour.
+	// A place that starts to show a version after this call shows a visible version, which is kept for an hour.
 	if p.Published != nil {
 		published, err := p.Published()
 		if err != nil {
@@ -135,8 +135,8 @@ func (k *known) live(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// loadPinned loads the pinned revisions, whose outputs are kept. One that does not exist any more was
-// collected before its pin took effect.
+// loadPinned loads the pinned revisions, whose outputs are kept. A revision that does not exist any more was collected
+// before its pin took effect.
 func (k *known) loadPinned(ctx context.Context, p *pass) error {
 	for _, revision := range slices.Sorted(maps.Keys(k.state.PinnedAt(k.now))) {
 		m, err := p.Manifests.LoadAt(ctx, revision)

@@ -29,8 +29,8 @@ type Config struct {
 	OnStored func(Entry)
 	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger
-	// Linger is how long AppendBuffered lets facts linger for an entry to join; 0 appends them
-	// at once. If it is set, the owner of the Appender must call Run.
+	// Linger is how long facts of AppendBuffered wait for an entry that they can join; 0 appends them at once. If it is
+	// set, the owner of the Appender must call Run.
 	Linger time.Duration
 	// MaxWaitingBytes is how many bytes may wait before Append blocks; 0 means 32 MiB.
 	MaxWaitingBytes int
@@ -75,8 +75,8 @@ type waiter struct {
 	data   []byte
 	events int
 	urgent bool
-	// decides: an entry contains either decisions or facts, so that decisions can be folded
-	// after every durable fact.
+	// decides is true for a group of decisions. An entry contains either decisions or facts, so that decisions can be
+	// folded after every durable fact.
 	decides bool
 
 	lead chan struct{} // receives once, when its caller becomes the leader

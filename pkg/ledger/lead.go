@@ -45,12 +45,12 @@ func (a *Appender) leave(w *waiter, cause error) (Appended, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w.finished {
-		return w.appended, w.err // it was finished in the meantime
+		return w.appended, w.err // the group was finished in the meantime
 	}
 	w.left = true
 	err := a.outcome(w, cause)
 	select {
-	case <-w.lead: // it was made the leader at the same moment
+	case <-w.lead: // this caller was made the leader at the same moment
 		a.handOver()
 	default:
 	}
@@ -151,8 +151,8 @@ func (a *Appender) handOver() {
 				return
 			}
 		}
-		// No caller waits for it any more. If it was stored, a listing finds it. Facts of
-		// AppendBuffered in it are buffered again.
+		// No caller waits for the current batch any more. If it was stored, a listing finds it. Facts of AppendBuffered
+		// in the batch are buffered again.
 		for _, w := range a.current.waiters {
 			if w.buffered {
 				a.rebuffer(w, a.buffered) // a repeated fact changes nothing

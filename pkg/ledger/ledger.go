@@ -14,10 +14,10 @@
 // backoff, until the outcome is known. If the name then exists with the same bytes, the
 // append has succeeded.
 //
-// The Appender ignores an answer, good or bad, that arrives more than 30 s after the name
-// was minted. It also ignores an answer whose store time is more than 60 s past the name.
-// In both cases a listing may have missed the name. It writes the same bytes again under a
-// new name. Folding both changes nothing the second time, since events have natural keys.
+// The Appender ignores an answer, good or bad, that arrives more than 30 s after the name was minted. It also ignores
+// an answer whose store time is more than 60 s past the name. In both cases a listing may have missed the name. It
+// writes the same bytes again under a new name. Folding both entries changes nothing the second time, since events have
+// natural keys.
 //
 // # Ids
 //

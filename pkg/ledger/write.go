@@ -120,8 +120,8 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:
-		// Absent would mean that the entry has already been folded and archived. That is
-		// unlikely; it is appended again once the name is too old.
+		// If the object is absent, the entry has already been folded and archived. That is unlikely. The batch is then
+		// appended again once its name is too old.
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)

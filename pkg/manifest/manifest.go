@@ -3,11 +3,10 @@
 //
 // # Authority
 //
-// A revision is an immutable object whose key contains its number. Creating the
-// next number is the only act that changes a domain, and the store lets exactly one
-// caller succeed. Whatever a published revision contains has happened; nothing else
-// has. There is no lock and no lease: a process that wrongly believes it is the only
-// writer loses the race for a number and nothing more.
+// A revision is an immutable object whose key contains its number. Creating the next number is the only act that
+// changes a domain, and the store lets exactly one caller succeed. Everything in a published revision has taken effect,
+// and nothing else has. There is no lock and no lease: a process that wrongly believes it is the only writer loses the
+// race for a number and nothing more.
 //
 // Three kinds of objects accompany the revisions:
 //

@@ -66,7 +66,7 @@ func (s *Store) claim(ctx context.Context, next *Manifest, data []byte) error {
 		if err == nil || errors.Is(err, blob.ErrInvalid) {
 			return err
 		}
-		// Only a success is believed. Otherwise the stored bytes decide.
+		// A clear success needs no check. Otherwise the stored bytes decide.
 		owned, stored, readErr := s.owner(ctx, key, next, data)
 		switch {
 		case owned:

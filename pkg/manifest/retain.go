@@ -53,9 +53,9 @@ func OneMachine() Policy {
 // NewestOnClose is how many revisions the owner of a state folder keeps when it exits.
 const NewestOnClose = 16
 
-// Closing returns the policy for the owner of a state folder that is about to exit. A
-// run of a few seconds leaves a hundred revisions younger than All, which no process
-// would collect later. A reader of a collected one starts over.
+// Closing returns the policy for the owner of a state folder that is about to exit. A run of a few seconds leaves a
+// hundred revisions younger than All, which no process would collect later. A reader of a collected revision starts
+// over.
 func (p Policy) Closing() Policy {
 	p.All, p.Newest = 1, NewestOnClose
 	return p
@@ -120,8 +120,8 @@ type Collector struct {
 // the caller has not seen the newest revision: then no pin is deleted.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
-// NewCollector returns a collector of a domain's revisions and files. Nobody pins revisions: see
-// [Collector.Ask].
+// NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it keeps no pins
+// of people.
 func NewCollector(s *Store, p Policy) *Collector {
 	asked := func(context.Context) (map[int64]bool, bool, error) { return nil, true, nil }
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}

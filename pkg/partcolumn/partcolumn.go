@@ -92,7 +92,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Missing returns the columns that none of the names is.
+// Missing returns the columns that have none of the names.
 func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	for _, c := range columns {
 		if !has(names, c.Name) {

@@ -89,7 +89,7 @@ type gathered struct {
 	seen          map[string]bool
 	// unread are the partitions of the reader that would read nothing.
 	unread []string
-	// undeclared are those of them whose upstream partitions are not declared.
+	// undeclared are the partitions in unread whose upstream partitions are not declared.
 	undeclared []string
 }
 

@@ -132,8 +132,8 @@ type Work struct {
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
-	// SchemaDrift says what an output with other columns than the newest one does: a severity, in lower case,
-	// or "off". "": the report of the run names it.
+	// SchemaDrift is the severity, in lower case, of a check that compares the columns with those of the newest output;
+	// "off": none. "": the report of the run names a difference.
 	SchemaDrift string `json:"schema_drift,omitempty"`
 	// Resources are those of one task; nil: the default share of the worker.
 	Resources *Resources `json:"resources,omitempty"`

@@ -158,8 +158,8 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds an environment to the others of its domain. It returns one that shares its store, if one
-// of the two restricts deployments, which the other would circumvent.
+// join adds an environment to the others of its domain. It returns an environment that shares its store, if one of the
+// two restricts deployments and the other would circumvent that.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }

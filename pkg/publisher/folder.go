@@ -64,7 +64,7 @@ type change struct {
 	// known means that the record has the path. copied means that a copy of an output, or a part of one, may
 	// be there; otherwise Servo has created a link.
 	known, copied bool
-	// files are those of a copy that is complete.
+	// files are the files of a complete copy.
 	files []copiedFile
 }
 

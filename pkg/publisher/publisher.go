@@ -70,7 +70,7 @@ func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
 			continue // the dimensions have changed since: readers of the asset do not see this partition
 		}
 		if len(a.Outputs) == MaxOutputs {
-			return fmt.Errorf("asset %s has more than %d materialized partitions: at most so many can be published", a.Key, MaxOutputs)
+			return fmt.Errorf("asset %s has more than %d materialized partitions, the limit of a published asset", a.Key, MaxOutputs)
 		}
 		a.Outputs = append(a.Outputs, Output{row.PartitionKey, row.MaterializationID, row.OutputURI})
 	}

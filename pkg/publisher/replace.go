@@ -93,9 +93,9 @@ func (u *update) discard(name string) error {
 	return u.root.RemoveAll(name)
 }
 
-// remove removes an output, and the folders above it that are empty then. It does nothing if the output is
-// gone: an interrupted update may have removed it already, and put a link where one of its folders was. What
-// somebody else has put in its place stays.
+// remove removes an output, and the folders above it that are empty then. It does nothing if the output is gone: an
+// interrupted update may have removed it already, and put a link where one of its folders was. Files that somebody else
+// has put in its place stay.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {

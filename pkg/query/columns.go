@@ -82,7 +82,7 @@ func (db *DB) rows(ctx context.Context, a *asset) (string, error) {
 		db.linked++
 		name := strconv.Itoa(db.linked)
 		if a.parts[0].Folder != "" {
-			name = a.namespace + "." + a.name // of an export, which finds the links again
+			name = a.namespace + "." + a.name // an export has stable names, so that the next one finds the links
 		}
 		folder = filepath.Join(db.links, name)
 	}

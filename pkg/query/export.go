@@ -20,8 +20,8 @@ import (
 // exportTable is the table of a catalog that says that [Export] wrote it.
 const exportTable = "servo_export"
 
-// catalogContents is a query for what users can see in a catalog, besides its table: a sorted list. A view is
-// its definition, because somebody may have replaced it.
+// catalogContents is a query for what users can see in a catalog, besides its table: a sorted list. A view is listed
+// with its definition, because somebody may have replaced it.
 const catalogContents = `SELECT coalesce(list(item ORDER BY item), []) FROM (
 	SELECT sql AS item FROM duckdb_views() WHERE NOT internal
 	UNION ALL SELECT 'function ' || schema_name || '.' || function_name FROM duckdb_functions() WHERE NOT internal
@@ -57,11 +57,11 @@ type Catalog struct {
 	Empty bool
 }
 
-// Export writes a DuckDB database with a view for each asset, over the files of its outputs: tables
-// that any DuckDB on this machine can read. It replaces the file at once, and only one that Export has
-// written. The views need a folder beside the file, with links to outputs. Links that the file does not
-// need any more stay for an hour, for processes that have opened an earlier file. Export returns the
-// assets that have a view: not those without rows. If it returns an error, the file is as before.
+// Export writes a DuckDB database with a view for each asset, over the files of its outputs: tables that any DuckDB on
+// this machine can read. It replaces an existing file atomically, and only a file that Export has written. The views
+// need a folder beside the file, with links to outputs. Links that the file does not need any more stay for an hour,
+// for processes that have opened an earlier file. Export returns the assets that have a view: not those without rows.
+// If it returns an error, the file is as before.
 func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
 	if err := ownCatalog(ctx, file); err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func removeAbandoned(dir string, now time.Time) {
 	}
 }
 
-// replaceCatalog creates a database and gives it its name when it is complete. It executes the last
-// statement in a new session: only there, DuckDB returns the definitions of views as it will for ever.
+// replaceCatalog creates a database and gives it its name when it is complete. It executes the last statement in a new
+// session: only there does DuckDB return the definitions of views in their final form.
 func replaceCatalog(ctx context.Context, file string, statements []string, last string) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(file), temporaryCatalog)
 	if err != nil {

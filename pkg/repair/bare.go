@@ -27,7 +27,7 @@ type bareFold struct {
 	evictor  *evictor
 	deferred *deferred
 	reader   *reader
-	// waiting reads the entries of waiting dead letters, so that reader keeps its entry.
+	// waiting reads the entries of waiting dead letters, so that reader keeps its cached entry.
 	waiting *reader
 	groups  int
 	// versions are the versions of partitions in this fold.

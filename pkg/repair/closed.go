@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// evictor removes closed rows below a cut from a state during a replay. They are final.
+// evictor removes closed rows below a history cutoff from a state during a replay. These rows are final.
 type evictor struct {
 	cut    state.Cutoff
 	take   func(ctx context.Context, closed *state.Rows) error
@@ -30,7 +30,7 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes evicts closed rows once in a while. Rows above the cut never move to history.
+// sometimes evicts closed rows after a number of groups. Rows above the history cutoff never move to history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil

@@ -25,8 +25,8 @@ import (
 // A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that
 // began. Other facts came too late to count.
 //
-// Decisions of timers wait for all facts. If a decision took effect, later facts belong to the next
-// attempt. If no such facts exist, a report may have come first.
+// Decisions of timers wait for all facts. If a decision took effect, later facts belong to the next attempt. If no such
+// facts exist, a report may have preceded the decision.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // runs of groups, in order
@@ -62,7 +62,7 @@ func newDeferred() *deferred {
 func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	groups = h.dueCancels(st)
 	if g.Reason == event.ReasonClockAhead {
-		return append(groups, g) // it has no effect, and its time is wrong
+		return append(groups, g) // the group has no effect, and its time is wrong
 	}
 	groups = append(groups, h.lateTriggers(st, g)...)
 	defer func() {
@@ -118,8 +118,8 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// proven marks triggers whose run has appeared in the ledger. Its rivals compete for a run key, for
-// which the mark has no meaning.
+// proven marks triggers whose run has appeared in the ledger. It also marks those of rivals, which compete for a run
+// key: for these the mark has no meaning.
 func proven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true
@@ -245,7 +245,7 @@ func (h *deferred) decides(run string, p event.Payload) bool {
 	return len(waiting) == 0 || !requested(waiting[0])
 }
 
-// executed is release, with the trigger of the executed plan first.
+// executed returns what release returns, with the trigger of the executed plan first.
 func (h *deferred) executed(run string) []fold.Group {
 	groups, plan := h.release(run), h.plans[run]
 	slices.SortStableFunc(groups, func(a, b fold.Group) int {

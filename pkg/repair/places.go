@@ -81,7 +81,7 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	return g, err
 }
 
-// bare reports whether a bare rebuild has folded the group. Compactors record their revision.
+// bare reports whether a bare rebuild has folded the group. A compactor records its revision, a bare rebuild 0.
 func (p place) bare() bool { return p.revision == 0 }
 
 // unread reports whether the group needs no read of its entry.

@@ -97,8 +97,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	return nil
 }
 
-// apply folds a group as it was folded. A bare rebuild decides what a plan has observed, and that a
-// retry was not rejected, by other groups.
+// apply folds a group with the result that it had before. If a bare rebuild folded it, other groups had decided what
+// its plan observed, and that its retry was not rejected.
 func (r *replay) apply(p place, g fold.Group) {
 	if !p.bare() {
 		fold.Apply(r.state, g)

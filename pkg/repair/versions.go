@@ -12,7 +12,7 @@ import (
 // versions finds what a plan observed in a fold whose sequence numbers differ from those that the
 // plan recorded: the greatest version that was made no later than the time of the observed state.
 //
-// It contains a version only if no greater version is as old. So both columns ascend.
+// It omits a version if a greater version is as old or older, so both columns ascend.
 type versions []version
 
 type version struct {

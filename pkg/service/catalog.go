@@ -281,7 +281,7 @@ func begin(r metrics.Recorder, service string) {
 	}
 }
 
-// beginAt creates the series of a metric for each combination of labels, after the chosen ones.
+// beginAt creates the series of a metric that begin with the chosen labels, one for each combination of the others.
 func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []string) {
 	if len(chosen) == len(m.Labels) {
 		r.Begin(m, chosen...)

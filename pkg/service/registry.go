@@ -175,9 +175,8 @@ func (o *opened[T]) leave() {
 	}
 }
 
-// acquire returns the opened of a domain. first reports that it is new, and that the caller must
-// have it opened. If the domain or another one must close first, o is nil and the caller tries
-// again when leaving is closed.
+// acquire returns the [opened] of a domain. first reports that it is new, and that the caller must have it opened. If
+// the domain or another one must close first, o is nil and the caller tries again when leaving is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -165,7 +165,7 @@ func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok 
 	return v, false
 }
 
-// linger waits for a time, or until more comes.
+// linger waits for a time, or until another value arrives.
 func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	slept := make(chan struct{})

@@ -40,8 +40,8 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	return runs
 }
 
-// AbsorbedRuns returns the index of the first of the runs to merge with so many new rows: the last
-// runs, as long as they are not much larger than what follows them.
+// AbsorbedRuns returns the index of the first of the runs with which that many new rows are merged: the last runs, as
+// long as each is not much larger than everything after it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {
@@ -388,7 +388,7 @@ func (s *Snapshot) partitions(
 			return true
 		})
 		read := func(f manifest.File) ([]*state.Partition, error) { return page(ctx, f) }
-		parallel := len(runs) > 1 && !s.History.simulated() // there, the order of reads must not depend on chance
+		parallel := len(runs) > 1 && !s.History.simulated() // in a simulation, the order of reads must not depend on chance
 		merge{runs: runs, newer: live, read: read, from: from, asset: asset, parallel: parallel}.rows(yield)
 	}
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns which of some partitions can be materialized together, each list in the order of its keys. A
-// partition cannot if one of its inputs neither exists nor is among those that can, or if it reads one of the
-// partitions in without. Those are partitions that should have been made before and were not: an output of
-// them that is still visible is an old one.
+// partition cannot be materialized if one of its inputs neither exists nor can be materialized, too. Nor can it if it
+// reads one of the partitions in without: these should have been made before and were not, so that a visible output of
+// such a partition is an old one.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

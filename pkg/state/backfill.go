@@ -135,7 +135,7 @@ type Chunk struct {
 	Try        int32      `col:"try"`             // counts requests that were withdrawn or whose run has ended
 	RequestID  string     `col:"request_id,null"` // while REQUESTED
 	RunID      string     `col:"run_id,null"`     // the last run
-	// Requeue means that the run is being cancelled, and that its partitions are to be done later.
+	// Requeue means that the run is being cancelled, and that its unfinished partitions run later.
 	Requeue bool `col:"requeue"`
 	// Cells are the partitions: see [Cells].
 	Cells string `col:"partitions"`

@@ -40,8 +40,9 @@ type Cutoff struct {
 // evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
 // key is closed, and the search ends.
 //
-// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row
-// and the cutoff, but of another row that changed after the cutoff it may use only the fact that it changed.
+// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row and the
+// cutoff. It may depend on other rows as well, but of a row that changed after the cutoff it may use only the fact that
+// the row changed.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }

@@ -7,8 +7,8 @@ import (
 // MaxMarks limits the marks of a domain. All of them are live.
 const MaxMarks = 100_000
 
-// Mark is a row of partition_marks: what a person said about an output. It concerns a partition only
-// while its output is visible, or would be. A later output ends it.
+// Mark is a row of partition_marks: what a person said about an output. It concerns a partition only while its output
+// is the visible one, or would be without the mark. A later output ends it.
 type Mark struct {
 	AssetKey          string `col:"asset_key,key,dict"`
 	PartitionKey      string `col:"partition_key,key"`

@@ -146,8 +146,8 @@ func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 		return before
 	}
 	entries := min(ids.AtTime(m.FoldTime.Add(-o.KeepEntries).Time()), m.Watermarks.CompleteThrough)
-	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far
-	// ahead does not raise that. So every run below the cutoff is really that old.
+	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far ahead does not raise
+	// CompleteThrough. So every run below the cutoff is really that old.
 	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-o.KeepRuns).Time())
 	return state.Cutoff{
 		Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs), Partitions: before.Partitions,

@@ -25,8 +25,8 @@ const (
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this one. Later wakeups that it
 	// has found are released by another sweep.
 	maxSweeperAhead = 15 * time.Minute
-	// expiry is how long after its minute a wakeup is taken to be lost: a sweep would have replaced
-	// it. If it still exists because nothing sweeps, another one does no harm.
+	// expiry is the time after its minute from which a wakeup counts as lost: a sweep would have replaced it by then.
+	// If it still exists because nothing sweeps, another one does no harm.
 	expiry = time.Hour
 )
 
@@ -38,8 +38,8 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns what to publish after a sweep that has found wakeups up to a minute. found means
-// that it has found something else, too. Then, or if something is overdue, another sweep is soon.
+// After returns what to publish after a sweep that has found wakeups up to a minute. found means that the sweep has
+// also found something to repair. In this case, or if something is overdue, another sweep follows soon.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),

@@ -115,7 +115,7 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
-	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // a long one is answered early, which requires a reported start
+	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // the delivery of a long task is answered early, which requires a reported start
 	if !admitted {
 		if status := a.start(ctx); status != 0 {
 			return answer{status: status}
@@ -263,8 +263,8 @@ func (a *attempt) beat(ctx context.Context) bool {
 	return true
 }
 
-// perform returns the task's output: that of an existing marker, or that of this execution. It
-// returns nil if the task has no output files. An output with an error is in quarantine.
+// perform returns the task's output: that of an existing marker, or that of this execution. It returns nil if the task
+// has no output files. If it returns both an output and an error, the output is in quarantine.
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
@@ -316,8 +316,8 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	return marker.Output(), nil
 }
 
-// checkedWork executes the task between its checks. With an error of a check the task fails, and its
-// files are not stored.
+// checkedWork executes the task between its checks. If it returns an error of a check, the task fails, and its files
+// are not stored.
 func (a *attempt) checkedWork(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
 	checks := func(name string) error {
 		if len(quality.In(t.Checks, name)) == 0 {

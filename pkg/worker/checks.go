@@ -368,8 +368,8 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 	return key
 }
 
-// gate returns an error if results fail the task. A check that is broken is retried, because it may
-// work at the next attempt: one that blocks always, one that degrades as long as there are attempts.
+// gate returns an error if results fail the task. A broken check is retried, because it may work at the next attempt. A
+// check that blocks the output is always retried; one that degrades the output is retried while attempts are left.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false

@@ -24,7 +24,7 @@ import (
 
 // executeCommand runs the task's command. The files in its output folder are the task's output.
 func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	secrets, err := a.findSecrets(ctx, t) // first, because the rest is wasted if one is missing
+	secrets, err := a.findSecrets(ctx, t) // first: if a secret is missing, all other work is wasted
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +139,9 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 	return nil
 }
 
-// link creates links to the part's files. Parquet files are called {partition}.parquet,
-// {partition}~2.parquet and so on; other files keep their names, in a folder of the partition. The
-// names of partitions contain no ~, and %2E only here: no two files get the same name.
+// link creates links to the part's files. Parquet files are called {partition}.parquet, {partition}~2.parquet and so
+// on; other files keep their names, in a folder of the partition. The names of partitions contain no ~ and no %2E,
+// which only link adds. So no two files get the same name.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
 	folder := segment

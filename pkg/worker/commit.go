@@ -144,7 +144,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		case try == uploadTries || ctx.Err() != nil || errors.Is(err, blob.ErrExists):
 			return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", err))
 		}
-		begun = true // perhaps
+		begun = true // perhaps stored
 		if stopped := a.w.cfg.Clock.Sleep(ctx, wait); stopped != nil {
 			return context.Cause(ctx)
 		}

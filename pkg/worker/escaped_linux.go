@@ -84,8 +84,8 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 	case !c.zombie && p.tag != "" && hasTag(c.pid, p.tag):
 		return true
 	}
-	// The process has left its session and has no tag. Commands stay in the worker's session, so it
-	// is not a command, and it is younger than the command that started it.
+	// The process has left its session and has no tag. It is not a command, because commands stay in the worker's
+	// session. A command that has started it is older.
 	return c.session != own && !others(c.started)
 }
 

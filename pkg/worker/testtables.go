@@ -210,8 +210,8 @@ func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []r
 	return "SELECT " + strings.Join(list, ", ") + " FROM (" + query.text + "\n) AS t(" + positions(len(found)) + ")", nil
 }
 
-// exactCast returns a cast to the type of a column that fails for values which it changes. Numbers
-// become the nearest floating-point number.
+// exactCast returns a cast to the type of a column. The cast fails for a value that it would change. Numbers become the
+// nearest floating-point number.
 func exactCast(value, from string, to resultColumn) string {
 	cast := "CAST(" + value + " AS " + to.kind + ")"
 	if from == to.kind || to.kind == "DOUBLE" || to.kind == "FLOAT" {

@@ -334,8 +334,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
-// cast returns the SQL that casts a column to its declared type, or else to the one that holds all of
-// its values.
+// cast returns the SQL that casts a column to its declared type, or else to the type that holds all of its values.
 func (r *textReader) cast(i int, declared, cast string) string {
 	column, kind := "c"+strconv.Itoa(i), declared
 	if kind == "" {

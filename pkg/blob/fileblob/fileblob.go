@@ -41,9 +41,9 @@
 //
 // # Length
 //
-// A journal of 32 MiB is renamed and a new one starts. All files are flushed in the
-// background, then the old journal is removed. If the process dies before that, another
-// process does it when the new journal is as long. A replay reads the old journal first.
+// A journal of 32 MiB is renamed and a new one starts. All files are flushed in the background, then the old journal is
+// removed. If the process dies before that, another process removes the old journal when the new one reaches the same
+// length. A replay reads the old journal first.
 //
 // # Outcomes
 //

@@ -163,7 +163,7 @@ var layers = []layer{
 		{"pkg/project", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/query/render", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",

@@ -9,6 +9,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type Config struct {
 	Project func() (*Project, error)
 	// User returns the verified user who sends a request. Runs and events record it.
 	User func(*http.Request) string
+	// OpenQuery opens a session for SQL over a revision or a time; "": the newest revision. It also
+	// returns the number of the revision. Nil: queries are rejected.
+	OpenQuery func(ctx context.Context, asOf string) (QuerySession, int64, error)
 }
 
 // maxBody is the largest accepted request body, in bytes.
@@ -54,7 +58,7 @@ const maxBody = 1 << 20
 
 // Register adds the routes to a mux.
 func Register(mux *http.ServeMux, cfg Config) {
-	h := handler{cfg}
+	h := handler{cfg, make(chan struct{}, maxQueries)}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ok"}) // the client has disconnected if this fails
 	})
@@ -87,6 +91,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.HandleFunc("POST /v1/backfills/{backfill}/cancel", h.serve(h.commandBackfill(event.VerbCancel)))
 	mux.HandleFunc("POST /v1/backfills/{backfill}/retry-failed", h.serve(h.commandBackfill(event.VerbRetryFailed)))
 	mux.HandleFunc("POST /v1/backfills/{backfill}/set", h.serve(h.commandBackfill(event.VerbSet)))
+	mux.HandleFunc("POST /v1/query", h.query)
 	mux.HandleFunc("GET /v1/requests", h.serve(h.requests))
 	mux.HandleFunc("POST /v1/requests/{request}/cancel", h.serve(h.cancelRequest))
 	mux.HandleFunc("GET /v1/quarantine", h.serve(h.candidates))
@@ -94,7 +99,11 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.HandleFunc("POST /v1/quarantine/{materialization}/reject", h.serve(h.resolve(event.DecisionReject)))
 }
 
-type handler struct{ Config }
+type handler struct {
+	Config
+
+	queries chan struct{} // has one value for each running query
+}
 
 // engineOf returns the engine for changes that the sender of a request makes.
 func (h handler) engineOf(r *http.Request) *engine.Engine { return h.Engine.As(engine.User(h.User(r))) }

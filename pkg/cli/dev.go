@@ -136,7 +136,9 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	options := a.options(settings)
 	options.Listen = address
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine) {
-		api.Register(mux, api.Config{Engine: e, Project: current.get, User: func(*http.Request) string { return a.userName() }})
+		api.Register(mux, api.Config{
+			Engine: e, Project: current.get, User: func(*http.Request) string { return a.userName() }, OpenQuery: a.openAPIQuery,
+		})
 	}
 	stack, err := embedded.Start(ctx, options)
 	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {

@@ -58,7 +58,7 @@ const maxBody = 1 << 20
 
 // Register adds the routes to a mux.
 func Register(mux *http.ServeMux, cfg Config) {
-	h := handler{cfg, make(chan struct{}, maxQueries)}
+	h := handler{cfg, make(chan struct{}, maxQueries), make(chan struct{}, maxWatches)}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ok"}) // the client has disconnected if this fails
 	})
@@ -92,6 +92,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.HandleFunc("POST /v1/backfills/{backfill}/retry-failed", h.serve(h.commandBackfill(event.VerbRetryFailed)))
 	mux.HandleFunc("POST /v1/backfills/{backfill}/set", h.serve(h.commandBackfill(event.VerbSet)))
 	mux.HandleFunc("POST /v1/query", h.query)
+	mux.HandleFunc("GET /v1/watch", h.watch)
 	mux.HandleFunc("GET /v1/requests", h.serve(h.requests))
 	mux.HandleFunc("POST /v1/requests/{request}/cancel", h.serve(h.cancelRequest))
 	mux.HandleFunc("GET /v1/quarantine", h.serve(h.candidates))
@@ -103,6 +104,7 @@ type handler struct {
 	Config
 
 	queries chan struct{} // has one value for each running query
+	watches chan struct{} // has one value for each stream of changes
 }
 
 // engineOf returns the engine for changes that the sender of a request makes.

@@ -70,6 +70,14 @@ type Task struct {
 	Error       string          `json:"error,omitempty"`
 }
 
+func taskOf(t *state.Task) Task {
+	return Task{
+		TaskKey: t.TaskKey, Kind: t.Kind, AssetKey: t.AssetKey, Partition: t.PartitionKey, State: t.State,
+		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, StartedAt: t.StartedAt, CompletedAt: t.CompletedAt,
+		RowCount: t.RowCount, ByteSize: t.ByteSize, OutputURI: t.OutputURI, ErrorCode: t.ErrorCode, Error: t.ErrorMessage,
+	}
+}
+
 func (h handler) find(r *http.Request) (*state.State, *state.Run, error) {
 	snap, err := h.Engine.Current(r.Context())
 	if err != nil {
@@ -139,11 +147,7 @@ func (h handler) tasks(r *http.Request) (int, any, error) {
 			next = tasks[n-1].TaskKey
 			return false
 		}
-		tasks = append(tasks, Task{
-			TaskKey: t.TaskKey, Kind: t.Kind, AssetKey: t.AssetKey, Partition: t.PartitionKey, State: t.State,
-			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, StartedAt: t.StartedAt, CompletedAt: t.CompletedAt,
-			RowCount: t.RowCount, ByteSize: t.ByteSize, OutputURI: t.OutputURI, ErrorCode: t.ErrorCode, Error: t.ErrorMessage,
-		})
+		tasks = append(tasks, taskOf(t))
 		return true
 	})
 	return http.StatusOK, map[string]any{"run_id": run.RunID, "tasks": tasks, "next_after": next}, nil

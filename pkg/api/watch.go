@@ -91,9 +91,8 @@ func (h handler) streamChanges(w http.ResponseWriter, r *http.Request) error {
 
 // watchPosition returns the position after which a stream begins: from Last-Event-ID, else from the parameters.
 func watchPosition(r *http.Request) (p engine.Position, err error) {
-	query := r.URL.Query()
-	revision := query.Get("after_revision")
-	p.Timeline = query.Get("timeline")
+	revision := r.URL.Query().Get("after_revision")
+	p.Timeline = r.URL.Query().Get("timeline")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var ok bool
 		if p.Timeline, revision, ok = strings.Cut(last, "."); !ok {
@@ -111,8 +110,7 @@ func watchPosition(r *http.Request) (p engine.Position, err error) {
 
 // watchFilter returns which rows a stream has.
 func watchFilter(r *http.Request) (func(state.Record) bool, error) {
-	query := r.URL.Query()
-	tables, runs := query["tables"], query["run_ids"]
+	tables, runs := r.URL.Query()["tables"], r.URL.Query()["run_ids"]
 	for _, name := range tables {
 		if !slices.Contains(watchTables, name) {
 			return nil, refuse(http.StatusBadRequest, "unknown table %q: expected one of %s", name, strings.Join(watchTables, ", "))

@@ -160,7 +160,7 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
+		{"pkg/project", list(words, "pkg/calendar", "pkg/estimate", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/query/render", "pkg/engine", "pkg/engine/view")},

@@ -119,6 +119,9 @@ func TestClosedRunMovesToHistory(t *testing.T) {
 	newest, err := snap.Runs(t.Context(), 2, func(r *state.Run) bool { return r.RunID <= run })
 	require.NoError(t, err)
 	require.Equal(t, []string{run, live}, []string{newest[0].RunID, newest[1].RunID})
+	since, err := snap.RunsSince(t.Context(), run, 1000, func(*state.Run) bool { return true })
+	require.NoError(t, err)
+	require.Equal(t, runs[:len(runs)-1], since, "without the live run, which is older")
 	w.verify()
 }
 

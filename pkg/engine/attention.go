@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -63,6 +64,9 @@ type Attention struct {
 	Commands []string `json:"commands"`
 }
 
+// attentionSpan is how long a failure needs attention. Older runs are not read.
+const attentionSpan = 30 * 24 * time.Hour
+
 // shownPartitions limits the partitions of an [Attention].
 const shownPartitions = 5
 
@@ -78,7 +82,7 @@ func (a *Attention) list(key string) {
 }
 
 // FindAttention returns what needs attention: errors first, then by the number of assets that depend on
-// the subject. Failures are searched in the newest 100 runs with failures. Only failures and missed
+// the subject. Failures are searched in the newest 100 runs with failures of the last 30 days. Only failures and missed
 // deadlines of the given assets count; with nil, those of all assets.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
@@ -128,7 +132,8 @@ func (f *finder) add(a Attention) { f.found = append(f.found, a) }
 func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.Time) error {
 	byAsset := map[string]*Attention{}
 	seen := map[state.Key2]bool{}
-	err := eachFailure(ctx, snap, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task) {
+	since := ids.AtTime(now.Time().Add(-attentionSpan))
+	err := eachFailure(ctx, snap, since, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task) {
 		key := state.Key2{A: t.AssetKey, B: t.PartitionKey}
 		if seen[key] || f.inQuarantine(t) {
 			return
@@ -296,14 +301,15 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls found for each task that failed in one of the newest runs with failures, and whose
-// partition no later run has made; newest runs first. The tasks that a run's timeout cancelled count
+// eachFailure calls found for each task that failed in one of the newest runs with failures, with an id
+// from since on, and whose partition no later run has made; newest runs first. The tasks that a run's timeout cancelled count
 // too. Other assets than the given ones, and partitions that these no longer have, do not count. If
 // assets is nil, everything counts.
 func eachFailure(
-	ctx context.Context, snap *snapshot.Snapshot, calendar plan.Calendar, assets map[string]*plan.Asset, found func(*state.Task),
+	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
+	found func(*state.Task),
 ) error {
-	runs, err := snap.Runs(ctx, maxOlderRuns, func(run *state.Run) bool {
+	runs, err := snap.RunsSince(ctx, since, maxOlderRuns, func(run *state.Run) bool {
 		return run.TasksFailed > 0 || run.State == state.RunTimedOut
 	})
 	if err != nil {

@@ -165,7 +165,7 @@ func failedPartitions(
 		}
 	}
 	found := map[ids.AssetKey]map[string]bool{}
-	err := eachFailure(ctx, snap, calendar, assets, func(t *state.Task) {
+	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task) {
 		key := assets[t.AssetKey].Key
 		if found[key] == nil {
 			found[key] = map[string]bool{}

@@ -165,9 +165,9 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return state.List[state.Run](rows), nil
 }
 
-// newest merges the closed runs that ok accepts into found and returns the limit runs
-// with the greatest ids, greatest first. found must be sorted that way.
-func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok func(*state.Run) bool) ([]*state.Run, error) {
+// newest merges the closed runs with ids from since on that ok accepts into found and returns the
+// limit runs with the greatest ids, greatest first. found must be sorted that way.
+func (h History) newest(ctx context.Context, since string, limit int, found []*state.Run, ok func(*state.Run) bool) ([]*state.Run, error) {
 	index, has := h.indexes[runsTable]
 	if !has || len(found) == limit && index.MaxRun < found[limit-1].RunID {
 		return found, nil
@@ -178,14 +178,14 @@ func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok f
 	}
 	files = slices.SortedFunc(slices.Values(files), func(a, b manifest.File) int { return strings.Compare(b.MaxRun, a.MaxRun) })
 	for _, f := range files {
-		if len(found) == limit && f.MaxRun < found[limit-1].RunID {
+		if f.MaxRun < since || len(found) == limit && f.MaxRun < found[limit-1].RunID {
 			break
 		}
 		runs, err := h.runs(ctx, []manifest.File{f})
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return !h.Kept(r.RunID) || !ok(r) })...)
+		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return r.RunID < since || !h.Kept(r.RunID) || !ok(r) })...)
 		slices.SortFunc(found, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
 		found = found[:min(limit, len(found))]
 	}
@@ -195,14 +195,20 @@ func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok f
 // Runs returns the newest runs that ok accepts, live and closed: at most limit, newest
 // first.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
+	return s.RunsSince(ctx, "", limit, ok)
+}
+
+// RunsSince is Runs for the runs with ids from since on. It does not read older files of history.
+func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	for run := range s.State.Runs.All {
+	s.State.Runs.Ascend(since, func(run *state.Run) bool {
 		if ok(run) {
 			runs = append(runs, run)
 		}
-	}
+		return true
+	})
 	slices.Reverse(runs)
-	return s.History.newest(ctx, limit, runs[:min(limit, len(runs))], ok)
+	return s.History.newest(ctx, since, limit, runs[:min(limit, len(runs))], ok)
 }
 
 // Deployments returns all deployments that are kept, live and in history, newest first.

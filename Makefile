@@ -145,7 +145,7 @@ $(GOLANGCI):
 # The tools that generate code are locked in the module tools, and built on first use.
 TOOLS := .cache/tools
 PROTO_TOOLS := $(addprefix $(TOOLS)/,buf protoc-gen-go protoc-gen-connect-go protoc-gen-servo)
-GENERATED := pkg/servov1 ui/src/api/types.ts
+GENERATED := pkg/servov1 ui/src/api/types.ts docs/reference/api.md
 
 $(TOOLS)/%: tools/go.mod tools/go.sum $(wildcard tools/protoc-gen-servo/*.go)
 	@echo "building $* into $(TOOLS)"
@@ -156,7 +156,7 @@ protoc-gen-go_PACKAGE := google.golang.org/protobuf/cmd/protoc-gen-go
 protoc-gen-connect-go_PACKAGE := connectrpc.com/connect/cmd/protoc-gen-connect-go
 
 .PHONY: proto
-proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript
+proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript, reference
 	cd proto && ../$(TOOLS)/buf format -w --path servo && ../$(TOOLS)/buf generate
 
 .PHONY: proto-check

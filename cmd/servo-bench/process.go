@@ -131,8 +131,8 @@ var errNoProject = errors.New("a server of servo-bench has no project")
 func (p *process) serve(ctx context.Context, dir string) error {
 	stack, err := embedded.Start(ctx, embedded.Options{
 		Dir: dir, Domain: bench.Domain(), Clock: clock.System{}, Logger: p.logger, Actor: "bench", Wrap: p.wrap,
-		Routes: func(mux *http.ServeMux, e *engine.Engine) {
-			api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: func(*http.Request) string { return "bench" }})
+		Routes: func(mux *http.ServeMux, e *engine.Engine, _ *worker.Worker) {
+			api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: func(http.Header) string { return "bench" }})
 		},
 	})
 	if err != nil {

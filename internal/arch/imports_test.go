@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -192,6 +193,18 @@ func TestHeavyModulesStayContained(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// servo serves gRPC with Connect, which needs a tenth of what google.golang.org/grpc links.
+func TestServoLinksNoGRPC(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/servo")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "connectrpc.com/connect\n")
+	for name := range strings.FieldsSeq(string(out)) {
+		require.False(t, strings.HasPrefix(name, "google.golang.org/grpc"), "cmd/servo links %s", name)
 	}
 }
 

@@ -63,7 +63,7 @@ func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.D
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	if err := get(ctx, cmp.Or(server.Client, http.DefaultClient), server.URL+"/v1/runs?limit=1"); err != nil {
+	if err := get(ctx, cmp.Or(server.Client, http.DefaultClient), server.URL+"/v1/runs?page_size=1"); err != nil {
 		return 0, err
 	}
 	took = cfg.Clock.Now().Sub(began)

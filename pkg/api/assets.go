@@ -1,59 +1,138 @@
 package api
 
 import (
-	"net/http"
-	"time"
+	"context"
+	"slices"
+	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/selector"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// Asset is a declared asset with totals of its materialized partitions.
-type Asset struct {
-	AssetKey    string   `json:"asset_key"`
-	Description string   `json:"description,omitempty"`
-	Owners      []string `json:"owners,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
-	DependsOn   []string `json:"depends_on"`
-	Partitions  string   `json:"partitions,omitempty"`
-	File        string   `json:"file"`
-	// Materialized is the number of materialized partitions, at most 1 for an unpartitioned asset.
-	Materialized int   `json:"materialized"`
-	RowCount     int64 `json:"row_count"`
-	ByteSize     int64 `json:"byte_size"`
-	// Schemas is the number of different schemas that the partitions are known to have.
-	Schemas        int        `json:"schemas"`
-	MaterializedAt event.Time `json:"last_materialized_at,omitempty,omitzero"`
-}
-
-func (h handler) assets(r *http.Request) (int, any, error) {
-	p, err := h.Project()
+// ListAssets implements the call.
+func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error) {
+	p, err := s.project()
 	if err != nil {
-		return 0, nil, &refusal{http.StatusConflict, err}
+		return nil, err
 	}
-	snap, err := h.Engine.Current(r.Context())
+	opened, err := s.page(ctx, r, largePage)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	assets := []Asset{}
-	for i := range p.Assets {
-		rows := snap.Partitions(r.Context(), p.Assets[i].Key.String(), "")
-		a, err := view.AssetOf(rows, &p.Assets[i], view.Calendar(snap.State, time.Time{}))
-		if err != nil {
-			return 0, nil, err
+	chosen := map[ids.AssetKey]bool{}
+	if r.GetSelect() != "" {
+		var q selector.Query
+		if q.Include, err = selector.ParseAll([]string{r.GetSelect()}); err != nil {
+			return nil, invalid("select", "%w", err)
 		}
-		assets = append(assets, Asset{
-			AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
-			Partitions: a.Partitioning(), File: a.File, Materialized: a.Stored, RowCount: a.Rows, ByteSize: a.Bytes,
-			Schemas: len(a.Schemas), MaterializedAt: a.MaterializedAt,
-		})
+		found, err := selector.NewCatalog(p.Assets).Select(q)
+		if err != nil {
+			return nil, invalid("select", "%w", err)
+		}
+		for _, key := range slices.Concat(found.Named, found.Matched) {
+			chosen[key] = true
+		}
 	}
-	return http.StatusOK, map[string]any{"project": p.Name, "revision": snap.Revision, "assets": assets}, nil
+	list := &servov1.ListAssetsResponse{Project: p.Name, Revision: opened.snap.Revision}
+	readers := readersOf(p.Assets)
+	assets := slices.Clone(p.Assets)
+	slices.SortFunc(assets, func(a, b plan.Asset) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	for i := range assets {
+		key := assets[i].Key.String()
+		switch {
+		case key <= opened.after && opened.after != "", r.GetSelect() != "" && !chosen[assets[i].Key]:
+			continue
+		case len(list.Assets) == opened.size:
+			list.NextPageToken = opened.next(list.Assets[opened.size-1].GetAssetKey())
+			return list, nil
+		}
+		one, err := assetOf(ctx, opened, &assets[i], readers)
+		if err != nil {
+			return nil, opened.failed(err)
+		}
+		list.Assets = append(list.Assets, one)
+	}
+	return list, nil
 }
 
-func (h handler) ready(r *http.Request) (int, any, error) {
-	if _, err := h.Engine.Current(r.Context()); err != nil {
-		return 0, nil, &refusal{http.StatusServiceUnavailable, err}
+// GetAsset implements the call.
+func (s *server) GetAsset(ctx context.Context, r *servov1.GetAssetRequest) (*servov1.Asset, error) {
+	p, snap, asset, err := s.findAsset(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	return http.StatusOK, map[string]string{"status": "ready"}, nil
+	return assetOf(ctx, &page{snap: snap, now: s.Engine.Now()}, asset, readersOf(p.Assets))
+}
+
+// ofAsset is a request about an asset.
+type ofAsset interface {
+	GetNamespace() string
+	GetName() string
+}
+
+// findAsset returns the asset that a request names, the project, and the newest snapshot.
+func (s *server) findAsset(ctx context.Context, r ofAsset) (*Project, *snapshot.Snapshot, *plan.Asset, error) {
+	p, err := s.project()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	asset, err := assetNamed(p, r)
+	return p, snap, asset, err
+}
+
+func assetNamed(p *Project, r ofAsset) (*plan.Asset, error) {
+	key := ids.AssetKey{Namespace: r.GetNamespace(), Name: r.GetName()}
+	names := make([]string, len(p.Assets))
+	for i := range p.Assets {
+		if p.Assets[i].Key == key {
+			return &p.Assets[i], nil
+		}
+		names[i] = p.Assets[i].Key.String()
+	}
+	if near := plan.Suggest(key.String(), names); near != "" {
+		return nil, refuse(notFound, "asset %s: %w: did you mean %s?", key, engine.ErrNotFound, near)
+	}
+	return nil, refuse(notFound, "asset %s: %w: GET /v1/assets lists the assets", key, engine.ErrNotFound)
+}
+
+// readersOf returns the keys of the assets that read each asset.
+func readersOf(assets []plan.Asset) map[ids.AssetKey][]string {
+	readers := map[ids.AssetKey][]string{}
+	for i := range assets {
+		for _, dep := range assets[i].Deps {
+			readers[dep] = append(readers[dep], assets[i].Key.String())
+		}
+	}
+	for _, keys := range readers {
+		slices.Sort(keys)
+	}
+	return readers
+}
+
+func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.AssetKey][]string) (*servov1.Asset, error) {
+	a, err := view.AssetOf(p.snap.Partitions(ctx, asset.Key.String(), ""), asset, view.Calendar(p.snap.State, p.now))
+	if err != nil {
+		return nil, err
+	}
+	one := &servov1.Asset{
+		AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
+		Partitions: a.Partitioning(), File: a.File, Materialized: int32(a.Stored), RowCount: a.Rows, ByteSize: a.Bytes, //nolint:gosec // at most space.MaxListed
+		Schemas: int32(len(a.Schemas)), LastMaterializedAt: timestamp(a.MaterializedAt), LastRunId: a.LastRun, //nolint:gosec // fewer than partitions
+		ReadBy: readers[a.Key], Kind: a.Kind(),
+	}
+	if a.Partitions != nil {
+		for i := range a.Partitions.Dimensions {
+			one.Dimensions = append(one.Dimensions, a.Partitions.Dimensions[i].Name)
+		}
+	}
+	return one, nil
 }

@@ -1,95 +1,86 @@
 package api
 
 import (
+	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// KeySet is a key set of dynamic dimensions.
-type KeySet struct {
-	Name string `json:"name"`
-	// Keys is the number of its keys, and Removed that of the keys that were removed.
-	Keys    int `json:"keys"`
-	Removed int `json:"removed"`
+// ListKeySets implements the call.
+func (s *server) ListKeySets(ctx context.Context, _ *servov1.ListKeySetsRequest) (*servov1.ListKeySetsResponse, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &servov1.ListKeySetsResponse{Revision: snap.Revision}
+	for _, set := range snap.State.ListKeySets() {
+		list.KeySets = append(list.KeySets, &servov1.ListKeySetsResponse_KeySet{
+			Name: set.Name, Keys: int32(set.Keys), Removed: int32(set.Removed), //nolint:gosec // key sets are bounded
+		})
+	}
+	return list, nil
 }
 
-func (h handler) keySets(r *http.Request) (int, any, error) {
-	snap, err := h.Engine.Current(r.Context())
+// ListKeys implements the call.
+func (s *server) ListKeys(ctx context.Context, r *servov1.ListKeysRequest) (*servov1.ListKeysResponse, error) {
+	p, err := s.page(ctx, r, largePage)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	sets := []KeySet{}
-	for _, s := range snap.State.ListKeySets() {
-		sets = append(sets, KeySet{s.Name, s.Keys, s.Removed})
+	keys := p.snap.State.Keys(r.GetKeySet())
+	if block, _ := p.snap.State.KeyBlockOf(r.GetKeySet(), ""); block == nil {
+		return nil, fmt.Errorf("key set %s: %w: GET /v1/key-sets lists them", r.GetKeySet(), engine.ErrNotFound)
 	}
-	return http.StatusOK, map[string]any{"revision": snap.Revision, "key_sets": sets}, nil
-}
-
-// Limits of a listing of keys.
-const (
-	defaultKeys = 1000
-	maxKeys     = 100_000
-)
-
-func (h handler) keySet(r *http.Request) (int, any, error) {
-	n, err := limit(r, defaultKeys, maxKeys)
-	if err != nil {
-		return 0, nil, err
-	}
-	snap, err := h.Engine.Current(r.Context())
-	if err != nil {
-		return 0, nil, err
-	}
-	set := r.PathValue("set")
-	keys := snap.State.Keys(set)
-	if block, _ := snap.State.KeyBlockOf(set, ""); block == nil {
-		return 0, nil, fmt.Errorf("key set %s: %w: GET /v1/key-sets lists them", set, engine.ErrNotFound)
-	}
-	if after := r.URL.Query().Get("after"); after != "" {
-		at, found := slices.BinarySearch(keys, after)
+	if p.after != "" {
+		at, found := slices.BinarySearch(keys, p.after)
 		if found {
 			at++
 		}
 		keys = keys[at:]
 	}
-	next := ""
-	if len(keys) > n {
-		keys, next = keys[:n], keys[n-1]
+	list := &servov1.ListKeysResponse{Revision: p.snap.Revision, KeySet: r.GetKeySet()}
+	if len(keys) > p.size {
+		list.NextPageToken = p.next(keys[p.size-1])
+		keys = keys[:p.size]
 	}
-	return http.StatusOK, map[string]any{"key_set": set, "keys": append([]string{}, keys...), "next_after": next}, nil
+	list.Keys = slices.Clone(keys)
+	return list, nil
 }
 
-func (h handler) changeKeySet(r *http.Request) (int, any, error) {
-	var body struct {
-		Add    []string `json:"add"`
-		Remove []string `json:"remove"`
-	}
-	if err := decode(r, &body); err != nil {
-		return 0, nil, err
-	}
-	for _, key := range slices.Concat(body.Add, body.Remove) {
-		if err := ids.CheckValue(key); err != nil {
-			return 0, nil, &refusal{http.StatusBadRequest, err}
+// ChangeKeys implements the call.
+func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (*servov1.ChangeKeysResponse, error) {
+	for name, keys := range map[string][]string{"add": r.GetAdd(), "remove": r.GetRemove()} {
+		for i, key := range keys {
+			if err := ids.CheckValue(key); err != nil {
+				return nil, invalid(fmt.Sprintf("%s[%d]", name, i), "%w", err)
+			}
 		}
 	}
-	for _, key := range body.Remove {
-		if slices.Contains(body.Add, key) {
-			return 0, nil, refuse(http.StatusBadRequest, "key %s is in add and in remove: remove it from one", key)
+	adds := map[string]bool{}
+	for _, key := range r.GetAdd() {
+		adds[key] = true
+	}
+	for i, key := range r.GetRemove() {
+		if adds[key] {
+			return nil, invalid(fmt.Sprintf("remove[%d]", i), "key %s is in add and in remove: remove it from one", key)
 		}
 	}
-	e, set := h.engineOf(r), r.PathValue("set")
-	added, err := e.AddKeys(r.Context(), set, body.Add)
+	e := s.as(ctx)
+	added, err := e.AddKeys(ctx, r.GetKeySet(), r.GetAdd())
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	removed, err := e.RemoveKeys(r.Context(), set, body.Remove)
+	removed, err := e.RemoveKeys(ctx, r.GetKeySet(), r.GetRemove())
 	if err != nil {
-		return 0, nil, err
+		return nil, err
+	}
+	if _, err := s.current(ctx); err != nil { // for the header
+		return nil, err
 	}
 	removed.Added = added.Added
-	return http.StatusOK, removed, nil
+	return fill(&servov1.ChangeKeysResponse{}, removed), nil
 }

@@ -1,135 +1,132 @@
 package api
 
 import (
-	"errors"
-	"net/http"
-	"slices"
+	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// Limits of listings of ticks.
-const (
-	defaultTicks = 50
-	maxTicks     = 1000
-)
-
-func (h handler) schedules(r *http.Request) (int, any, error) {
-	snap, err := h.Engine.Current(r.Context())
+// ListSchedules implements the call.
+func (s *server) ListSchedules(ctx context.Context, _ *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error) {
+	snap, err := s.current(ctx)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	all, err := engine.Schedules(snap.State)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	return http.StatusOK, map[string]any{"revision": snap.Revision, "schedules": all}, nil
+	return &servov1.ListSchedulesResponse{Revision: snap.Revision, Schedules: fillAll[engine.Schedule, servov1.Schedule](all)}, nil
 }
 
-func (h handler) schedule(r *http.Request) (int, any, error) {
-	snap, err := h.Engine.Current(r.Context())
+// GetSchedule implements the call.
+func (s *server) GetSchedule(ctx context.Context, r *servov1.GetScheduleRequest) (*servov1.Schedule, error) {
+	snap, err := s.current(ctx)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	s, err := engine.FindSchedule(snap.State, r.PathValue("schedule"))
+	found, err := engine.FindSchedule(snap.State, r.GetSchedule())
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	return http.StatusOK, s, nil
+	return fill(&servov1.Schedule{}, found), nil
 }
 
-func (h handler) ticks(r *http.Request) (int, any, error) {
-	n, err := limit(r, defaultTicks, maxTicks)
+// ListTicks implements the call.
+func (s *server) ListTicks(ctx context.Context, r *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error) {
+	snap, err := s.current(ctx)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	snap, err := h.Engine.Current(r.Context())
+	ticks, err := engine.Ticks(ctx, snap, r.GetSchedule(), orDefault(r.GetPageSize(), defaultPage))
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	ticks, err := engine.Ticks(r.Context(), snap, r.PathValue("schedule"), n)
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, map[string]any{"schedule": r.PathValue("schedule"), "ticks": ticks}, nil
+	return &servov1.ListTicksResponse{Revision: snap.Revision, Schedule: r.GetSchedule(), Ticks: fillAll[engine.Tick, servov1.Tick](ticks)}, nil
 }
 
-// ScheduleCommand is the body of the routes that change a schedule.
-type ScheduleCommand struct {
-	Reason  string `json:"reason"`   // pause
-	CatchUp bool   `json:"catch_up"` // resume
-	Overlap string `json:"overlap"`  // trigger
+// orDefault returns the number of a request, or the default for 0.
+func orDefault(n int32, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return int(n)
 }
 
-// commandSchedule returns a handler that sends a command about a schedule.
-func (h handler) commandSchedule(verb string) func(*http.Request) (int, any, error) {
-	return func(r *http.Request) (int, any, error) {
-		var body ScheduleCommand
-		if err := decode(r, &body); err != nil {
-			return 0, nil, err
+// defaultInstants is the number of instants of a preview.
+const defaultInstants = 10
+
+// PreviewTicks implements the call.
+func (s *server) PreviewTicks(ctx context.Context, r *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := engine.FindSchedule(snap.State, r.GetSchedule())
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := calendar.Of(&found.Definition)
+	if err != nil {
+		return nil, as(wrongState, err) // for example, this machine does not know the zone
+	}
+	after := s.Engine.Now()
+	if r.GetFrom() != nil {
+		after = timeOf(r.GetFrom()).Add(-time.Microsecond)
+	}
+	list := &servov1.PreviewTicksResponse{Schedule: found.Name, Timezone: found.Definition.Timezone}
+	for range orDefault(r.GetCount(), defaultInstants) {
+		next, ok := compiled.Next(after)
+		if !ok {
+			break
 		}
-		switch {
-		case len(body.Reason) > event.MaxMessage:
-			return 0, nil, refuse(http.StatusBadRequest, "reason has %d bytes: at most %d are allowed", len(body.Reason), event.MaxMessage)
-		case body.Overlap != "" && !slices.Contains(event.Overlaps(), body.Overlap):
-			return 0, nil, refuse(http.StatusBadRequest, "unknown overlap policy %q: choose from %v", body.Overlap, event.Overlaps())
-		case body.Reason != "" && verb != event.VerbPause, body.CatchUp && verb != event.VerbResume, body.Overlap != "" && verb != event.VerbTrigger:
-			return 0, nil, refuse(http.StatusBadRequest, "a field of the body has no effect: reason belongs to pause, catch_up to resume, and overlap to trigger")
-		}
-		s, err := h.engineOf(r).CommandSchedule(r.Context(), &event.AutomationCommand{
-			Name: r.PathValue("schedule"), Verb: verb, Reason: body.Reason, CatchUp: body.CatchUp, Overlap: body.Overlap,
-		})
-		if err != nil {
-			return 0, nil, err
-		}
-		return http.StatusOK, s, nil
+		list.Instants = append(list.Instants, timestamppb.New(next))
+		after = next
 	}
+	return list, nil
 }
 
-func (h handler) backfillSchedule(r *http.Request) (int, any, error) {
-	var body struct {
-		From time.Time `json:"from"`
-		To   time.Time `json:"to"`
-	}
-	if err := decode(r, &body); err != nil {
-		return 0, nil, err
-	}
-	if body.From.IsZero() || !body.From.Before(body.To) {
-		return 0, nil, refuse(http.StatusBadRequest, `set "from" and, after it, "to": times in RFC 3339`)
-	}
-	made, err := h.engineOf(r).BackfillSchedule(r.Context(), r.PathValue("schedule"), body.From, body.To)
-	switch {
-	case errors.Is(err, engine.ErrNothing), errors.Is(err, engine.ErrPaused):
-		return 0, nil, &refusal{http.StatusConflict, err}
-	case err != nil:
-		return 0, nil, err
-	}
-	return http.StatusAccepted, made, nil
+// PauseSchedule implements the call.
+func (s *server) PauseSchedule(ctx context.Context, r *servov1.PauseScheduleRequest) (*servov1.Schedule, error) {
+	return s.commandSchedule(ctx, &event.AutomationCommand{Name: r.GetSchedule(), Verb: event.VerbPause, Reason: r.GetReason()})
 }
 
-func (h handler) requests(r *http.Request) (int, any, error) {
-	snap, err := h.Engine.Current(r.Context())
+// ResumeSchedule implements the call.
+func (s *server) ResumeSchedule(ctx context.Context, r *servov1.ResumeScheduleRequest) (*servov1.Schedule, error) {
+	return s.commandSchedule(ctx, &event.AutomationCommand{Name: r.GetSchedule(), Verb: event.VerbResume, CatchUp: r.GetCatchUp()})
+}
+
+// TriggerSchedule implements the call.
+func (s *server) TriggerSchedule(ctx context.Context, r *servov1.TriggerScheduleRequest) (*servov1.Schedule, error) {
+	return s.commandSchedule(ctx, &event.AutomationCommand{Name: r.GetSchedule(), Verb: event.VerbTrigger, Overlap: r.GetOverlap()})
+}
+
+func (s *server) commandSchedule(ctx context.Context, command *event.AutomationCommand) (*servov1.Schedule, error) {
+	changed, err := s.as(ctx).CommandSchedule(ctx, command)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	all, err := engine.Requests(snap.State, r.URL.Query().Get("ended") == "true")
-	if err != nil {
-		return 0, nil, err
+	if _, err := s.current(ctx); err != nil { // for the header
+		return nil, err
 	}
-	return http.StatusOK, map[string]any{"revision": snap.Revision, "requests": all}, nil
+	return fill(&servov1.Schedule{}, changed), nil
 }
 
-func (h handler) cancelRequest(r *http.Request) (int, any, error) {
-	var body struct {
-		Reason string `json:"reason"`
+// BackfillSchedule implements the call.
+func (s *server) BackfillSchedule(ctx context.Context, r *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error) {
+	from, to := timeOf(r.GetFrom()), timeOf(r.GetTo())
+	if !from.Before(to) {
+		return nil, invalid("to", "must be later than from")
 	}
-	if err := decode(r, &body); err != nil {
-		return 0, nil, err
+	made, err := s.as(ctx).BackfillSchedule(ctx, r.GetSchedule(), from, to)
+	if err != nil {
+		return nil, err
 	}
-	if err := h.engineOf(r).CancelRequest(r.Context(), r.PathValue("request"), body.Reason); err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, map[string]string{"request_id": r.PathValue("request"), "state": "CANCELLED"}, nil
+	return fill(&servov1.BackfillScheduleResponse{}, made), nil
 }

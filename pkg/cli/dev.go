@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // devAddress is the default address of servo dev.
@@ -135,10 +136,14 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	}
 	options := a.options(settings)
 	options.Listen = address
-	options.Routes = func(mux *http.ServeMux, e *engine.Engine) {
-		api.Register(mux, api.Config{
-			Engine: e, Project: current.get, User: func(*http.Request) string { return a.userName() }, OpenQuery: a.openAPIQuery,
-		})
+	options.Routes = func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
+		cfg := api.Config{
+			Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: options.Logger, Version: servoVersion(),
+		}
+		if w != nil {
+			cfg.Logs = w
+		}
+		api.Register(mux, cfg)
 	}
 	stack, err := embedded.Start(ctx, options)
 	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {

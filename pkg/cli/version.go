@@ -46,8 +46,17 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
+// servoVersion returns the version of this program.
+func servoVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
 func readVersions(ctx context.Context) (versions, error) {
-	v := versions{Servo: "devel", ZoneData: calendar.ZoneVersion, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versions{Servo: servoVersion(), ZoneData: calendar.ZoneVersion, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	var err error
 	if v.DuckDB, err = duckDBVersion(ctx); err != nil {
 		return v, err
@@ -55,9 +64,6 @@ func readVersions(ctx context.Context) (versions, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v, nil
-	}
-	if main := info.Main.Version; main != "" && main != "(devel)" {
-		v.Servo = main
 	}
 	dirty := ""
 	for _, s := range info.Settings {

@@ -21,11 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/api/rest"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // beStranger makes the test binary send the requests on its standard input, as a process of
@@ -47,7 +49,7 @@ func TestMain(m *testing.M) {
 // call is a request of a test and the status of its answer.
 type call struct {
 	Method, URL, Body, Token string
-	Read                     string // if set, the call reads this file
+	Read                     string // a file to read instead
 	Status                   int
 	Error                    string
 }
@@ -93,7 +95,7 @@ func (c *call) make() {
 func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux) {
 	t.Helper()
 	opts := options(t, dir)
-	opts.Routes = func(m *http.ServeMux, e *engine.Engine) {
+	opts.Routes = func(m *http.ServeMux, e *engine.Engine, _ *worker.Worker) {
 		mux = m
 		api.Register(m, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errors.New("no project") }})
 	}
@@ -131,7 +133,7 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 	visit(index.FieldByName("segments"))
 	visit(index.FieldByName("multis"))
 	for _, known := range []string{
-		"/", "GET /healthz", "GET /readyz", "GET /v1/runs/{run}", "POST /v1/compact", "POST /execute", contract.CallbackPattern,
+		"/", "GET /healthz", "GET /readyz", "/v1/", "/servo.v1.ExecutionService/", "POST /v1/compact", "POST /execute", contract.CallbackPattern,
 	} {
 		require.Contains(t, found, known)
 	}
@@ -154,6 +156,12 @@ func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 		}
 		path = strings.NewReplacer("{tenant}", "acme", "{workspace}", "prod", "{verb}", "finished").Replace(path)
 		all = append(all, call{Method: method, URL: owner.URL + wildcard.ReplaceAllString(path, "x"), Body: "{}"})
+	}
+	for _, r := range rest.Routes() { // which one pattern of the mux serves
+		all = append(all,
+			call{Method: r.Method, URL: owner.URL + wildcard.ReplaceAllString(r.Path, "x"), Body: "{}"},
+			call{Method: http.MethodPost, URL: owner.URL + r.Procedure, Body: "{}"},
+		)
 	}
 	return all
 }
@@ -206,7 +214,7 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	for _, c := range calls(t, owner, mux) {
 		requests = append(requests, c)
 		if runtime.GOOS == "linux" {
-			c.Token = owner.Token // as if the token had leaked
+			c.Token = owner.Token // leaked
 			requests = append(requests, c)
 		}
 	}

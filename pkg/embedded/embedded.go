@@ -77,8 +77,9 @@ type Options struct {
 	Root string
 	// Actor is the principal that starts runs: "user:jane".
 	Actor string
-	// Routes adds routes to the stack's HTTP server. It may be nil.
-	Routes func(*http.ServeMux, *engine.Engine)
+	// Routes adds routes to the stack's HTTP server. It may be nil. The worker is nil if another process
+	// executes the tasks.
+	Routes func(*http.ServeMux, *engine.Engine, *worker.Worker)
 	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
 	// It may be nil.
 	Wrap func(blob.Store) blob.Store
@@ -282,13 +283,15 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 		registerLogs(mux, s.worker, p.Logger)
 	}
 	if s.opts.Routes != nil {
-		s.opts.Routes(mux, s.Engine)
+		s.opts.Routes(mux, s.Engine, s.worker)
 	}
 	handleUnknown(mux)
 	s.server = &http.Server{
 		Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
-		ConnContext: withPeer,
+		ConnContext: withPeer, Protocols: new(http.Protocols),
 	}
+	s.server.Protocols.SetHTTP1(true)
+	s.server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
 }
 
 // owner returns the record that other processes read about this one.

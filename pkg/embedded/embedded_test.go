@@ -26,6 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 func options(t testing.TB, dir string) embedded.Options {
@@ -288,7 +289,7 @@ func TestCloseAnswersAcceptedRequests(t *testing.T) {
 	dir := t.TempDir()
 	opts := options(t, dir)
 	opts.WorkerURL = "http://127.0.0.1:1"
-	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine) {
+	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine, _ *worker.Worker) {
 		mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 			entered <- r.Host
 			for { // until the stack accepts no more connections

@@ -24,7 +24,7 @@ type Log struct {
 // ReadLog reads the log of a task's attempt. Attempt 0 stands for the last attempt that has
 // started. Workers store the log when the attempt ends.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
-	row, err := findAttempt(s, task, attempt)
+	row, err := FindAttempt(s, task, attempt)
 	if err != nil {
 		return Log{}, err
 	}
@@ -46,7 +46,8 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	return log, nil
 }
 
-func findAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attempt, error) {
+// FindAttempt returns an attempt of a task. Attempt 0 stands for the last one that has started.
+func FindAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attempt, error) {
 	var found, started *state.Attempt
 	s.AttemptsOf(task.RunID, task.TaskKey, func(a *state.Attempt) bool {
 		if a.Attempt == attempt {

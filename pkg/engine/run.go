@@ -23,7 +23,10 @@ type RunRequest struct {
 	// Roots are the assets that the run is listed under. Nil: those that Plan selects.
 	Roots []ids.AssetKey
 	// RunKey makes the request unique for 30 days; "": not unique.
-	RunKey         string
+	RunKey string
+	// Fingerprint identifies the request among those with the same run key; "": the plan does. With a
+	// fingerprint, a repeated request attaches to its run even if it would be planned differently by then.
+	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32
 	TimeoutSec     int32
@@ -57,6 +60,9 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		return RunHandle{}, err
 	}
 	now := e.cfg.Clock.Now()
+	if owner := snap.State.RunKeys.Get(r.RunKey); r.Fingerprint != "" && owner != nil && owner.ExpiresAt > event.At(now) {
+		return attach(ctx, snap, owner, r.Fingerprint) // its inputs may be gone, and planning it again would fail
+	}
 	warnings, err := Choose(ctx, snap, &r, now)
 	if err != nil {
 		return RunHandle{}, err
@@ -66,7 +72,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		return RunHandle{}, err
 	}
 	p := &event.RunTriggered{
-		Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
+		Fingerprint: r.Fingerprint, Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
 		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
 	}
@@ -112,8 +118,10 @@ func (e *Engine) trigger(
 	if err != nil {
 		return RunHandle{}, err
 	}
-	if p.Fingerprint, err = fingerprint(built, p); err != nil {
-		return RunHandle{}, err
+	if p.Fingerprint == "" {
+		if p.Fingerprint, err = fingerprint(built, p); err != nil {
+			return RunHandle{}, err
+		}
 	}
 	ref := plan.Ref(e.cfg.Domain, sha)
 	if err := e.storePlan(ctx, ref, data); err != nil {
@@ -177,10 +185,15 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	if owner == nil {
 		return RunHandle{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, entry))
 	}
-	if owner.Fingerprint != p.Fingerprint {
+	return attach(ctx, snap, owner, p.Fingerprint)
+}
+
+// attach returns the run that holds a run key, if its request has the fingerprint.
+func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, fingerprint string) (RunHandle, error) {
+	if owner.Fingerprint != fingerprint {
 		return RunHandle{}, fmt.Errorf(
 			"run key %q: %w: run %s holds it until %s with a different request (other assets, partitions, code, limits or labels): use another key",
-			p.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
+			owner.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
 	}
 	attached := RunHandle{RunID: owner.RunID, Attached: true}
 	s, err := snap.WithRun(ctx, owner.RunID)

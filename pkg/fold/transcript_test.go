@@ -61,7 +61,7 @@ func (s *story) tell(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, " ") {
-			continue // the line is the old result
+			continue // decided in an earlier version
 		}
 		out.WriteString(line + "\n")
 		if line == "" || strings.HasPrefix(line, "#") {

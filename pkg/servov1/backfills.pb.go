@@ -62,8 +62,6 @@ type CreateBackfillRequest struct {
 	Pool string `protobuf:"bytes,27,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Each chunk executes the release that is deployed when it starts.
 	FollowDeploys bool `protobuf:"varint,28,opt,name=follow_deploys,json=followDeploys,proto3" json:"follow_deploys,omitempty"`
-	// Plan the backfill and create nothing.
-	DryRun        bool `protobuf:"varint,40,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,67 +222,6 @@ func (x *CreateBackfillRequest) GetFollowDeploys() bool {
 	return false
 }
 
-func (x *CreateBackfillRequest) GetDryRun() bool {
-	if x != nil {
-		return x.DryRun
-	}
-	return false
-}
-
-// CreateBackfillResponse has the created backfill, or the plan of one.
-type CreateBackfillResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not set for a dry run.
-	Backfill      *Backfill     `protobuf:"bytes,1,opt,name=backfill,proto3" json:"backfill,omitempty"`
-	Plan          *BackfillPlan `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CreateBackfillResponse) Reset() {
-	*x = CreateBackfillResponse{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CreateBackfillResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CreateBackfillResponse) ProtoMessage() {}
-
-func (x *CreateBackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CreateBackfillResponse.ProtoReflect.Descriptor instead.
-func (*CreateBackfillResponse) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *CreateBackfillResponse) GetBackfill() *Backfill {
-	if x != nil {
-		return x.Backfill
-	}
-	return nil
-}
-
-func (x *CreateBackfillResponse) GetPlan() *BackfillPlan {
-	if x != nil {
-		return x.Plan
-	}
-	return nil
-}
-
 // BackfillPlan says what a backfill has to do.
 type BackfillPlan struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -302,7 +239,7 @@ type BackfillPlan struct {
 
 func (x *BackfillPlan) Reset() {
 	*x = BackfillPlan{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[2]
+	mi := &file_servo_v1_backfills_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +251,7 @@ func (x *BackfillPlan) String() string {
 func (*BackfillPlan) ProtoMessage() {}
 
 func (x *BackfillPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[2]
+	mi := &file_servo_v1_backfills_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +264,7 @@ func (x *BackfillPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillPlan.ProtoReflect.Descriptor instead.
 func (*BackfillPlan) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{2}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *BackfillPlan) GetPartitions() int32 {
@@ -387,7 +324,7 @@ type GetBackfillRequest struct {
 
 func (x *GetBackfillRequest) Reset() {
 	*x = GetBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[3]
+	mi := &file_servo_v1_backfills_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +336,7 @@ func (x *GetBackfillRequest) String() string {
 func (*GetBackfillRequest) ProtoMessage() {}
 
 func (x *GetBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[3]
+	mi := &file_servo_v1_backfills_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +349,7 @@ func (x *GetBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBackfillRequest.ProtoReflect.Descriptor instead.
 func (*GetBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{3}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetBackfillRequest) GetTenantId() string {
@@ -449,7 +386,7 @@ type ListBackfillsRequest struct {
 
 func (x *ListBackfillsRequest) Reset() {
 	*x = ListBackfillsRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[4]
+	mi := &file_servo_v1_backfills_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +398,7 @@ func (x *ListBackfillsRequest) String() string {
 func (*ListBackfillsRequest) ProtoMessage() {}
 
 func (x *ListBackfillsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[4]
+	mi := &file_servo_v1_backfills_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +411,7 @@ func (x *ListBackfillsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackfillsRequest.ProtoReflect.Descriptor instead.
 func (*ListBackfillsRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{4}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListBackfillsRequest) GetTenantId() string {
@@ -502,7 +439,7 @@ type ListBackfillsResponse struct {
 
 func (x *ListBackfillsResponse) Reset() {
 	*x = ListBackfillsResponse{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[5]
+	mi := &file_servo_v1_backfills_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +451,7 @@ func (x *ListBackfillsResponse) String() string {
 func (*ListBackfillsResponse) ProtoMessage() {}
 
 func (x *ListBackfillsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[5]
+	mi := &file_servo_v1_backfills_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +464,7 @@ func (x *ListBackfillsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackfillsResponse.ProtoReflect.Descriptor instead.
 func (*ListBackfillsResponse) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListBackfillsResponse) GetRevision() int64 {
@@ -588,7 +525,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[6]
+	mi := &file_servo_v1_backfills_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +537,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[6]
+	mi := &file_servo_v1_backfills_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +550,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{6}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Backfill) GetBackfillId() string {
@@ -859,7 +796,7 @@ type PauseBackfillRequest struct {
 
 func (x *PauseBackfillRequest) Reset() {
 	*x = PauseBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[7]
+	mi := &file_servo_v1_backfills_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +808,7 @@ func (x *PauseBackfillRequest) String() string {
 func (*PauseBackfillRequest) ProtoMessage() {}
 
 func (x *PauseBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[7]
+	mi := &file_servo_v1_backfills_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +821,7 @@ func (x *PauseBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseBackfillRequest.ProtoReflect.Descriptor instead.
 func (*PauseBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{7}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PauseBackfillRequest) GetTenantId() string {
@@ -937,7 +874,7 @@ type ResumeBackfillRequest struct {
 
 func (x *ResumeBackfillRequest) Reset() {
 	*x = ResumeBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[8]
+	mi := &file_servo_v1_backfills_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +886,7 @@ func (x *ResumeBackfillRequest) String() string {
 func (*ResumeBackfillRequest) ProtoMessage() {}
 
 func (x *ResumeBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[8]
+	mi := &file_servo_v1_backfills_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +899,7 @@ func (x *ResumeBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeBackfillRequest.ProtoReflect.Descriptor instead.
 func (*ResumeBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{8}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResumeBackfillRequest) GetTenantId() string {
@@ -1003,7 +940,7 @@ type CancelBackfillRequest struct {
 
 func (x *CancelBackfillRequest) Reset() {
 	*x = CancelBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[9]
+	mi := &file_servo_v1_backfills_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +952,7 @@ func (x *CancelBackfillRequest) String() string {
 func (*CancelBackfillRequest) ProtoMessage() {}
 
 func (x *CancelBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[9]
+	mi := &file_servo_v1_backfills_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +965,7 @@ func (x *CancelBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelBackfillRequest.ProtoReflect.Descriptor instead.
 func (*CancelBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{9}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CancelBackfillRequest) GetTenantId() string {
@@ -1074,7 +1011,7 @@ type RetryBackfillRequest struct {
 
 func (x *RetryBackfillRequest) Reset() {
 	*x = RetryBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[10]
+	mi := &file_servo_v1_backfills_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1023,7 @@ func (x *RetryBackfillRequest) String() string {
 func (*RetryBackfillRequest) ProtoMessage() {}
 
 func (x *RetryBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[10]
+	mi := &file_servo_v1_backfills_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1036,7 @@ func (x *RetryBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryBackfillRequest.ProtoReflect.Descriptor instead.
 func (*RetryBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{10}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RetryBackfillRequest) GetTenantId() string {
@@ -1140,7 +1077,7 @@ type SetBackfillRequest struct {
 
 func (x *SetBackfillRequest) Reset() {
 	*x = SetBackfillRequest{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[11]
+	mi := &file_servo_v1_backfills_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1089,7 @@ func (x *SetBackfillRequest) String() string {
 func (*SetBackfillRequest) ProtoMessage() {}
 
 func (x *SetBackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[11]
+	mi := &file_servo_v1_backfills_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1102,7 @@ func (x *SetBackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBackfillRequest.ProtoReflect.Descriptor instead.
 func (*SetBackfillRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{11}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SetBackfillRequest) GetTenantId() string {
@@ -1208,7 +1145,7 @@ type Backfill_Eta struct {
 
 func (x *Backfill_Eta) Reset() {
 	*x = Backfill_Eta{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[14]
+	mi := &file_servo_v1_backfills_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1157,7 @@ func (x *Backfill_Eta) String() string {
 func (*Backfill_Eta) ProtoMessage() {}
 
 func (x *Backfill_Eta) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[14]
+	mi := &file_servo_v1_backfills_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1170,7 @@ func (x *Backfill_Eta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill_Eta.ProtoReflect.Descriptor instead.
 func (*Backfill_Eta) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{6, 1}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5, 1}
 }
 
 func (x *Backfill_Eta) GetSeconds() float64 {
@@ -1261,7 +1198,7 @@ var File_servo_v1_backfills_proto protoreflect.FileDescriptor
 
 const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\n" +
-	"\x18servo/v1/backfills.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\x81\x06\n" +
+	"\x18servo/v1/backfills.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xe8\x05\n" +
 	"\x15CreateBackfillRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\"\n" +
@@ -1288,12 +1225,8 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"stop_after\x18\x19 \x01(\tB\x06\xca\xe1\x18\x02\b R\tstopAfter\x123\n" +
 	"\bpriority\x18\x1a \x01(\x05B\x12\xca\xe1\x18\x0e \x98\xf8\xff\xff\xff\xff\xff\xff\xff\x01(\xe8\aH\x00R\bpriority\x88\x01\x01\x12\x1b\n" +
 	"\x04pool\x18\x1b \x01(\tB\a\xca\xe1\x18\x03\b\x80\x02R\x04pool\x12%\n" +
-	"\x0efollow_deploys\x18\x1c \x01(\bR\rfollowDeploys\x12\x17\n" +
-	"\adry_run\x18( \x01(\bR\x06dryRunB\v\n" +
-	"\t_priority\"t\n" +
-	"\x16CreateBackfillResponse\x12.\n" +
-	"\bbackfill\x18\x01 \x01(\v2\x12.servo.v1.BackfillR\bbackfill\x12*\n" +
-	"\x04plan\x18\x02 \x01(\v2\x16.servo.v1.BackfillPlanR\x04plan\"\x99\x02\n" +
+	"\x0efollow_deploys\x18\x1c \x01(\bR\rfollowDeploysB\v\n" +
+	"\t_priority\"\x99\x02\n" +
 	"\fBackfillPlan\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x01(\x05R\n" +
@@ -1393,10 +1326,10 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x127\n" +
 	"\vbackfill_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\n" +
 	"backfillId\x12,\n" +
-	"\fmax_parallel\x18\x04 \x01(\x05B\t\xca\xe1\x18\x05 \x01(\xe8\aR\vmaxParallel2\xcb\n" +
-	"\n" +
-	"\x0fBackfillService\x12\xa6\x01\n" +
-	"\x0eCreateBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a .servo.v1.CreateBackfillResponse\"Q\xca\xe1\x18\a\b\v\x10\x01\x18\xc9\x01\x82\xd3\xe4\x93\x02@:\x01*\";/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x12\x9b\x01\n" +
+	"\fmax_parallel\x18\x04 \x01(\x05B\t\xca\xe1\x18\x05 \x01(\xe8\aR\vmaxParallel2\xdd\v\n" +
+	"\x0fBackfillService\x12\x98\x01\n" +
+	"\x0eCreateBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a\x12.servo.v1.Backfill\"Q\xca\xe1\x18\a\b\v\x10\x01\x18\xc9\x01\x82\xd3\xe4\x93\x02@:\x01*\";/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x12\x9d\x01\n" +
+	"\fPlanBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a\x16.servo.v1.BackfillPlan\"T\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02E:\x01*\"@/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills:plan\x90\x02\x01\x12\x9b\x01\n" +
 	"\vGetBackfill\x12\x1c.servo.v1.GetBackfillRequest\x1a\x12.servo.v1.Backfill\"Z\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02K\x12I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}\x90\x02\x01\x12\x9e\x01\n" +
 	"\rListBackfills\x12\x1e.servo.v1.ListBackfillsRequest\x1a\x1f.servo.v1.ListBackfillsResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x90\x02\x01\x12\xa7\x01\n" +
 	"\rPauseBackfill\x12\x1e.servo.v1.PauseBackfillRequest\x1a\x12.servo.v1.Backfill\"b\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:pause\x12\xaa\x01\n" +
@@ -1417,58 +1350,57 @@ func file_servo_v1_backfills_proto_rawDescGZIP() []byte {
 	return file_servo_v1_backfills_proto_rawDescData
 }
 
-var file_servo_v1_backfills_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_servo_v1_backfills_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_servo_v1_backfills_proto_goTypes = []any{
-	(*CreateBackfillRequest)(nil),  // 0: servo.v1.CreateBackfillRequest
-	(*CreateBackfillResponse)(nil), // 1: servo.v1.CreateBackfillResponse
-	(*BackfillPlan)(nil),           // 2: servo.v1.BackfillPlan
-	(*GetBackfillRequest)(nil),     // 3: servo.v1.GetBackfillRequest
-	(*ListBackfillsRequest)(nil),   // 4: servo.v1.ListBackfillsRequest
-	(*ListBackfillsResponse)(nil),  // 5: servo.v1.ListBackfillsResponse
-	(*Backfill)(nil),               // 6: servo.v1.Backfill
-	(*PauseBackfillRequest)(nil),   // 7: servo.v1.PauseBackfillRequest
-	(*ResumeBackfillRequest)(nil),  // 8: servo.v1.ResumeBackfillRequest
-	(*CancelBackfillRequest)(nil),  // 9: servo.v1.CancelBackfillRequest
-	(*RetryBackfillRequest)(nil),   // 10: servo.v1.RetryBackfillRequest
-	(*SetBackfillRequest)(nil),     // 11: servo.v1.SetBackfillRequest
-	nil,                            // 12: servo.v1.BackfillPlan.AssetsEntry
-	nil,                            // 13: servo.v1.Backfill.ErrorCodesEntry
-	(*Backfill_Eta)(nil),           // 14: servo.v1.Backfill.Eta
-	(BackfillState_Value)(0),       // 15: servo.v1.BackfillState.Value
-	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
+	(*CreateBackfillRequest)(nil), // 0: servo.v1.CreateBackfillRequest
+	(*BackfillPlan)(nil),          // 1: servo.v1.BackfillPlan
+	(*GetBackfillRequest)(nil),    // 2: servo.v1.GetBackfillRequest
+	(*ListBackfillsRequest)(nil),  // 3: servo.v1.ListBackfillsRequest
+	(*ListBackfillsResponse)(nil), // 4: servo.v1.ListBackfillsResponse
+	(*Backfill)(nil),              // 5: servo.v1.Backfill
+	(*PauseBackfillRequest)(nil),  // 6: servo.v1.PauseBackfillRequest
+	(*ResumeBackfillRequest)(nil), // 7: servo.v1.ResumeBackfillRequest
+	(*CancelBackfillRequest)(nil), // 8: servo.v1.CancelBackfillRequest
+	(*RetryBackfillRequest)(nil),  // 9: servo.v1.RetryBackfillRequest
+	(*SetBackfillRequest)(nil),    // 10: servo.v1.SetBackfillRequest
+	nil,                           // 11: servo.v1.BackfillPlan.AssetsEntry
+	nil,                           // 12: servo.v1.Backfill.ErrorCodesEntry
+	(*Backfill_Eta)(nil),          // 13: servo.v1.Backfill.Eta
+	(BackfillState_Value)(0),      // 14: servo.v1.BackfillState.Value
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_servo_v1_backfills_proto_depIdxs = []int32{
-	6,  // 0: servo.v1.CreateBackfillResponse.backfill:type_name -> servo.v1.Backfill
-	2,  // 1: servo.v1.CreateBackfillResponse.plan:type_name -> servo.v1.BackfillPlan
-	12, // 2: servo.v1.BackfillPlan.assets:type_name -> servo.v1.BackfillPlan.AssetsEntry
-	6,  // 3: servo.v1.ListBackfillsResponse.backfills:type_name -> servo.v1.Backfill
-	15, // 4: servo.v1.Backfill.state:type_name -> servo.v1.BackfillState.Value
-	16, // 5: servo.v1.Backfill.paused_at:type_name -> google.protobuf.Timestamp
-	16, // 6: servo.v1.Backfill.created_at:type_name -> google.protobuf.Timestamp
-	16, // 7: servo.v1.Backfill.ended_at:type_name -> google.protobuf.Timestamp
-	13, // 8: servo.v1.Backfill.error_codes:type_name -> servo.v1.Backfill.ErrorCodesEntry
-	14, // 9: servo.v1.Backfill.eta:type_name -> servo.v1.Backfill.Eta
-	0,  // 10: servo.v1.BackfillService.CreateBackfill:input_type -> servo.v1.CreateBackfillRequest
-	3,  // 11: servo.v1.BackfillService.GetBackfill:input_type -> servo.v1.GetBackfillRequest
-	4,  // 12: servo.v1.BackfillService.ListBackfills:input_type -> servo.v1.ListBackfillsRequest
-	7,  // 13: servo.v1.BackfillService.PauseBackfill:input_type -> servo.v1.PauseBackfillRequest
-	8,  // 14: servo.v1.BackfillService.ResumeBackfill:input_type -> servo.v1.ResumeBackfillRequest
-	9,  // 15: servo.v1.BackfillService.CancelBackfill:input_type -> servo.v1.CancelBackfillRequest
-	10, // 16: servo.v1.BackfillService.RetryBackfill:input_type -> servo.v1.RetryBackfillRequest
-	11, // 17: servo.v1.BackfillService.SetBackfill:input_type -> servo.v1.SetBackfillRequest
-	1,  // 18: servo.v1.BackfillService.CreateBackfill:output_type -> servo.v1.CreateBackfillResponse
-	6,  // 19: servo.v1.BackfillService.GetBackfill:output_type -> servo.v1.Backfill
-	5,  // 20: servo.v1.BackfillService.ListBackfills:output_type -> servo.v1.ListBackfillsResponse
-	6,  // 21: servo.v1.BackfillService.PauseBackfill:output_type -> servo.v1.Backfill
-	6,  // 22: servo.v1.BackfillService.ResumeBackfill:output_type -> servo.v1.Backfill
-	6,  // 23: servo.v1.BackfillService.CancelBackfill:output_type -> servo.v1.Backfill
-	6,  // 24: servo.v1.BackfillService.RetryBackfill:output_type -> servo.v1.Backfill
-	6,  // 25: servo.v1.BackfillService.SetBackfill:output_type -> servo.v1.Backfill
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 0: servo.v1.BackfillPlan.assets:type_name -> servo.v1.BackfillPlan.AssetsEntry
+	5,  // 1: servo.v1.ListBackfillsResponse.backfills:type_name -> servo.v1.Backfill
+	14, // 2: servo.v1.Backfill.state:type_name -> servo.v1.BackfillState.Value
+	15, // 3: servo.v1.Backfill.paused_at:type_name -> google.protobuf.Timestamp
+	15, // 4: servo.v1.Backfill.created_at:type_name -> google.protobuf.Timestamp
+	15, // 5: servo.v1.Backfill.ended_at:type_name -> google.protobuf.Timestamp
+	12, // 6: servo.v1.Backfill.error_codes:type_name -> servo.v1.Backfill.ErrorCodesEntry
+	13, // 7: servo.v1.Backfill.eta:type_name -> servo.v1.Backfill.Eta
+	0,  // 8: servo.v1.BackfillService.CreateBackfill:input_type -> servo.v1.CreateBackfillRequest
+	0,  // 9: servo.v1.BackfillService.PlanBackfill:input_type -> servo.v1.CreateBackfillRequest
+	2,  // 10: servo.v1.BackfillService.GetBackfill:input_type -> servo.v1.GetBackfillRequest
+	3,  // 11: servo.v1.BackfillService.ListBackfills:input_type -> servo.v1.ListBackfillsRequest
+	6,  // 12: servo.v1.BackfillService.PauseBackfill:input_type -> servo.v1.PauseBackfillRequest
+	7,  // 13: servo.v1.BackfillService.ResumeBackfill:input_type -> servo.v1.ResumeBackfillRequest
+	8,  // 14: servo.v1.BackfillService.CancelBackfill:input_type -> servo.v1.CancelBackfillRequest
+	9,  // 15: servo.v1.BackfillService.RetryBackfill:input_type -> servo.v1.RetryBackfillRequest
+	10, // 16: servo.v1.BackfillService.SetBackfill:input_type -> servo.v1.SetBackfillRequest
+	5,  // 17: servo.v1.BackfillService.CreateBackfill:output_type -> servo.v1.Backfill
+	1,  // 18: servo.v1.BackfillService.PlanBackfill:output_type -> servo.v1.BackfillPlan
+	5,  // 19: servo.v1.BackfillService.GetBackfill:output_type -> servo.v1.Backfill
+	4,  // 20: servo.v1.BackfillService.ListBackfills:output_type -> servo.v1.ListBackfillsResponse
+	5,  // 21: servo.v1.BackfillService.PauseBackfill:output_type -> servo.v1.Backfill
+	5,  // 22: servo.v1.BackfillService.ResumeBackfill:output_type -> servo.v1.Backfill
+	5,  // 23: servo.v1.BackfillService.CancelBackfill:output_type -> servo.v1.Backfill
+	5,  // 24: servo.v1.BackfillService.RetryBackfill:output_type -> servo.v1.Backfill
+	5,  // 25: servo.v1.BackfillService.SetBackfill:output_type -> servo.v1.Backfill
+	17, // [17:26] is the sub-list for method output_type
+	8,  // [8:17] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_backfills_proto_init() }
@@ -1485,7 +1417,7 @@ func file_servo_v1_backfills_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_backfills_proto_rawDesc), len(file_servo_v1_backfills_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -624,7 +624,7 @@ type Run struct {
 	Partitions      []string          `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	PartitionsTotal int32             `protobuf:"varint,9,opt,name=partitions_total,json=partitionsTotal,proto3" json:"partitions_total,omitempty"`
 	Labels          map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The number of tasks in each state that has any: "RUNNING" → 3.
+	// The number of tasks in each state: "RUNNING" → 3.
 	Tasks       map[string]int32       `protobuf:"bytes,11,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	TasksTotal  int32                  `protobuf:"varint,12,opt,name=tasks_total,json=tasksTotal,proto3" json:"tasks_total,omitempty"`
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`

@@ -401,15 +401,24 @@ func (x *ListAttentionResponse) GetAttention() []*Attention {
 // Attention is something that needs a person.
 type Attention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is: "run_failed", "quarantined", "deadline_missed", "schedule_error", "backfill_paused", "alert".
-	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// What it is about: a run, an asset, a schedule, a backfill.
+	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// What it is about: an asset, a schedule, the id of a backfill, or a channel.
 	Subject  string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	Severity Severity_Value         `protobuf:"varint,3,opt,name=severity,proto3,enum=servo.v1.Severity_Value" json:"severity,omitempty"`
 	Since    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	Count    int32                  `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	// The number of partitions, outputs or messages.
+	Count int64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	// It in one sentence.
-	Headline      string `protobuf:"bytes,6,opt,name=headline,proto3" json:"headline,omitempty"`
+	Headline string `protobuf:"bytes,6,opt,name=headline,proto3" json:"headline,omitempty"`
+	// The first affected partitions: "date=2025-01-15".
+	Partitions []string `protobuf:"bytes,7,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// The newest failed task.
+	RunId   string `protobuf:"bytes,8,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	TaskKey string `protobuf:"bytes,9,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	// The number of assets that depend on the subject, directly or not.
+	DownstreamTotal int32 `protobuf:"varint,10,opt,name=downstream_total,json=downstreamTotal,proto3" json:"downstream_total,omitempty"`
+	// Command lines that show more, or that solve it.
+	Commands      []string `protobuf:"bytes,11,rep,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,7 +481,7 @@ func (x *Attention) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Attention) GetCount() int32 {
+func (x *Attention) GetCount() int64 {
 	if x != nil {
 		return x.Count
 	}
@@ -484,6 +493,41 @@ func (x *Attention) GetHeadline() string {
 		return x.Headline
 	}
 	return ""
+}
+
+func (x *Attention) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *Attention) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Attention) GetTaskKey() string {
+	if x != nil {
+		return x.TaskKey
+	}
+	return ""
+}
+
+func (x *Attention) GetDownstreamTotal() int32 {
+	if x != nil {
+		return x.DownstreamTotal
+	}
+	return 0
+}
+
+func (x *Attention) GetCommands() []string {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
 }
 
 // Severity says how urgent something is.
@@ -611,14 +655,22 @@ const file_servo_v1_state_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"u\n" +
 	"\x15ListAttentionResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x121\n" +
-	"\tattention\x18\x02 \x03(\v2\x13.servo.v1.AttentionR\tattention\"\xd3\x01\n" +
-	"\tAttention\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
+	"\tattention\x18\x02 \x03(\v2\x13.servo.v1.AttentionR\tattention\"\xc3\x03\n" +
+	"\tAttention\x12Z\n" +
+	"\x04kind\x18\x01 \x01(\tBF\xca\xe1\x18B:\x06FAILED:\x04LATE:\vQUARANTINED:\x06PAUSED:\x0eSCHEDULE_ERROR:\rUNDELIVERABLER\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x124\n" +
 	"\bseverity\x18\x03 \x01(\x0e2\x18.servo.v1.Severity.ValueR\bseverity\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\x05R\x05count\x12\x1a\n" +
-	"\bheadline\x18\x06 \x01(\tR\bheadline\"F\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12#\n" +
+	"\x05count\x18\x05 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x05count\x12\x1a\n" +
+	"\bheadline\x18\x06 \x01(\tR\bheadline\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\a \x03(\tR\n" +
+	"partitions\x12\x15\n" +
+	"\x06run_id\x18\b \x01(\tR\x05runId\x12\x19\n" +
+	"\btask_key\x18\t \x01(\tR\ataskKey\x12)\n" +
+	"\x10downstream_total\x18\n" +
+	" \x01(\x05R\x0fdownstreamTotal\x12\x1a\n" +
+	"\bcommands\x18\v \x03(\tR\bcommands\"F\n" +
 	"\bSeverity\":\n" +
 	"\x05Value\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -35,4 +36,23 @@ func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer)
 	masked := j.log.mask.Writer(out)
 	err = j.log.text.follow(ctx, masked)
 	return true, errors.Join(err, masked.Flush())
+}
+
+// ReadLog returns the log of an attempt so far. found reports whether this worker executes the attempt.
+// The end of the log is left out while it may be the beginning of a secret.
+func (w *Worker) ReadLog(attemptID string) (text []byte, found bool) {
+	w.mu.Lock()
+	j := w.jobs[attemptID]
+	w.mu.Unlock()
+	if j == nil {
+		return nil, false
+	}
+	select {
+	case <-j.live:
+	default:
+		return nil, true // it has no log yet
+	}
+	var masked bytes.Buffer
+	_, _ = j.log.mask.Writer(&masked).Write(j.log.text.bytes()) // a buffer accepts everything
+	return masked.Bytes(), true
 }

@@ -1,5 +1,5 @@
-// Command protoc-gen-servo is a plugin of protoc and buf. It writes the TypeScript types of the API, or
-// its OpenAPI document, as the option `out` says.
+// Command protoc-gen-servo is a plugin of protoc and buf. It writes the TypeScript types of the API,
+// its OpenAPI document or its reference page, as the option `out` says.
 package main
 
 import (
@@ -27,13 +27,15 @@ func main() {
 		switch out {
 		case "typescript":
 			_, err = p.NewGeneratedFile("types.ts", "").Write([]byte(typescript(api)))
+		case "markdown":
+			_, err = p.NewGeneratedFile("api.md", "").Write([]byte(markdown(api)))
 		case "openapi":
 			var doc []byte
 			if doc, err = openapi(api); err == nil {
 				_, err = p.NewGeneratedFile("openapi.json", "").Write(doc)
 			}
 		default:
-			err = fmt.Errorf("unknown output %q: choose from typescript, openapi", out)
+			err = fmt.Errorf("unknown output %q: choose from typescript, openapi, markdown", out)
 		}
 		return err
 	})

@@ -166,9 +166,12 @@ type explainer struct {
 	now  event.Time
 }
 
-func (x *explainer) attempts() []AttemptInfo {
+func (x *explainer) attempts() []AttemptInfo { return AttemptsOf(x.s, x.task) }
+
+// AttemptsOf returns the attempts of a task, first attempt first.
+func AttemptsOf(s *state.State, task *state.Task) []AttemptInfo {
 	attempts := []AttemptInfo{}
-	x.s.AttemptsOf(x.task.RunID, x.task.TaskKey, func(a *state.Attempt) bool {
+	s.AttemptsOf(task.RunID, task.TaskKey, func(a *state.Attempt) bool {
 		attempts = append(attempts, AttemptInfo{
 			Attempt: a.Attempt, AttemptID: a.AttemptID, State: a.State, WorkerID: a.WorkerID,
 			CreatedAt: a.CreatedAt, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,

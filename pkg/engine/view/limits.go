@@ -29,12 +29,13 @@ func Limits(s *state.State) []LimitInfo {
 // Wait is a limit that tasks of a run wait for.
 type Wait struct {
 	// Tasks is the number of tasks that wait, at most maxWaiting.
-	Tasks int
+	Tasks int `json:"tasks"`
 	// Scope is workspace, run or pool.
-	Scope string
+	Scope string `json:"scope"`
 	// Name is the name of a pool.
-	Name         string
-	Slots, InUse int32
+	Name  string `json:"name,omitempty"`
+	Slots int32  `json:"slots"`
+	InUse int32  `json:"in_use"`
 }
 
 // maxWaiting is the most waiting tasks to count.

@@ -40,7 +40,7 @@ const (
 // AccessServiceClient is a client for the servo.v1.AccessService service.
 type AccessServiceClient interface {
 	// WhoAmI returns the principal of the caller, its permissions, and what the server can do.
-	WhoAmI(context.Context, *connect.Request[servov1.WhoAmIRequest]) (*connect.Response[servov1.WhoAmIResponse], error)
+	WhoAmI(context.Context, *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error)
 }
 
 // NewAccessServiceClient constructs a client for the servo.v1.AccessService service. By default, it
@@ -70,14 +70,18 @@ type accessServiceClient struct {
 }
 
 // WhoAmI calls servo.v1.AccessService.WhoAmI.
-func (c *accessServiceClient) WhoAmI(ctx context.Context, req *connect.Request[servov1.WhoAmIRequest]) (*connect.Response[servov1.WhoAmIResponse], error) {
-	return c.whoAmI.CallUnary(ctx, req)
+func (c *accessServiceClient) WhoAmI(ctx context.Context, req *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error) {
+	response, err := c.whoAmI.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // AccessServiceHandler is an implementation of the servo.v1.AccessService service.
 type AccessServiceHandler interface {
 	// WhoAmI returns the principal of the caller, its permissions, and what the server can do.
-	WhoAmI(context.Context, *connect.Request[servov1.WhoAmIRequest]) (*connect.Response[servov1.WhoAmIResponse], error)
+	WhoAmI(context.Context, *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error)
 }
 
 // NewAccessServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -87,7 +91,7 @@ type AccessServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewAccessServiceHandler(svc AccessServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	accessServiceMethods := servov1.File_servo_v1_access_proto.Services().ByName("AccessService").Methods()
-	accessServiceWhoAmIHandler := connect.NewUnaryHandler(
+	accessServiceWhoAmIHandler := connect.NewUnaryHandlerSimple(
 		AccessServiceWhoAmIProcedure,
 		svc.WhoAmI,
 		connect.WithSchema(accessServiceMethods.ByName("WhoAmI")),
@@ -107,6 +111,6 @@ func NewAccessServiceHandler(svc AccessServiceHandler, opts ...connect.HandlerOp
 // UnimplementedAccessServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedAccessServiceHandler struct{}
 
-func (UnimplementedAccessServiceHandler) WhoAmI(context.Context, *connect.Request[servov1.WhoAmIRequest]) (*connect.Response[servov1.WhoAmIResponse], error) {
+func (UnimplementedAccessServiceHandler) WhoAmI(context.Context, *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AccessService.WhoAmI is not implemented"))
 }

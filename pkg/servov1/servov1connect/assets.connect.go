@@ -42,9 +42,9 @@ const (
 // AssetServiceClient is a client for the servo.v1.AssetService service.
 type AssetServiceClient interface {
 	// ListAssets returns the assets by key.
-	ListAssets(context.Context, *connect.Request[servov1.ListAssetsRequest]) (*connect.Response[servov1.ListAssetsResponse], error)
+	ListAssets(context.Context, *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error)
 	// GetAsset returns an asset.
-	GetAsset(context.Context, *connect.Request[servov1.GetAssetRequest]) (*connect.Response[servov1.Asset], error)
+	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
 }
 
 // NewAssetServiceClient constructs a client for the servo.v1.AssetService service. By default, it
@@ -82,21 +82,29 @@ type assetServiceClient struct {
 }
 
 // ListAssets calls servo.v1.AssetService.ListAssets.
-func (c *assetServiceClient) ListAssets(ctx context.Context, req *connect.Request[servov1.ListAssetsRequest]) (*connect.Response[servov1.ListAssetsResponse], error) {
-	return c.listAssets.CallUnary(ctx, req)
+func (c *assetServiceClient) ListAssets(ctx context.Context, req *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error) {
+	response, err := c.listAssets.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetAsset calls servo.v1.AssetService.GetAsset.
-func (c *assetServiceClient) GetAsset(ctx context.Context, req *connect.Request[servov1.GetAssetRequest]) (*connect.Response[servov1.Asset], error) {
-	return c.getAsset.CallUnary(ctx, req)
+func (c *assetServiceClient) GetAsset(ctx context.Context, req *servov1.GetAssetRequest) (*servov1.Asset, error) {
+	response, err := c.getAsset.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // AssetServiceHandler is an implementation of the servo.v1.AssetService service.
 type AssetServiceHandler interface {
 	// ListAssets returns the assets by key.
-	ListAssets(context.Context, *connect.Request[servov1.ListAssetsRequest]) (*connect.Response[servov1.ListAssetsResponse], error)
+	ListAssets(context.Context, *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error)
 	// GetAsset returns an asset.
-	GetAsset(context.Context, *connect.Request[servov1.GetAssetRequest]) (*connect.Response[servov1.Asset], error)
+	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
 }
 
 // NewAssetServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -106,14 +114,14 @@ type AssetServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewAssetServiceHandler(svc AssetServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	assetServiceMethods := servov1.File_servo_v1_assets_proto.Services().ByName("AssetService").Methods()
-	assetServiceListAssetsHandler := connect.NewUnaryHandler(
+	assetServiceListAssetsHandler := connect.NewUnaryHandlerSimple(
 		AssetServiceListAssetsProcedure,
 		svc.ListAssets,
 		connect.WithSchema(assetServiceMethods.ByName("ListAssets")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	assetServiceGetAssetHandler := connect.NewUnaryHandler(
+	assetServiceGetAssetHandler := connect.NewUnaryHandlerSimple(
 		AssetServiceGetAssetProcedure,
 		svc.GetAsset,
 		connect.WithSchema(assetServiceMethods.ByName("GetAsset")),
@@ -135,10 +143,10 @@ func NewAssetServiceHandler(svc AssetServiceHandler, opts ...connect.HandlerOpti
 // UnimplementedAssetServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedAssetServiceHandler struct{}
 
-func (UnimplementedAssetServiceHandler) ListAssets(context.Context, *connect.Request[servov1.ListAssetsRequest]) (*connect.Response[servov1.ListAssetsResponse], error) {
+func (UnimplementedAssetServiceHandler) ListAssets(context.Context, *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AssetService.ListAssets is not implemented"))
 }
 
-func (UnimplementedAssetServiceHandler) GetAsset(context.Context, *connect.Request[servov1.GetAssetRequest]) (*connect.Response[servov1.Asset], error) {
+func (UnimplementedAssetServiceHandler) GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AssetService.GetAsset is not implemented"))
 }

@@ -50,13 +50,13 @@ const (
 // AutomationServiceClient is a client for the servo.v1.AutomationService service.
 type AutomationServiceClient interface {
 	// ListRequests returns the runs that are requested and have not started.
-	ListRequests(context.Context, *connect.Request[servov1.ListRequestsRequest]) (*connect.Response[servov1.ListRequestsResponse], error)
+	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
-	CancelRequest(context.Context, *connect.Request[servov1.CancelRequestRequest]) (*connect.Response[servov1.CancelRequestResponse], error)
+	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
 	// ListDeadlines says what the deployed release promises about assets, and whether it is kept.
-	ListDeadlines(context.Context, *connect.Request[servov1.ListDeadlinesRequest]) (*connect.Response[servov1.ListDeadlinesResponse], error)
+	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
-	ListAlerts(context.Context, *connect.Request[servov1.ListAlertsRequest]) (*connect.Response[servov1.ListAlertsResponse], error)
+	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
 }
 
 // NewAutomationServiceClient constructs a client for the servo.v1.AutomationService service. By
@@ -109,35 +109,51 @@ type automationServiceClient struct {
 }
 
 // ListRequests calls servo.v1.AutomationService.ListRequests.
-func (c *automationServiceClient) ListRequests(ctx context.Context, req *connect.Request[servov1.ListRequestsRequest]) (*connect.Response[servov1.ListRequestsResponse], error) {
-	return c.listRequests.CallUnary(ctx, req)
+func (c *automationServiceClient) ListRequests(ctx context.Context, req *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error) {
+	response, err := c.listRequests.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // CancelRequest calls servo.v1.AutomationService.CancelRequest.
-func (c *automationServiceClient) CancelRequest(ctx context.Context, req *connect.Request[servov1.CancelRequestRequest]) (*connect.Response[servov1.CancelRequestResponse], error) {
-	return c.cancelRequest.CallUnary(ctx, req)
+func (c *automationServiceClient) CancelRequest(ctx context.Context, req *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error) {
+	response, err := c.cancelRequest.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListDeadlines calls servo.v1.AutomationService.ListDeadlines.
-func (c *automationServiceClient) ListDeadlines(ctx context.Context, req *connect.Request[servov1.ListDeadlinesRequest]) (*connect.Response[servov1.ListDeadlinesResponse], error) {
-	return c.listDeadlines.CallUnary(ctx, req)
+func (c *automationServiceClient) ListDeadlines(ctx context.Context, req *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error) {
+	response, err := c.listDeadlines.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListAlerts calls servo.v1.AutomationService.ListAlerts.
-func (c *automationServiceClient) ListAlerts(ctx context.Context, req *connect.Request[servov1.ListAlertsRequest]) (*connect.Response[servov1.ListAlertsResponse], error) {
-	return c.listAlerts.CallUnary(ctx, req)
+func (c *automationServiceClient) ListAlerts(ctx context.Context, req *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error) {
+	response, err := c.listAlerts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // AutomationServiceHandler is an implementation of the servo.v1.AutomationService service.
 type AutomationServiceHandler interface {
 	// ListRequests returns the runs that are requested and have not started.
-	ListRequests(context.Context, *connect.Request[servov1.ListRequestsRequest]) (*connect.Response[servov1.ListRequestsResponse], error)
+	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
-	CancelRequest(context.Context, *connect.Request[servov1.CancelRequestRequest]) (*connect.Response[servov1.CancelRequestResponse], error)
+	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
 	// ListDeadlines says what the deployed release promises about assets, and whether it is kept.
-	ListDeadlines(context.Context, *connect.Request[servov1.ListDeadlinesRequest]) (*connect.Response[servov1.ListDeadlinesResponse], error)
+	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
-	ListAlerts(context.Context, *connect.Request[servov1.ListAlertsRequest]) (*connect.Response[servov1.ListAlertsResponse], error)
+	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
 }
 
 // NewAutomationServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -147,27 +163,27 @@ type AutomationServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewAutomationServiceHandler(svc AutomationServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	automationServiceMethods := servov1.File_servo_v1_automation_proto.Services().ByName("AutomationService").Methods()
-	automationServiceListRequestsHandler := connect.NewUnaryHandler(
+	automationServiceListRequestsHandler := connect.NewUnaryHandlerSimple(
 		AutomationServiceListRequestsProcedure,
 		svc.ListRequests,
 		connect.WithSchema(automationServiceMethods.ByName("ListRequests")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	automationServiceCancelRequestHandler := connect.NewUnaryHandler(
+	automationServiceCancelRequestHandler := connect.NewUnaryHandlerSimple(
 		AutomationServiceCancelRequestProcedure,
 		svc.CancelRequest,
 		connect.WithSchema(automationServiceMethods.ByName("CancelRequest")),
 		connect.WithHandlerOptions(opts...),
 	)
-	automationServiceListDeadlinesHandler := connect.NewUnaryHandler(
+	automationServiceListDeadlinesHandler := connect.NewUnaryHandlerSimple(
 		AutomationServiceListDeadlinesProcedure,
 		svc.ListDeadlines,
 		connect.WithSchema(automationServiceMethods.ByName("ListDeadlines")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	automationServiceListAlertsHandler := connect.NewUnaryHandler(
+	automationServiceListAlertsHandler := connect.NewUnaryHandlerSimple(
 		AutomationServiceListAlertsProcedure,
 		svc.ListAlerts,
 		connect.WithSchema(automationServiceMethods.ByName("ListAlerts")),
@@ -193,18 +209,18 @@ func NewAutomationServiceHandler(svc AutomationServiceHandler, opts ...connect.H
 // UnimplementedAutomationServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedAutomationServiceHandler struct{}
 
-func (UnimplementedAutomationServiceHandler) ListRequests(context.Context, *connect.Request[servov1.ListRequestsRequest]) (*connect.Response[servov1.ListRequestsResponse], error) {
+func (UnimplementedAutomationServiceHandler) ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.ListRequests is not implemented"))
 }
 
-func (UnimplementedAutomationServiceHandler) CancelRequest(context.Context, *connect.Request[servov1.CancelRequestRequest]) (*connect.Response[servov1.CancelRequestResponse], error) {
+func (UnimplementedAutomationServiceHandler) CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.CancelRequest is not implemented"))
 }
 
-func (UnimplementedAutomationServiceHandler) ListDeadlines(context.Context, *connect.Request[servov1.ListDeadlinesRequest]) (*connect.Response[servov1.ListDeadlinesResponse], error) {
+func (UnimplementedAutomationServiceHandler) ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.ListDeadlines is not implemented"))
 }
 
-func (UnimplementedAutomationServiceHandler) ListAlerts(context.Context, *connect.Request[servov1.ListAlertsRequest]) (*connect.Response[servov1.ListAlertsResponse], error) {
+func (UnimplementedAutomationServiceHandler) ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.ListAlerts is not implemented"))
 }

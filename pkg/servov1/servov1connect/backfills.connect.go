@@ -36,6 +36,9 @@ const (
 	// BackfillServiceCreateBackfillProcedure is the fully-qualified name of the BackfillService's
 	// CreateBackfill RPC.
 	BackfillServiceCreateBackfillProcedure = "/servo.v1.BackfillService/CreateBackfill"
+	// BackfillServicePlanBackfillProcedure is the fully-qualified name of the BackfillService's
+	// PlanBackfill RPC.
+	BackfillServicePlanBackfillProcedure = "/servo.v1.BackfillService/PlanBackfill"
 	// BackfillServiceGetBackfillProcedure is the fully-qualified name of the BackfillService's
 	// GetBackfill RPC.
 	BackfillServiceGetBackfillProcedure = "/servo.v1.BackfillService/GetBackfill"
@@ -61,22 +64,24 @@ const (
 
 // BackfillServiceClient is a client for the servo.v1.BackfillService service.
 type BackfillServiceClient interface {
-	// CreateBackfill divides partitions into chunks, and runs them. With dry_run it creates nothing.
-	CreateBackfill(context.Context, *connect.Request[servov1.CreateBackfillRequest]) (*connect.Response[servov1.CreateBackfillResponse], error)
+	// CreateBackfill divides partitions into chunks, and runs them.
+	CreateBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.Backfill, error)
+	// PlanBackfill says what a backfill would do. It creates nothing.
+	PlanBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error)
 	// GetBackfill returns a backfill, with its runs and error codes.
-	GetBackfill(context.Context, *connect.Request[servov1.GetBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	GetBackfill(context.Context, *servov1.GetBackfillRequest) (*servov1.Backfill, error)
 	// ListBackfills returns the backfills, newest first.
-	ListBackfills(context.Context, *connect.Request[servov1.ListBackfillsRequest]) (*connect.Response[servov1.ListBackfillsResponse], error)
+	ListBackfills(context.Context, *servov1.ListBackfillsRequest) (*servov1.ListBackfillsResponse, error)
 	// PauseBackfill stops a backfill from starting chunks.
-	PauseBackfill(context.Context, *connect.Request[servov1.PauseBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	PauseBackfill(context.Context, *servov1.PauseBackfillRequest) (*servov1.Backfill, error)
 	// ResumeBackfill lets a paused backfill start chunks again.
-	ResumeBackfill(context.Context, *connect.Request[servov1.ResumeBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	ResumeBackfill(context.Context, *servov1.ResumeBackfillRequest) (*servov1.Backfill, error)
 	// CancelBackfill ends a backfill and its runs.
-	CancelBackfill(context.Context, *connect.Request[servov1.CancelBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	CancelBackfill(context.Context, *servov1.CancelBackfillRequest) (*servov1.Backfill, error)
 	// RetryBackfill runs the failed partitions of a backfill again.
-	RetryBackfill(context.Context, *connect.Request[servov1.RetryBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	RetryBackfill(context.Context, *servov1.RetryBackfillRequest) (*servov1.Backfill, error)
 	// SetBackfill changes how many chunks of a backfill run at once.
-	SetBackfill(context.Context, *connect.Request[servov1.SetBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	SetBackfill(context.Context, *servov1.SetBackfillRequest) (*servov1.Backfill, error)
 }
 
 // NewBackfillServiceClient constructs a client for the servo.v1.BackfillService service. By
@@ -90,10 +95,17 @@ func NewBackfillServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 	baseURL = strings.TrimRight(baseURL, "/")
 	backfillServiceMethods := servov1.File_servo_v1_backfills_proto.Services().ByName("BackfillService").Methods()
 	return &backfillServiceClient{
-		createBackfill: connect.NewClient[servov1.CreateBackfillRequest, servov1.CreateBackfillResponse](
+		createBackfill: connect.NewClient[servov1.CreateBackfillRequest, servov1.Backfill](
 			httpClient,
 			baseURL+BackfillServiceCreateBackfillProcedure,
 			connect.WithSchema(backfillServiceMethods.ByName("CreateBackfill")),
+			connect.WithClientOptions(opts...),
+		),
+		planBackfill: connect.NewClient[servov1.CreateBackfillRequest, servov1.BackfillPlan](
+			httpClient,
+			baseURL+BackfillServicePlanBackfillProcedure,
+			connect.WithSchema(backfillServiceMethods.ByName("PlanBackfill")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		getBackfill: connect.NewClient[servov1.GetBackfillRequest, servov1.Backfill](
@@ -145,7 +157,8 @@ func NewBackfillServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 
 // backfillServiceClient implements BackfillServiceClient.
 type backfillServiceClient struct {
-	createBackfill *connect.Client[servov1.CreateBackfillRequest, servov1.CreateBackfillResponse]
+	createBackfill *connect.Client[servov1.CreateBackfillRequest, servov1.Backfill]
+	planBackfill   *connect.Client[servov1.CreateBackfillRequest, servov1.BackfillPlan]
 	getBackfill    *connect.Client[servov1.GetBackfillRequest, servov1.Backfill]
 	listBackfills  *connect.Client[servov1.ListBackfillsRequest, servov1.ListBackfillsResponse]
 	pauseBackfill  *connect.Client[servov1.PauseBackfillRequest, servov1.Backfill]
@@ -156,63 +169,106 @@ type backfillServiceClient struct {
 }
 
 // CreateBackfill calls servo.v1.BackfillService.CreateBackfill.
-func (c *backfillServiceClient) CreateBackfill(ctx context.Context, req *connect.Request[servov1.CreateBackfillRequest]) (*connect.Response[servov1.CreateBackfillResponse], error) {
-	return c.createBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) CreateBackfill(ctx context.Context, req *servov1.CreateBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.createBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PlanBackfill calls servo.v1.BackfillService.PlanBackfill.
+func (c *backfillServiceClient) PlanBackfill(ctx context.Context, req *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error) {
+	response, err := c.planBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetBackfill calls servo.v1.BackfillService.GetBackfill.
-func (c *backfillServiceClient) GetBackfill(ctx context.Context, req *connect.Request[servov1.GetBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.getBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) GetBackfill(ctx context.Context, req *servov1.GetBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.getBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListBackfills calls servo.v1.BackfillService.ListBackfills.
-func (c *backfillServiceClient) ListBackfills(ctx context.Context, req *connect.Request[servov1.ListBackfillsRequest]) (*connect.Response[servov1.ListBackfillsResponse], error) {
-	return c.listBackfills.CallUnary(ctx, req)
+func (c *backfillServiceClient) ListBackfills(ctx context.Context, req *servov1.ListBackfillsRequest) (*servov1.ListBackfillsResponse, error) {
+	response, err := c.listBackfills.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // PauseBackfill calls servo.v1.BackfillService.PauseBackfill.
-func (c *backfillServiceClient) PauseBackfill(ctx context.Context, req *connect.Request[servov1.PauseBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.pauseBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) PauseBackfill(ctx context.Context, req *servov1.PauseBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.pauseBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ResumeBackfill calls servo.v1.BackfillService.ResumeBackfill.
-func (c *backfillServiceClient) ResumeBackfill(ctx context.Context, req *connect.Request[servov1.ResumeBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.resumeBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) ResumeBackfill(ctx context.Context, req *servov1.ResumeBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.resumeBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // CancelBackfill calls servo.v1.BackfillService.CancelBackfill.
-func (c *backfillServiceClient) CancelBackfill(ctx context.Context, req *connect.Request[servov1.CancelBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.cancelBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) CancelBackfill(ctx context.Context, req *servov1.CancelBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.cancelBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // RetryBackfill calls servo.v1.BackfillService.RetryBackfill.
-func (c *backfillServiceClient) RetryBackfill(ctx context.Context, req *connect.Request[servov1.RetryBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.retryBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) RetryBackfill(ctx context.Context, req *servov1.RetryBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.retryBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // SetBackfill calls servo.v1.BackfillService.SetBackfill.
-func (c *backfillServiceClient) SetBackfill(ctx context.Context, req *connect.Request[servov1.SetBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
-	return c.setBackfill.CallUnary(ctx, req)
+func (c *backfillServiceClient) SetBackfill(ctx context.Context, req *servov1.SetBackfillRequest) (*servov1.Backfill, error) {
+	response, err := c.setBackfill.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // BackfillServiceHandler is an implementation of the servo.v1.BackfillService service.
 type BackfillServiceHandler interface {
-	// CreateBackfill divides partitions into chunks, and runs them. With dry_run it creates nothing.
-	CreateBackfill(context.Context, *connect.Request[servov1.CreateBackfillRequest]) (*connect.Response[servov1.CreateBackfillResponse], error)
+	// CreateBackfill divides partitions into chunks, and runs them.
+	CreateBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.Backfill, error)
+	// PlanBackfill says what a backfill would do. It creates nothing.
+	PlanBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error)
 	// GetBackfill returns a backfill, with its runs and error codes.
-	GetBackfill(context.Context, *connect.Request[servov1.GetBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	GetBackfill(context.Context, *servov1.GetBackfillRequest) (*servov1.Backfill, error)
 	// ListBackfills returns the backfills, newest first.
-	ListBackfills(context.Context, *connect.Request[servov1.ListBackfillsRequest]) (*connect.Response[servov1.ListBackfillsResponse], error)
+	ListBackfills(context.Context, *servov1.ListBackfillsRequest) (*servov1.ListBackfillsResponse, error)
 	// PauseBackfill stops a backfill from starting chunks.
-	PauseBackfill(context.Context, *connect.Request[servov1.PauseBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	PauseBackfill(context.Context, *servov1.PauseBackfillRequest) (*servov1.Backfill, error)
 	// ResumeBackfill lets a paused backfill start chunks again.
-	ResumeBackfill(context.Context, *connect.Request[servov1.ResumeBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	ResumeBackfill(context.Context, *servov1.ResumeBackfillRequest) (*servov1.Backfill, error)
 	// CancelBackfill ends a backfill and its runs.
-	CancelBackfill(context.Context, *connect.Request[servov1.CancelBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	CancelBackfill(context.Context, *servov1.CancelBackfillRequest) (*servov1.Backfill, error)
 	// RetryBackfill runs the failed partitions of a backfill again.
-	RetryBackfill(context.Context, *connect.Request[servov1.RetryBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	RetryBackfill(context.Context, *servov1.RetryBackfillRequest) (*servov1.Backfill, error)
 	// SetBackfill changes how many chunks of a backfill run at once.
-	SetBackfill(context.Context, *connect.Request[servov1.SetBackfillRequest]) (*connect.Response[servov1.Backfill], error)
+	SetBackfill(context.Context, *servov1.SetBackfillRequest) (*servov1.Backfill, error)
 }
 
 // NewBackfillServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -222,51 +278,58 @@ type BackfillServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewBackfillServiceHandler(svc BackfillServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	backfillServiceMethods := servov1.File_servo_v1_backfills_proto.Services().ByName("BackfillService").Methods()
-	backfillServiceCreateBackfillHandler := connect.NewUnaryHandler(
+	backfillServiceCreateBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceCreateBackfillProcedure,
 		svc.CreateBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("CreateBackfill")),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceGetBackfillHandler := connect.NewUnaryHandler(
+	backfillServicePlanBackfillHandler := connect.NewUnaryHandlerSimple(
+		BackfillServicePlanBackfillProcedure,
+		svc.PlanBackfill,
+		connect.WithSchema(backfillServiceMethods.ByName("PlanBackfill")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	backfillServiceGetBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceGetBackfillProcedure,
 		svc.GetBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("GetBackfill")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceListBackfillsHandler := connect.NewUnaryHandler(
+	backfillServiceListBackfillsHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceListBackfillsProcedure,
 		svc.ListBackfills,
 		connect.WithSchema(backfillServiceMethods.ByName("ListBackfills")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServicePauseBackfillHandler := connect.NewUnaryHandler(
+	backfillServicePauseBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServicePauseBackfillProcedure,
 		svc.PauseBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("PauseBackfill")),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceResumeBackfillHandler := connect.NewUnaryHandler(
+	backfillServiceResumeBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceResumeBackfillProcedure,
 		svc.ResumeBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("ResumeBackfill")),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceCancelBackfillHandler := connect.NewUnaryHandler(
+	backfillServiceCancelBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceCancelBackfillProcedure,
 		svc.CancelBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("CancelBackfill")),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceRetryBackfillHandler := connect.NewUnaryHandler(
+	backfillServiceRetryBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceRetryBackfillProcedure,
 		svc.RetryBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("RetryBackfill")),
 		connect.WithHandlerOptions(opts...),
 	)
-	backfillServiceSetBackfillHandler := connect.NewUnaryHandler(
+	backfillServiceSetBackfillHandler := connect.NewUnaryHandlerSimple(
 		BackfillServiceSetBackfillProcedure,
 		svc.SetBackfill,
 		connect.WithSchema(backfillServiceMethods.ByName("SetBackfill")),
@@ -276,6 +339,8 @@ func NewBackfillServiceHandler(svc BackfillServiceHandler, opts ...connect.Handl
 		switch r.URL.Path {
 		case BackfillServiceCreateBackfillProcedure:
 			backfillServiceCreateBackfillHandler.ServeHTTP(w, r)
+		case BackfillServicePlanBackfillProcedure:
+			backfillServicePlanBackfillHandler.ServeHTTP(w, r)
 		case BackfillServiceGetBackfillProcedure:
 			backfillServiceGetBackfillHandler.ServeHTTP(w, r)
 		case BackfillServiceListBackfillsProcedure:
@@ -299,34 +364,38 @@ func NewBackfillServiceHandler(svc BackfillServiceHandler, opts ...connect.Handl
 // UnimplementedBackfillServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedBackfillServiceHandler struct{}
 
-func (UnimplementedBackfillServiceHandler) CreateBackfill(context.Context, *connect.Request[servov1.CreateBackfillRequest]) (*connect.Response[servov1.CreateBackfillResponse], error) {
+func (UnimplementedBackfillServiceHandler) CreateBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.CreateBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) GetBackfill(context.Context, *connect.Request[servov1.GetBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) PlanBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.PlanBackfill is not implemented"))
+}
+
+func (UnimplementedBackfillServiceHandler) GetBackfill(context.Context, *servov1.GetBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.GetBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) ListBackfills(context.Context, *connect.Request[servov1.ListBackfillsRequest]) (*connect.Response[servov1.ListBackfillsResponse], error) {
+func (UnimplementedBackfillServiceHandler) ListBackfills(context.Context, *servov1.ListBackfillsRequest) (*servov1.ListBackfillsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.ListBackfills is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) PauseBackfill(context.Context, *connect.Request[servov1.PauseBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) PauseBackfill(context.Context, *servov1.PauseBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.PauseBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) ResumeBackfill(context.Context, *connect.Request[servov1.ResumeBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) ResumeBackfill(context.Context, *servov1.ResumeBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.ResumeBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) CancelBackfill(context.Context, *connect.Request[servov1.CancelBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) CancelBackfill(context.Context, *servov1.CancelBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.CancelBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) RetryBackfill(context.Context, *connect.Request[servov1.RetryBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) RetryBackfill(context.Context, *servov1.RetryBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.RetryBackfill is not implemented"))
 }
 
-func (UnimplementedBackfillServiceHandler) SetBackfill(context.Context, *connect.Request[servov1.SetBackfillRequest]) (*connect.Response[servov1.Backfill], error) {
+func (UnimplementedBackfillServiceHandler) SetBackfill(context.Context, *servov1.SetBackfillRequest) (*servov1.Backfill, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.BackfillService.SetBackfill is not implemented"))
 }

@@ -71,27 +71,27 @@ const (
 type ExecutionServiceClient interface {
 	// TriggerRun plans and starts a run. It answers after the run is durable and folded.
 	// The call is idempotent with a run_key: a second call with the same request attaches to the run.
-	TriggerRun(context.Context, *connect.Request[servov1.TriggerRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error)
+	TriggerRun(context.Context, *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error)
 	// GetRun returns a run.
-	GetRun(context.Context, *connect.Request[servov1.GetRunRequest]) (*connect.Response[servov1.Run], error)
+	GetRun(context.Context, *servov1.GetRunRequest) (*servov1.Run, error)
 	// ListRuns returns runs, newest first.
-	ListRuns(context.Context, *connect.Request[servov1.ListRunsRequest]) (*connect.Response[servov1.ListRunsResponse], error)
+	ListRuns(context.Context, *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error)
 	// GetRunStatus returns the progress of a run: running and failed tasks, and what it waits for.
-	GetRunStatus(context.Context, *connect.Request[servov1.GetRunStatusRequest]) (*connect.Response[servov1.RunStatus], error)
+	GetRunStatus(context.Context, *servov1.GetRunStatusRequest) (*servov1.RunStatus, error)
 	// CancelRun asks for the end of a run. It fails if the run has ended.
-	CancelRun(context.Context, *connect.Request[servov1.CancelRunRequest]) (*connect.Response[servov1.Run], error)
+	CancelRun(context.Context, *servov1.CancelRunRequest) (*servov1.Run, error)
 	// RetryRun starts a run of the tasks that did not succeed in an ended run.
-	RetryRun(context.Context, *connect.Request[servov1.RetryRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error)
+	RetryRun(context.Context, *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error)
 	// ListTasks returns the tasks of a run in the order of their keys.
-	ListTasks(context.Context, *connect.Request[servov1.ListTasksRequest]) (*connect.Response[servov1.ListTasksResponse], error)
+	ListTasks(context.Context, *servov1.ListTasksRequest) (*servov1.ListTasksResponse, error)
 	// GetTask returns a task.
-	GetTask(context.Context, *connect.Request[servov1.GetTaskRequest]) (*connect.Response[servov1.Task], error)
+	GetTask(context.Context, *servov1.GetTaskRequest) (*servov1.Task, error)
 	// ExplainTask says why a task is in its state: attempts, upstreams, limits, timers and events.
-	ExplainTask(context.Context, *connect.Request[servov1.ExplainTaskRequest]) (*connect.Response[servov1.TaskExplanation], error)
+	ExplainTask(context.Context, *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error)
 	// ListAttempts returns the attempts of a task, first attempt first.
-	ListAttempts(context.Context, *connect.Request[servov1.ListAttemptsRequest]) (*connect.Response[servov1.ListAttemptsResponse], error)
+	ListAttempts(context.Context, *servov1.ListAttemptsRequest) (*servov1.ListAttemptsResponse, error)
 	// GetGantt returns the tasks of a run over time, for drawing, with the critical path.
-	GetGantt(context.Context, *connect.Request[servov1.GetGanttRequest]) (*connect.Response[servov1.Gantt], error)
+	GetGantt(context.Context, *servov1.GetGanttRequest) (*servov1.Gantt, error)
 }
 
 // NewExecutionServiceClient constructs a client for the servo.v1.ExecutionService service. By
@@ -198,85 +198,129 @@ type executionServiceClient struct {
 }
 
 // TriggerRun calls servo.v1.ExecutionService.TriggerRun.
-func (c *executionServiceClient) TriggerRun(ctx context.Context, req *connect.Request[servov1.TriggerRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error) {
-	return c.triggerRun.CallUnary(ctx, req)
+func (c *executionServiceClient) TriggerRun(ctx context.Context, req *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error) {
+	response, err := c.triggerRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetRun calls servo.v1.ExecutionService.GetRun.
-func (c *executionServiceClient) GetRun(ctx context.Context, req *connect.Request[servov1.GetRunRequest]) (*connect.Response[servov1.Run], error) {
-	return c.getRun.CallUnary(ctx, req)
+func (c *executionServiceClient) GetRun(ctx context.Context, req *servov1.GetRunRequest) (*servov1.Run, error) {
+	response, err := c.getRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListRuns calls servo.v1.ExecutionService.ListRuns.
-func (c *executionServiceClient) ListRuns(ctx context.Context, req *connect.Request[servov1.ListRunsRequest]) (*connect.Response[servov1.ListRunsResponse], error) {
-	return c.listRuns.CallUnary(ctx, req)
+func (c *executionServiceClient) ListRuns(ctx context.Context, req *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error) {
+	response, err := c.listRuns.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetRunStatus calls servo.v1.ExecutionService.GetRunStatus.
-func (c *executionServiceClient) GetRunStatus(ctx context.Context, req *connect.Request[servov1.GetRunStatusRequest]) (*connect.Response[servov1.RunStatus], error) {
-	return c.getRunStatus.CallUnary(ctx, req)
+func (c *executionServiceClient) GetRunStatus(ctx context.Context, req *servov1.GetRunStatusRequest) (*servov1.RunStatus, error) {
+	response, err := c.getRunStatus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // CancelRun calls servo.v1.ExecutionService.CancelRun.
-func (c *executionServiceClient) CancelRun(ctx context.Context, req *connect.Request[servov1.CancelRunRequest]) (*connect.Response[servov1.Run], error) {
-	return c.cancelRun.CallUnary(ctx, req)
+func (c *executionServiceClient) CancelRun(ctx context.Context, req *servov1.CancelRunRequest) (*servov1.Run, error) {
+	response, err := c.cancelRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // RetryRun calls servo.v1.ExecutionService.RetryRun.
-func (c *executionServiceClient) RetryRun(ctx context.Context, req *connect.Request[servov1.RetryRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error) {
-	return c.retryRun.CallUnary(ctx, req)
+func (c *executionServiceClient) RetryRun(ctx context.Context, req *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error) {
+	response, err := c.retryRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListTasks calls servo.v1.ExecutionService.ListTasks.
-func (c *executionServiceClient) ListTasks(ctx context.Context, req *connect.Request[servov1.ListTasksRequest]) (*connect.Response[servov1.ListTasksResponse], error) {
-	return c.listTasks.CallUnary(ctx, req)
+func (c *executionServiceClient) ListTasks(ctx context.Context, req *servov1.ListTasksRequest) (*servov1.ListTasksResponse, error) {
+	response, err := c.listTasks.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetTask calls servo.v1.ExecutionService.GetTask.
-func (c *executionServiceClient) GetTask(ctx context.Context, req *connect.Request[servov1.GetTaskRequest]) (*connect.Response[servov1.Task], error) {
-	return c.getTask.CallUnary(ctx, req)
+func (c *executionServiceClient) GetTask(ctx context.Context, req *servov1.GetTaskRequest) (*servov1.Task, error) {
+	response, err := c.getTask.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ExplainTask calls servo.v1.ExecutionService.ExplainTask.
-func (c *executionServiceClient) ExplainTask(ctx context.Context, req *connect.Request[servov1.ExplainTaskRequest]) (*connect.Response[servov1.TaskExplanation], error) {
-	return c.explainTask.CallUnary(ctx, req)
+func (c *executionServiceClient) ExplainTask(ctx context.Context, req *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error) {
+	response, err := c.explainTask.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListAttempts calls servo.v1.ExecutionService.ListAttempts.
-func (c *executionServiceClient) ListAttempts(ctx context.Context, req *connect.Request[servov1.ListAttemptsRequest]) (*connect.Response[servov1.ListAttemptsResponse], error) {
-	return c.listAttempts.CallUnary(ctx, req)
+func (c *executionServiceClient) ListAttempts(ctx context.Context, req *servov1.ListAttemptsRequest) (*servov1.ListAttemptsResponse, error) {
+	response, err := c.listAttempts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetGantt calls servo.v1.ExecutionService.GetGantt.
-func (c *executionServiceClient) GetGantt(ctx context.Context, req *connect.Request[servov1.GetGanttRequest]) (*connect.Response[servov1.Gantt], error) {
-	return c.getGantt.CallUnary(ctx, req)
+func (c *executionServiceClient) GetGantt(ctx context.Context, req *servov1.GetGanttRequest) (*servov1.Gantt, error) {
+	response, err := c.getGantt.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ExecutionServiceHandler is an implementation of the servo.v1.ExecutionService service.
 type ExecutionServiceHandler interface {
 	// TriggerRun plans and starts a run. It answers after the run is durable and folded.
 	// The call is idempotent with a run_key: a second call with the same request attaches to the run.
-	TriggerRun(context.Context, *connect.Request[servov1.TriggerRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error)
+	TriggerRun(context.Context, *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error)
 	// GetRun returns a run.
-	GetRun(context.Context, *connect.Request[servov1.GetRunRequest]) (*connect.Response[servov1.Run], error)
+	GetRun(context.Context, *servov1.GetRunRequest) (*servov1.Run, error)
 	// ListRuns returns runs, newest first.
-	ListRuns(context.Context, *connect.Request[servov1.ListRunsRequest]) (*connect.Response[servov1.ListRunsResponse], error)
+	ListRuns(context.Context, *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error)
 	// GetRunStatus returns the progress of a run: running and failed tasks, and what it waits for.
-	GetRunStatus(context.Context, *connect.Request[servov1.GetRunStatusRequest]) (*connect.Response[servov1.RunStatus], error)
+	GetRunStatus(context.Context, *servov1.GetRunStatusRequest) (*servov1.RunStatus, error)
 	// CancelRun asks for the end of a run. It fails if the run has ended.
-	CancelRun(context.Context, *connect.Request[servov1.CancelRunRequest]) (*connect.Response[servov1.Run], error)
+	CancelRun(context.Context, *servov1.CancelRunRequest) (*servov1.Run, error)
 	// RetryRun starts a run of the tasks that did not succeed in an ended run.
-	RetryRun(context.Context, *connect.Request[servov1.RetryRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error)
+	RetryRun(context.Context, *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error)
 	// ListTasks returns the tasks of a run in the order of their keys.
-	ListTasks(context.Context, *connect.Request[servov1.ListTasksRequest]) (*connect.Response[servov1.ListTasksResponse], error)
+	ListTasks(context.Context, *servov1.ListTasksRequest) (*servov1.ListTasksResponse, error)
 	// GetTask returns a task.
-	GetTask(context.Context, *connect.Request[servov1.GetTaskRequest]) (*connect.Response[servov1.Task], error)
+	GetTask(context.Context, *servov1.GetTaskRequest) (*servov1.Task, error)
 	// ExplainTask says why a task is in its state: attempts, upstreams, limits, timers and events.
-	ExplainTask(context.Context, *connect.Request[servov1.ExplainTaskRequest]) (*connect.Response[servov1.TaskExplanation], error)
+	ExplainTask(context.Context, *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error)
 	// ListAttempts returns the attempts of a task, first attempt first.
-	ListAttempts(context.Context, *connect.Request[servov1.ListAttemptsRequest]) (*connect.Response[servov1.ListAttemptsResponse], error)
+	ListAttempts(context.Context, *servov1.ListAttemptsRequest) (*servov1.ListAttemptsResponse, error)
 	// GetGantt returns the tasks of a run over time, for drawing, with the critical path.
-	GetGantt(context.Context, *connect.Request[servov1.GetGanttRequest]) (*connect.Response[servov1.Gantt], error)
+	GetGantt(context.Context, *servov1.GetGanttRequest) (*servov1.Gantt, error)
 }
 
 // NewExecutionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -286,74 +330,74 @@ type ExecutionServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewExecutionServiceHandler(svc ExecutionServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	executionServiceMethods := servov1.File_servo_v1_execution_proto.Services().ByName("ExecutionService").Methods()
-	executionServiceTriggerRunHandler := connect.NewUnaryHandler(
+	executionServiceTriggerRunHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceTriggerRunProcedure,
 		svc.TriggerRun,
 		connect.WithSchema(executionServiceMethods.ByName("TriggerRun")),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceGetRunHandler := connect.NewUnaryHandler(
+	executionServiceGetRunHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceGetRunProcedure,
 		svc.GetRun,
 		connect.WithSchema(executionServiceMethods.ByName("GetRun")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceListRunsHandler := connect.NewUnaryHandler(
+	executionServiceListRunsHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceListRunsProcedure,
 		svc.ListRuns,
 		connect.WithSchema(executionServiceMethods.ByName("ListRuns")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceGetRunStatusHandler := connect.NewUnaryHandler(
+	executionServiceGetRunStatusHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceGetRunStatusProcedure,
 		svc.GetRunStatus,
 		connect.WithSchema(executionServiceMethods.ByName("GetRunStatus")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceCancelRunHandler := connect.NewUnaryHandler(
+	executionServiceCancelRunHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceCancelRunProcedure,
 		svc.CancelRun,
 		connect.WithSchema(executionServiceMethods.ByName("CancelRun")),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceRetryRunHandler := connect.NewUnaryHandler(
+	executionServiceRetryRunHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceRetryRunProcedure,
 		svc.RetryRun,
 		connect.WithSchema(executionServiceMethods.ByName("RetryRun")),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceListTasksHandler := connect.NewUnaryHandler(
+	executionServiceListTasksHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceListTasksProcedure,
 		svc.ListTasks,
 		connect.WithSchema(executionServiceMethods.ByName("ListTasks")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceGetTaskHandler := connect.NewUnaryHandler(
+	executionServiceGetTaskHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceGetTaskProcedure,
 		svc.GetTask,
 		connect.WithSchema(executionServiceMethods.ByName("GetTask")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceExplainTaskHandler := connect.NewUnaryHandler(
+	executionServiceExplainTaskHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceExplainTaskProcedure,
 		svc.ExplainTask,
 		connect.WithSchema(executionServiceMethods.ByName("ExplainTask")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceListAttemptsHandler := connect.NewUnaryHandler(
+	executionServiceListAttemptsHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceListAttemptsProcedure,
 		svc.ListAttempts,
 		connect.WithSchema(executionServiceMethods.ByName("ListAttempts")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	executionServiceGetGanttHandler := connect.NewUnaryHandler(
+	executionServiceGetGanttHandler := connect.NewUnaryHandlerSimple(
 		ExecutionServiceGetGanttProcedure,
 		svc.GetGantt,
 		connect.WithSchema(executionServiceMethods.ByName("GetGantt")),
@@ -393,46 +437,46 @@ func NewExecutionServiceHandler(svc ExecutionServiceHandler, opts ...connect.Han
 // UnimplementedExecutionServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedExecutionServiceHandler struct{}
 
-func (UnimplementedExecutionServiceHandler) TriggerRun(context.Context, *connect.Request[servov1.TriggerRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error) {
+func (UnimplementedExecutionServiceHandler) TriggerRun(context.Context, *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.TriggerRun is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) GetRun(context.Context, *connect.Request[servov1.GetRunRequest]) (*connect.Response[servov1.Run], error) {
+func (UnimplementedExecutionServiceHandler) GetRun(context.Context, *servov1.GetRunRequest) (*servov1.Run, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.GetRun is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) ListRuns(context.Context, *connect.Request[servov1.ListRunsRequest]) (*connect.Response[servov1.ListRunsResponse], error) {
+func (UnimplementedExecutionServiceHandler) ListRuns(context.Context, *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.ListRuns is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) GetRunStatus(context.Context, *connect.Request[servov1.GetRunStatusRequest]) (*connect.Response[servov1.RunStatus], error) {
+func (UnimplementedExecutionServiceHandler) GetRunStatus(context.Context, *servov1.GetRunStatusRequest) (*servov1.RunStatus, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.GetRunStatus is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) CancelRun(context.Context, *connect.Request[servov1.CancelRunRequest]) (*connect.Response[servov1.Run], error) {
+func (UnimplementedExecutionServiceHandler) CancelRun(context.Context, *servov1.CancelRunRequest) (*servov1.Run, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.CancelRun is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) RetryRun(context.Context, *connect.Request[servov1.RetryRunRequest]) (*connect.Response[servov1.TriggerRunResponse], error) {
+func (UnimplementedExecutionServiceHandler) RetryRun(context.Context, *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.RetryRun is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) ListTasks(context.Context, *connect.Request[servov1.ListTasksRequest]) (*connect.Response[servov1.ListTasksResponse], error) {
+func (UnimplementedExecutionServiceHandler) ListTasks(context.Context, *servov1.ListTasksRequest) (*servov1.ListTasksResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.ListTasks is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) GetTask(context.Context, *connect.Request[servov1.GetTaskRequest]) (*connect.Response[servov1.Task], error) {
+func (UnimplementedExecutionServiceHandler) GetTask(context.Context, *servov1.GetTaskRequest) (*servov1.Task, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.GetTask is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) ExplainTask(context.Context, *connect.Request[servov1.ExplainTaskRequest]) (*connect.Response[servov1.TaskExplanation], error) {
+func (UnimplementedExecutionServiceHandler) ExplainTask(context.Context, *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.ExplainTask is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) ListAttempts(context.Context, *connect.Request[servov1.ListAttemptsRequest]) (*connect.Response[servov1.ListAttemptsResponse], error) {
+func (UnimplementedExecutionServiceHandler) ListAttempts(context.Context, *servov1.ListAttemptsRequest) (*servov1.ListAttemptsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.ListAttempts is not implemented"))
 }
 
-func (UnimplementedExecutionServiceHandler) GetGantt(context.Context, *connect.Request[servov1.GetGanttRequest]) (*connect.Response[servov1.Gantt], error) {
+func (UnimplementedExecutionServiceHandler) GetGantt(context.Context, *servov1.GetGanttRequest) (*servov1.Gantt, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ExecutionService.GetGantt is not implemented"))
 }

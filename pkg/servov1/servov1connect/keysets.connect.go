@@ -46,11 +46,11 @@ const (
 // KeySetServiceClient is a client for the servo.v1.KeySetService service.
 type KeySetServiceClient interface {
 	// ListKeySets returns the key sets by name.
-	ListKeySets(context.Context, *connect.Request[servov1.ListKeySetsRequest]) (*connect.Response[servov1.ListKeySetsResponse], error)
+	ListKeySets(context.Context, *servov1.ListKeySetsRequest) (*servov1.ListKeySetsResponse, error)
 	// ListKeys returns the keys of a key set in order.
-	ListKeys(context.Context, *connect.Request[servov1.ListKeysRequest]) (*connect.Response[servov1.ListKeysResponse], error)
+	ListKeys(context.Context, *servov1.ListKeysRequest) (*servov1.ListKeysResponse, error)
 	// ChangeKeys adds and removes keys.
-	ChangeKeys(context.Context, *connect.Request[servov1.ChangeKeysRequest]) (*connect.Response[servov1.ChangeKeysResponse], error)
+	ChangeKeys(context.Context, *servov1.ChangeKeysRequest) (*servov1.ChangeKeysResponse, error)
 }
 
 // NewKeySetServiceClient constructs a client for the servo.v1.KeySetService service. By default, it
@@ -95,28 +95,40 @@ type keySetServiceClient struct {
 }
 
 // ListKeySets calls servo.v1.KeySetService.ListKeySets.
-func (c *keySetServiceClient) ListKeySets(ctx context.Context, req *connect.Request[servov1.ListKeySetsRequest]) (*connect.Response[servov1.ListKeySetsResponse], error) {
-	return c.listKeySets.CallUnary(ctx, req)
+func (c *keySetServiceClient) ListKeySets(ctx context.Context, req *servov1.ListKeySetsRequest) (*servov1.ListKeySetsResponse, error) {
+	response, err := c.listKeySets.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListKeys calls servo.v1.KeySetService.ListKeys.
-func (c *keySetServiceClient) ListKeys(ctx context.Context, req *connect.Request[servov1.ListKeysRequest]) (*connect.Response[servov1.ListKeysResponse], error) {
-	return c.listKeys.CallUnary(ctx, req)
+func (c *keySetServiceClient) ListKeys(ctx context.Context, req *servov1.ListKeysRequest) (*servov1.ListKeysResponse, error) {
+	response, err := c.listKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ChangeKeys calls servo.v1.KeySetService.ChangeKeys.
-func (c *keySetServiceClient) ChangeKeys(ctx context.Context, req *connect.Request[servov1.ChangeKeysRequest]) (*connect.Response[servov1.ChangeKeysResponse], error) {
-	return c.changeKeys.CallUnary(ctx, req)
+func (c *keySetServiceClient) ChangeKeys(ctx context.Context, req *servov1.ChangeKeysRequest) (*servov1.ChangeKeysResponse, error) {
+	response, err := c.changeKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // KeySetServiceHandler is an implementation of the servo.v1.KeySetService service.
 type KeySetServiceHandler interface {
 	// ListKeySets returns the key sets by name.
-	ListKeySets(context.Context, *connect.Request[servov1.ListKeySetsRequest]) (*connect.Response[servov1.ListKeySetsResponse], error)
+	ListKeySets(context.Context, *servov1.ListKeySetsRequest) (*servov1.ListKeySetsResponse, error)
 	// ListKeys returns the keys of a key set in order.
-	ListKeys(context.Context, *connect.Request[servov1.ListKeysRequest]) (*connect.Response[servov1.ListKeysResponse], error)
+	ListKeys(context.Context, *servov1.ListKeysRequest) (*servov1.ListKeysResponse, error)
 	// ChangeKeys adds and removes keys.
-	ChangeKeys(context.Context, *connect.Request[servov1.ChangeKeysRequest]) (*connect.Response[servov1.ChangeKeysResponse], error)
+	ChangeKeys(context.Context, *servov1.ChangeKeysRequest) (*servov1.ChangeKeysResponse, error)
 }
 
 // NewKeySetServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -126,21 +138,21 @@ type KeySetServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewKeySetServiceHandler(svc KeySetServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	keySetServiceMethods := servov1.File_servo_v1_keysets_proto.Services().ByName("KeySetService").Methods()
-	keySetServiceListKeySetsHandler := connect.NewUnaryHandler(
+	keySetServiceListKeySetsHandler := connect.NewUnaryHandlerSimple(
 		KeySetServiceListKeySetsProcedure,
 		svc.ListKeySets,
 		connect.WithSchema(keySetServiceMethods.ByName("ListKeySets")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	keySetServiceListKeysHandler := connect.NewUnaryHandler(
+	keySetServiceListKeysHandler := connect.NewUnaryHandlerSimple(
 		KeySetServiceListKeysProcedure,
 		svc.ListKeys,
 		connect.WithSchema(keySetServiceMethods.ByName("ListKeys")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	keySetServiceChangeKeysHandler := connect.NewUnaryHandler(
+	keySetServiceChangeKeysHandler := connect.NewUnaryHandlerSimple(
 		KeySetServiceChangeKeysProcedure,
 		svc.ChangeKeys,
 		connect.WithSchema(keySetServiceMethods.ByName("ChangeKeys")),
@@ -163,14 +175,14 @@ func NewKeySetServiceHandler(svc KeySetServiceHandler, opts ...connect.HandlerOp
 // UnimplementedKeySetServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedKeySetServiceHandler struct{}
 
-func (UnimplementedKeySetServiceHandler) ListKeySets(context.Context, *connect.Request[servov1.ListKeySetsRequest]) (*connect.Response[servov1.ListKeySetsResponse], error) {
+func (UnimplementedKeySetServiceHandler) ListKeySets(context.Context, *servov1.ListKeySetsRequest) (*servov1.ListKeySetsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.KeySetService.ListKeySets is not implemented"))
 }
 
-func (UnimplementedKeySetServiceHandler) ListKeys(context.Context, *connect.Request[servov1.ListKeysRequest]) (*connect.Response[servov1.ListKeysResponse], error) {
+func (UnimplementedKeySetServiceHandler) ListKeys(context.Context, *servov1.ListKeysRequest) (*servov1.ListKeysResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.KeySetService.ListKeys is not implemented"))
 }
 
-func (UnimplementedKeySetServiceHandler) ChangeKeys(context.Context, *connect.Request[servov1.ChangeKeysRequest]) (*connect.Response[servov1.ChangeKeysResponse], error) {
+func (UnimplementedKeySetServiceHandler) ChangeKeys(context.Context, *servov1.ChangeKeysRequest) (*servov1.ChangeKeysResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.KeySetService.ChangeKeys is not implemented"))
 }

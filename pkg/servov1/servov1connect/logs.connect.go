@@ -42,9 +42,9 @@ const (
 // LogServiceClient is a client for the servo.v1.LogService service.
 type LogServiceClient interface {
 	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
-	ReadLog(context.Context, *connect.Request[servov1.ReadLogRequest]) (*connect.Response[servov1.LogChunk], error)
+	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
 	// TailLog sends the log of an attempt from an offset on, and what is added to it, until the attempt ends.
-	TailLog(context.Context, *connect.Request[servov1.TailLogRequest]) (*connect.ServerStreamForClient[servov1.LogChunk], error)
+	TailLog(context.Context, *servov1.TailLogRequest) (*connect.ServerStreamForClient[servov1.LogChunk], error)
 }
 
 // NewLogServiceClient constructs a client for the servo.v1.LogService service. By default, it uses
@@ -82,21 +82,25 @@ type logServiceClient struct {
 }
 
 // ReadLog calls servo.v1.LogService.ReadLog.
-func (c *logServiceClient) ReadLog(ctx context.Context, req *connect.Request[servov1.ReadLogRequest]) (*connect.Response[servov1.LogChunk], error) {
-	return c.readLog.CallUnary(ctx, req)
+func (c *logServiceClient) ReadLog(ctx context.Context, req *servov1.ReadLogRequest) (*servov1.LogChunk, error) {
+	response, err := c.readLog.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // TailLog calls servo.v1.LogService.TailLog.
-func (c *logServiceClient) TailLog(ctx context.Context, req *connect.Request[servov1.TailLogRequest]) (*connect.ServerStreamForClient[servov1.LogChunk], error) {
-	return c.tailLog.CallServerStream(ctx, req)
+func (c *logServiceClient) TailLog(ctx context.Context, req *servov1.TailLogRequest) (*connect.ServerStreamForClient[servov1.LogChunk], error) {
+	return c.tailLog.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // LogServiceHandler is an implementation of the servo.v1.LogService service.
 type LogServiceHandler interface {
 	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
-	ReadLog(context.Context, *connect.Request[servov1.ReadLogRequest]) (*connect.Response[servov1.LogChunk], error)
+	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
 	// TailLog sends the log of an attempt from an offset on, and what is added to it, until the attempt ends.
-	TailLog(context.Context, *connect.Request[servov1.TailLogRequest], *connect.ServerStream[servov1.LogChunk]) error
+	TailLog(context.Context, *servov1.TailLogRequest, *connect.ServerStream[servov1.LogChunk]) error
 }
 
 // NewLogServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -106,14 +110,14 @@ type LogServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewLogServiceHandler(svc LogServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	logServiceMethods := servov1.File_servo_v1_logs_proto.Services().ByName("LogService").Methods()
-	logServiceReadLogHandler := connect.NewUnaryHandler(
+	logServiceReadLogHandler := connect.NewUnaryHandlerSimple(
 		LogServiceReadLogProcedure,
 		svc.ReadLog,
 		connect.WithSchema(logServiceMethods.ByName("ReadLog")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	logServiceTailLogHandler := connect.NewServerStreamHandler(
+	logServiceTailLogHandler := connect.NewServerStreamHandlerSimple(
 		LogServiceTailLogProcedure,
 		svc.TailLog,
 		connect.WithSchema(logServiceMethods.ByName("TailLog")),
@@ -135,10 +139,10 @@ func NewLogServiceHandler(svc LogServiceHandler, opts ...connect.HandlerOption) 
 // UnimplementedLogServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedLogServiceHandler struct{}
 
-func (UnimplementedLogServiceHandler) ReadLog(context.Context, *connect.Request[servov1.ReadLogRequest]) (*connect.Response[servov1.LogChunk], error) {
+func (UnimplementedLogServiceHandler) ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.LogService.ReadLog is not implemented"))
 }
 
-func (UnimplementedLogServiceHandler) TailLog(context.Context, *connect.Request[servov1.TailLogRequest], *connect.ServerStream[servov1.LogChunk]) error {
+func (UnimplementedLogServiceHandler) TailLog(context.Context, *servov1.TailLogRequest, *connect.ServerStream[servov1.LogChunk]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.LogService.TailLog is not implemented"))
 }

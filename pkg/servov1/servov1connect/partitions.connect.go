@@ -48,12 +48,12 @@ const (
 type PartitionServiceClient interface {
 	// ListPartitions returns the partitions of an asset by key: those that are expected, and those that are
 	// materialized.
-	ListPartitions(context.Context, *connect.Request[servov1.ListPartitionsRequest]) (*connect.Response[servov1.ListPartitionsResponse], error)
+	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
-	GetPartitionSummary(context.Context, *connect.Request[servov1.GetPartitionSummaryRequest]) (*connect.Response[servov1.PartitionSummary], error)
+	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
 	// ExplainPartition says why a partition is missing, fresh or stale. The shorter route is for an asset
 	// without partitions.
-	ExplainPartition(context.Context, *connect.Request[servov1.ExplainPartitionRequest]) (*connect.Response[servov1.PartitionExplanation], error)
+	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }
 
 // NewPartitionServiceClient constructs a client for the servo.v1.PartitionService service. By
@@ -99,30 +99,42 @@ type partitionServiceClient struct {
 }
 
 // ListPartitions calls servo.v1.PartitionService.ListPartitions.
-func (c *partitionServiceClient) ListPartitions(ctx context.Context, req *connect.Request[servov1.ListPartitionsRequest]) (*connect.Response[servov1.ListPartitionsResponse], error) {
-	return c.listPartitions.CallUnary(ctx, req)
+func (c *partitionServiceClient) ListPartitions(ctx context.Context, req *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error) {
+	response, err := c.listPartitions.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetPartitionSummary calls servo.v1.PartitionService.GetPartitionSummary.
-func (c *partitionServiceClient) GetPartitionSummary(ctx context.Context, req *connect.Request[servov1.GetPartitionSummaryRequest]) (*connect.Response[servov1.PartitionSummary], error) {
-	return c.getPartitionSummary.CallUnary(ctx, req)
+func (c *partitionServiceClient) GetPartitionSummary(ctx context.Context, req *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error) {
+	response, err := c.getPartitionSummary.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ExplainPartition calls servo.v1.PartitionService.ExplainPartition.
-func (c *partitionServiceClient) ExplainPartition(ctx context.Context, req *connect.Request[servov1.ExplainPartitionRequest]) (*connect.Response[servov1.PartitionExplanation], error) {
-	return c.explainPartition.CallUnary(ctx, req)
+func (c *partitionServiceClient) ExplainPartition(ctx context.Context, req *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error) {
+	response, err := c.explainPartition.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // PartitionServiceHandler is an implementation of the servo.v1.PartitionService service.
 type PartitionServiceHandler interface {
 	// ListPartitions returns the partitions of an asset by key: those that are expected, and those that are
 	// materialized.
-	ListPartitions(context.Context, *connect.Request[servov1.ListPartitionsRequest]) (*connect.Response[servov1.ListPartitionsResponse], error)
+	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
-	GetPartitionSummary(context.Context, *connect.Request[servov1.GetPartitionSummaryRequest]) (*connect.Response[servov1.PartitionSummary], error)
+	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
 	// ExplainPartition says why a partition is missing, fresh or stale. The shorter route is for an asset
 	// without partitions.
-	ExplainPartition(context.Context, *connect.Request[servov1.ExplainPartitionRequest]) (*connect.Response[servov1.PartitionExplanation], error)
+	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }
 
 // NewPartitionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -132,21 +144,21 @@ type PartitionServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewPartitionServiceHandler(svc PartitionServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	partitionServiceMethods := servov1.File_servo_v1_partitions_proto.Services().ByName("PartitionService").Methods()
-	partitionServiceListPartitionsHandler := connect.NewUnaryHandler(
+	partitionServiceListPartitionsHandler := connect.NewUnaryHandlerSimple(
 		PartitionServiceListPartitionsProcedure,
 		svc.ListPartitions,
 		connect.WithSchema(partitionServiceMethods.ByName("ListPartitions")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	partitionServiceGetPartitionSummaryHandler := connect.NewUnaryHandler(
+	partitionServiceGetPartitionSummaryHandler := connect.NewUnaryHandlerSimple(
 		PartitionServiceGetPartitionSummaryProcedure,
 		svc.GetPartitionSummary,
 		connect.WithSchema(partitionServiceMethods.ByName("GetPartitionSummary")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	partitionServiceExplainPartitionHandler := connect.NewUnaryHandler(
+	partitionServiceExplainPartitionHandler := connect.NewUnaryHandlerSimple(
 		PartitionServiceExplainPartitionProcedure,
 		svc.ExplainPartition,
 		connect.WithSchema(partitionServiceMethods.ByName("ExplainPartition")),
@@ -170,14 +182,14 @@ func NewPartitionServiceHandler(svc PartitionServiceHandler, opts ...connect.Han
 // UnimplementedPartitionServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedPartitionServiceHandler struct{}
 
-func (UnimplementedPartitionServiceHandler) ListPartitions(context.Context, *connect.Request[servov1.ListPartitionsRequest]) (*connect.Response[servov1.ListPartitionsResponse], error) {
+func (UnimplementedPartitionServiceHandler) ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.PartitionService.ListPartitions is not implemented"))
 }
 
-func (UnimplementedPartitionServiceHandler) GetPartitionSummary(context.Context, *connect.Request[servov1.GetPartitionSummaryRequest]) (*connect.Response[servov1.PartitionSummary], error) {
+func (UnimplementedPartitionServiceHandler) GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.PartitionService.GetPartitionSummary is not implemented"))
 }
 
-func (UnimplementedPartitionServiceHandler) ExplainPartition(context.Context, *connect.Request[servov1.ExplainPartitionRequest]) (*connect.Response[servov1.PartitionExplanation], error) {
+func (UnimplementedPartitionServiceHandler) ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.PartitionService.ExplainPartition is not implemented"))
 }

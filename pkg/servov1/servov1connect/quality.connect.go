@@ -47,11 +47,11 @@ const (
 // QualityServiceClient is a client for the servo.v1.QualityService service.
 type QualityServiceClient interface {
 	// ListQuarantined returns the outputs in quarantine, by asset and partition.
-	ListQuarantined(context.Context, *connect.Request[servov1.ListQuarantinedRequest]) (*connect.Response[servov1.ListQuarantinedResponse], error)
+	ListQuarantined(context.Context, *servov1.ListQuarantinedRequest) (*servov1.ListQuarantinedResponse, error)
 	// ApproveQuarantined publishes an output.
-	ApproveQuarantined(context.Context, *connect.Request[servov1.ApproveQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error)
+	ApproveQuarantined(context.Context, *servov1.ApproveQuarantinedRequest) (*servov1.QuarantinedOutput, error)
 	// RejectQuarantined rejects an output. Its files are deleted after a day.
-	RejectQuarantined(context.Context, *connect.Request[servov1.RejectQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error)
+	RejectQuarantined(context.Context, *servov1.RejectQuarantinedRequest) (*servov1.QuarantinedOutput, error)
 }
 
 // NewQualityServiceClient constructs a client for the servo.v1.QualityService service. By default,
@@ -95,28 +95,40 @@ type qualityServiceClient struct {
 }
 
 // ListQuarantined calls servo.v1.QualityService.ListQuarantined.
-func (c *qualityServiceClient) ListQuarantined(ctx context.Context, req *connect.Request[servov1.ListQuarantinedRequest]) (*connect.Response[servov1.ListQuarantinedResponse], error) {
-	return c.listQuarantined.CallUnary(ctx, req)
+func (c *qualityServiceClient) ListQuarantined(ctx context.Context, req *servov1.ListQuarantinedRequest) (*servov1.ListQuarantinedResponse, error) {
+	response, err := c.listQuarantined.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ApproveQuarantined calls servo.v1.QualityService.ApproveQuarantined.
-func (c *qualityServiceClient) ApproveQuarantined(ctx context.Context, req *connect.Request[servov1.ApproveQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error) {
-	return c.approveQuarantined.CallUnary(ctx, req)
+func (c *qualityServiceClient) ApproveQuarantined(ctx context.Context, req *servov1.ApproveQuarantinedRequest) (*servov1.QuarantinedOutput, error) {
+	response, err := c.approveQuarantined.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // RejectQuarantined calls servo.v1.QualityService.RejectQuarantined.
-func (c *qualityServiceClient) RejectQuarantined(ctx context.Context, req *connect.Request[servov1.RejectQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error) {
-	return c.rejectQuarantined.CallUnary(ctx, req)
+func (c *qualityServiceClient) RejectQuarantined(ctx context.Context, req *servov1.RejectQuarantinedRequest) (*servov1.QuarantinedOutput, error) {
+	response, err := c.rejectQuarantined.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // QualityServiceHandler is an implementation of the servo.v1.QualityService service.
 type QualityServiceHandler interface {
 	// ListQuarantined returns the outputs in quarantine, by asset and partition.
-	ListQuarantined(context.Context, *connect.Request[servov1.ListQuarantinedRequest]) (*connect.Response[servov1.ListQuarantinedResponse], error)
+	ListQuarantined(context.Context, *servov1.ListQuarantinedRequest) (*servov1.ListQuarantinedResponse, error)
 	// ApproveQuarantined publishes an output.
-	ApproveQuarantined(context.Context, *connect.Request[servov1.ApproveQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error)
+	ApproveQuarantined(context.Context, *servov1.ApproveQuarantinedRequest) (*servov1.QuarantinedOutput, error)
 	// RejectQuarantined rejects an output. Its files are deleted after a day.
-	RejectQuarantined(context.Context, *connect.Request[servov1.RejectQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error)
+	RejectQuarantined(context.Context, *servov1.RejectQuarantinedRequest) (*servov1.QuarantinedOutput, error)
 }
 
 // NewQualityServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -126,20 +138,20 @@ type QualityServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewQualityServiceHandler(svc QualityServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	qualityServiceMethods := servov1.File_servo_v1_quality_proto.Services().ByName("QualityService").Methods()
-	qualityServiceListQuarantinedHandler := connect.NewUnaryHandler(
+	qualityServiceListQuarantinedHandler := connect.NewUnaryHandlerSimple(
 		QualityServiceListQuarantinedProcedure,
 		svc.ListQuarantined,
 		connect.WithSchema(qualityServiceMethods.ByName("ListQuarantined")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	qualityServiceApproveQuarantinedHandler := connect.NewUnaryHandler(
+	qualityServiceApproveQuarantinedHandler := connect.NewUnaryHandlerSimple(
 		QualityServiceApproveQuarantinedProcedure,
 		svc.ApproveQuarantined,
 		connect.WithSchema(qualityServiceMethods.ByName("ApproveQuarantined")),
 		connect.WithHandlerOptions(opts...),
 	)
-	qualityServiceRejectQuarantinedHandler := connect.NewUnaryHandler(
+	qualityServiceRejectQuarantinedHandler := connect.NewUnaryHandlerSimple(
 		QualityServiceRejectQuarantinedProcedure,
 		svc.RejectQuarantined,
 		connect.WithSchema(qualityServiceMethods.ByName("RejectQuarantined")),
@@ -162,14 +174,14 @@ func NewQualityServiceHandler(svc QualityServiceHandler, opts ...connect.Handler
 // UnimplementedQualityServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedQualityServiceHandler struct{}
 
-func (UnimplementedQualityServiceHandler) ListQuarantined(context.Context, *connect.Request[servov1.ListQuarantinedRequest]) (*connect.Response[servov1.ListQuarantinedResponse], error) {
+func (UnimplementedQualityServiceHandler) ListQuarantined(context.Context, *servov1.ListQuarantinedRequest) (*servov1.ListQuarantinedResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.QualityService.ListQuarantined is not implemented"))
 }
 
-func (UnimplementedQualityServiceHandler) ApproveQuarantined(context.Context, *connect.Request[servov1.ApproveQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error) {
+func (UnimplementedQualityServiceHandler) ApproveQuarantined(context.Context, *servov1.ApproveQuarantinedRequest) (*servov1.QuarantinedOutput, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.QualityService.ApproveQuarantined is not implemented"))
 }
 
-func (UnimplementedQualityServiceHandler) RejectQuarantined(context.Context, *connect.Request[servov1.RejectQuarantinedRequest]) (*connect.Response[servov1.QuarantinedOutput], error) {
+func (UnimplementedQualityServiceHandler) RejectQuarantined(context.Context, *servov1.RejectQuarantinedRequest) (*servov1.QuarantinedOutput, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.QualityService.RejectQuarantined is not implemented"))
 }

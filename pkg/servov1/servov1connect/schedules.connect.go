@@ -62,22 +62,22 @@ const (
 // ScheduleServiceClient is a client for the servo.v1.ScheduleService service.
 type ScheduleServiceClient interface {
 	// ListSchedules returns the schedules by name.
-	ListSchedules(context.Context, *connect.Request[servov1.ListSchedulesRequest]) (*connect.Response[servov1.ListSchedulesResponse], error)
+	ListSchedules(context.Context, *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error)
 	// GetSchedule returns a schedule.
-	GetSchedule(context.Context, *connect.Request[servov1.GetScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	GetSchedule(context.Context, *servov1.GetScheduleRequest) (*servov1.Schedule, error)
 	// ListTicks says what became of the ticks of a schedule, newest first.
-	ListTicks(context.Context, *connect.Request[servov1.ListTicksRequest]) (*connect.Response[servov1.ListTicksResponse], error)
+	ListTicks(context.Context, *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error)
 	// PreviewTicks returns the next instants of a schedule.
-	PreviewTicks(context.Context, *connect.Request[servov1.PreviewTicksRequest]) (*connect.Response[servov1.PreviewTicksResponse], error)
+	PreviewTicks(context.Context, *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error)
 	// PauseSchedule stops a schedule from ticking.
-	PauseSchedule(context.Context, *connect.Request[servov1.PauseScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	PauseSchedule(context.Context, *servov1.PauseScheduleRequest) (*servov1.Schedule, error)
 	// ResumeSchedule lets a paused schedule tick again.
-	ResumeSchedule(context.Context, *connect.Request[servov1.ResumeScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
-	TriggerSchedule(context.Context, *connect.Request[servov1.TriggerScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
 	// BackfillSchedule makes ticks for the instants of a past interval. It leaves out the instants whose tick has
 	// a run.
-	BackfillSchedule(context.Context, *connect.Request[servov1.BackfillScheduleRequest]) (*connect.Response[servov1.BackfillScheduleResponse], error)
+	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 
 // NewScheduleServiceClient constructs a client for the servo.v1.ScheduleService service. By
@@ -159,64 +159,96 @@ type scheduleServiceClient struct {
 }
 
 // ListSchedules calls servo.v1.ScheduleService.ListSchedules.
-func (c *scheduleServiceClient) ListSchedules(ctx context.Context, req *connect.Request[servov1.ListSchedulesRequest]) (*connect.Response[servov1.ListSchedulesResponse], error) {
-	return c.listSchedules.CallUnary(ctx, req)
+func (c *scheduleServiceClient) ListSchedules(ctx context.Context, req *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error) {
+	response, err := c.listSchedules.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // GetSchedule calls servo.v1.ScheduleService.GetSchedule.
-func (c *scheduleServiceClient) GetSchedule(ctx context.Context, req *connect.Request[servov1.GetScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
-	return c.getSchedule.CallUnary(ctx, req)
+func (c *scheduleServiceClient) GetSchedule(ctx context.Context, req *servov1.GetScheduleRequest) (*servov1.Schedule, error) {
+	response, err := c.getSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ListTicks calls servo.v1.ScheduleService.ListTicks.
-func (c *scheduleServiceClient) ListTicks(ctx context.Context, req *connect.Request[servov1.ListTicksRequest]) (*connect.Response[servov1.ListTicksResponse], error) {
-	return c.listTicks.CallUnary(ctx, req)
+func (c *scheduleServiceClient) ListTicks(ctx context.Context, req *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error) {
+	response, err := c.listTicks.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // PreviewTicks calls servo.v1.ScheduleService.PreviewTicks.
-func (c *scheduleServiceClient) PreviewTicks(ctx context.Context, req *connect.Request[servov1.PreviewTicksRequest]) (*connect.Response[servov1.PreviewTicksResponse], error) {
-	return c.previewTicks.CallUnary(ctx, req)
+func (c *scheduleServiceClient) PreviewTicks(ctx context.Context, req *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error) {
+	response, err := c.previewTicks.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // PauseSchedule calls servo.v1.ScheduleService.PauseSchedule.
-func (c *scheduleServiceClient) PauseSchedule(ctx context.Context, req *connect.Request[servov1.PauseScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
-	return c.pauseSchedule.CallUnary(ctx, req)
+func (c *scheduleServiceClient) PauseSchedule(ctx context.Context, req *servov1.PauseScheduleRequest) (*servov1.Schedule, error) {
+	response, err := c.pauseSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ResumeSchedule calls servo.v1.ScheduleService.ResumeSchedule.
-func (c *scheduleServiceClient) ResumeSchedule(ctx context.Context, req *connect.Request[servov1.ResumeScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
-	return c.resumeSchedule.CallUnary(ctx, req)
+func (c *scheduleServiceClient) ResumeSchedule(ctx context.Context, req *servov1.ResumeScheduleRequest) (*servov1.Schedule, error) {
+	response, err := c.resumeSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // TriggerSchedule calls servo.v1.ScheduleService.TriggerSchedule.
-func (c *scheduleServiceClient) TriggerSchedule(ctx context.Context, req *connect.Request[servov1.TriggerScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
-	return c.triggerSchedule.CallUnary(ctx, req)
+func (c *scheduleServiceClient) TriggerSchedule(ctx context.Context, req *servov1.TriggerScheduleRequest) (*servov1.Schedule, error) {
+	response, err := c.triggerSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // BackfillSchedule calls servo.v1.ScheduleService.BackfillSchedule.
-func (c *scheduleServiceClient) BackfillSchedule(ctx context.Context, req *connect.Request[servov1.BackfillScheduleRequest]) (*connect.Response[servov1.BackfillScheduleResponse], error) {
-	return c.backfillSchedule.CallUnary(ctx, req)
+func (c *scheduleServiceClient) BackfillSchedule(ctx context.Context, req *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error) {
+	response, err := c.backfillSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ScheduleServiceHandler is an implementation of the servo.v1.ScheduleService service.
 type ScheduleServiceHandler interface {
 	// ListSchedules returns the schedules by name.
-	ListSchedules(context.Context, *connect.Request[servov1.ListSchedulesRequest]) (*connect.Response[servov1.ListSchedulesResponse], error)
+	ListSchedules(context.Context, *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error)
 	// GetSchedule returns a schedule.
-	GetSchedule(context.Context, *connect.Request[servov1.GetScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	GetSchedule(context.Context, *servov1.GetScheduleRequest) (*servov1.Schedule, error)
 	// ListTicks says what became of the ticks of a schedule, newest first.
-	ListTicks(context.Context, *connect.Request[servov1.ListTicksRequest]) (*connect.Response[servov1.ListTicksResponse], error)
+	ListTicks(context.Context, *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error)
 	// PreviewTicks returns the next instants of a schedule.
-	PreviewTicks(context.Context, *connect.Request[servov1.PreviewTicksRequest]) (*connect.Response[servov1.PreviewTicksResponse], error)
+	PreviewTicks(context.Context, *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error)
 	// PauseSchedule stops a schedule from ticking.
-	PauseSchedule(context.Context, *connect.Request[servov1.PauseScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	PauseSchedule(context.Context, *servov1.PauseScheduleRequest) (*servov1.Schedule, error)
 	// ResumeSchedule lets a paused schedule tick again.
-	ResumeSchedule(context.Context, *connect.Request[servov1.ResumeScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
-	TriggerSchedule(context.Context, *connect.Request[servov1.TriggerScheduleRequest]) (*connect.Response[servov1.Schedule], error)
+	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
 	// BackfillSchedule makes ticks for the instants of a past interval. It leaves out the instants whose tick has
 	// a run.
-	BackfillSchedule(context.Context, *connect.Request[servov1.BackfillScheduleRequest]) (*connect.Response[servov1.BackfillScheduleResponse], error)
+	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 
 // NewScheduleServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -226,53 +258,53 @@ type ScheduleServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewScheduleServiceHandler(svc ScheduleServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	scheduleServiceMethods := servov1.File_servo_v1_schedules_proto.Services().ByName("ScheduleService").Methods()
-	scheduleServiceListSchedulesHandler := connect.NewUnaryHandler(
+	scheduleServiceListSchedulesHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceListSchedulesProcedure,
 		svc.ListSchedules,
 		connect.WithSchema(scheduleServiceMethods.ByName("ListSchedules")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServiceGetScheduleHandler := connect.NewUnaryHandler(
+	scheduleServiceGetScheduleHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceGetScheduleProcedure,
 		svc.GetSchedule,
 		connect.WithSchema(scheduleServiceMethods.ByName("GetSchedule")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServiceListTicksHandler := connect.NewUnaryHandler(
+	scheduleServiceListTicksHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceListTicksProcedure,
 		svc.ListTicks,
 		connect.WithSchema(scheduleServiceMethods.ByName("ListTicks")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServicePreviewTicksHandler := connect.NewUnaryHandler(
+	scheduleServicePreviewTicksHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServicePreviewTicksProcedure,
 		svc.PreviewTicks,
 		connect.WithSchema(scheduleServiceMethods.ByName("PreviewTicks")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServicePauseScheduleHandler := connect.NewUnaryHandler(
+	scheduleServicePauseScheduleHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServicePauseScheduleProcedure,
 		svc.PauseSchedule,
 		connect.WithSchema(scheduleServiceMethods.ByName("PauseSchedule")),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServiceResumeScheduleHandler := connect.NewUnaryHandler(
+	scheduleServiceResumeScheduleHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceResumeScheduleProcedure,
 		svc.ResumeSchedule,
 		connect.WithSchema(scheduleServiceMethods.ByName("ResumeSchedule")),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServiceTriggerScheduleHandler := connect.NewUnaryHandler(
+	scheduleServiceTriggerScheduleHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceTriggerScheduleProcedure,
 		svc.TriggerSchedule,
 		connect.WithSchema(scheduleServiceMethods.ByName("TriggerSchedule")),
 		connect.WithHandlerOptions(opts...),
 	)
-	scheduleServiceBackfillScheduleHandler := connect.NewUnaryHandler(
+	scheduleServiceBackfillScheduleHandler := connect.NewUnaryHandlerSimple(
 		ScheduleServiceBackfillScheduleProcedure,
 		svc.BackfillSchedule,
 		connect.WithSchema(scheduleServiceMethods.ByName("BackfillSchedule")),
@@ -305,34 +337,34 @@ func NewScheduleServiceHandler(svc ScheduleServiceHandler, opts ...connect.Handl
 // UnimplementedScheduleServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedScheduleServiceHandler struct{}
 
-func (UnimplementedScheduleServiceHandler) ListSchedules(context.Context, *connect.Request[servov1.ListSchedulesRequest]) (*connect.Response[servov1.ListSchedulesResponse], error) {
+func (UnimplementedScheduleServiceHandler) ListSchedules(context.Context, *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.ListSchedules is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) GetSchedule(context.Context, *connect.Request[servov1.GetScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
+func (UnimplementedScheduleServiceHandler) GetSchedule(context.Context, *servov1.GetScheduleRequest) (*servov1.Schedule, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.GetSchedule is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) ListTicks(context.Context, *connect.Request[servov1.ListTicksRequest]) (*connect.Response[servov1.ListTicksResponse], error) {
+func (UnimplementedScheduleServiceHandler) ListTicks(context.Context, *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.ListTicks is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) PreviewTicks(context.Context, *connect.Request[servov1.PreviewTicksRequest]) (*connect.Response[servov1.PreviewTicksResponse], error) {
+func (UnimplementedScheduleServiceHandler) PreviewTicks(context.Context, *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.PreviewTicks is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) PauseSchedule(context.Context, *connect.Request[servov1.PauseScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
+func (UnimplementedScheduleServiceHandler) PauseSchedule(context.Context, *servov1.PauseScheduleRequest) (*servov1.Schedule, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.PauseSchedule is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) ResumeSchedule(context.Context, *connect.Request[servov1.ResumeScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
+func (UnimplementedScheduleServiceHandler) ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.ResumeSchedule is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) TriggerSchedule(context.Context, *connect.Request[servov1.TriggerScheduleRequest]) (*connect.Response[servov1.Schedule], error) {
+func (UnimplementedScheduleServiceHandler) TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.TriggerSchedule is not implemented"))
 }
 
-func (UnimplementedScheduleServiceHandler) BackfillSchedule(context.Context, *connect.Request[servov1.BackfillScheduleRequest]) (*connect.Response[servov1.BackfillScheduleResponse], error) {
+func (UnimplementedScheduleServiceHandler) BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.ScheduleService.BackfillSchedule is not implemented"))
 }

@@ -43,9 +43,9 @@ const (
 // StateServiceClient is a client for the servo.v1.StateService service.
 type StateServiceClient interface {
 	// Watch sends a message for each revision that changes what was asked for.
-	Watch(context.Context, *connect.Request[servov1.WatchRequest]) (*connect.ServerStreamForClient[servov1.WatchResponse], error)
+	Watch(context.Context, *servov1.WatchRequest) (*connect.ServerStreamForClient[servov1.WatchResponse], error)
 	// ListAttention returns what needs a person, worst first.
-	ListAttention(context.Context, *connect.Request[servov1.ListAttentionRequest]) (*connect.Response[servov1.ListAttentionResponse], error)
+	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
 }
 
 // NewStateServiceClient constructs a client for the servo.v1.StateService service. By default, it
@@ -83,21 +83,25 @@ type stateServiceClient struct {
 }
 
 // Watch calls servo.v1.StateService.Watch.
-func (c *stateServiceClient) Watch(ctx context.Context, req *connect.Request[servov1.WatchRequest]) (*connect.ServerStreamForClient[servov1.WatchResponse], error) {
-	return c.watch.CallServerStream(ctx, req)
+func (c *stateServiceClient) Watch(ctx context.Context, req *servov1.WatchRequest) (*connect.ServerStreamForClient[servov1.WatchResponse], error) {
+	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // ListAttention calls servo.v1.StateService.ListAttention.
-func (c *stateServiceClient) ListAttention(ctx context.Context, req *connect.Request[servov1.ListAttentionRequest]) (*connect.Response[servov1.ListAttentionResponse], error) {
-	return c.listAttention.CallUnary(ctx, req)
+func (c *stateServiceClient) ListAttention(ctx context.Context, req *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error) {
+	response, err := c.listAttention.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // StateServiceHandler is an implementation of the servo.v1.StateService service.
 type StateServiceHandler interface {
 	// Watch sends a message for each revision that changes what was asked for.
-	Watch(context.Context, *connect.Request[servov1.WatchRequest], *connect.ServerStream[servov1.WatchResponse]) error
+	Watch(context.Context, *servov1.WatchRequest, *connect.ServerStream[servov1.WatchResponse]) error
 	// ListAttention returns what needs a person, worst first.
-	ListAttention(context.Context, *connect.Request[servov1.ListAttentionRequest]) (*connect.Response[servov1.ListAttentionResponse], error)
+	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
 }
 
 // NewStateServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -107,14 +111,14 @@ type StateServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewStateServiceHandler(svc StateServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	stateServiceMethods := servov1.File_servo_v1_state_proto.Services().ByName("StateService").Methods()
-	stateServiceWatchHandler := connect.NewServerStreamHandler(
+	stateServiceWatchHandler := connect.NewServerStreamHandlerSimple(
 		StateServiceWatchProcedure,
 		svc.Watch,
 		connect.WithSchema(stateServiceMethods.ByName("Watch")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	stateServiceListAttentionHandler := connect.NewUnaryHandler(
+	stateServiceListAttentionHandler := connect.NewUnaryHandlerSimple(
 		StateServiceListAttentionProcedure,
 		svc.ListAttention,
 		connect.WithSchema(stateServiceMethods.ByName("ListAttention")),
@@ -136,10 +140,10 @@ func NewStateServiceHandler(svc StateServiceHandler, opts ...connect.HandlerOpti
 // UnimplementedStateServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedStateServiceHandler struct{}
 
-func (UnimplementedStateServiceHandler) Watch(context.Context, *connect.Request[servov1.WatchRequest], *connect.ServerStream[servov1.WatchResponse]) error {
+func (UnimplementedStateServiceHandler) Watch(context.Context, *servov1.WatchRequest, *connect.ServerStream[servov1.WatchResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.StateService.Watch is not implemented"))
 }
 
-func (UnimplementedStateServiceHandler) ListAttention(context.Context, *connect.Request[servov1.ListAttentionRequest]) (*connect.Response[servov1.ListAttentionResponse], error) {
+func (UnimplementedStateServiceHandler) ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.StateService.ListAttention is not implemented"))
 }

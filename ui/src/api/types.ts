@@ -740,15 +740,6 @@ export interface CreateBackfillRequest {
   pool?: string;
   /** Each chunk executes the release that is deployed when it starts. */
   follow_deploys?: boolean;
-  /** Plan the backfill and create nothing. */
-  dry_run?: boolean;
-}
-
-/** CreateBackfillResponse has the created backfill, or the plan of one. */
-export interface CreateBackfillResponse {
-  /** Not set for a dry run. */
-  backfill?: Backfill;
-  plan?: BackfillPlan;
 }
 
 /** BackfillPlan says what a backfill has to do. */
@@ -1019,7 +1010,7 @@ export interface Run {
   partitions: string[];
   partitions_total: number;
   labels: { [key: string]: string };
-  /** The number of tasks in each state that has any: "RUNNING" → 3. */
+  /** The number of tasks in each state: "RUNNING" → 3. */
   tasks: { [key: string]: number };
   tasks_total: number;
   created_at?: string;
@@ -1757,6 +1748,33 @@ export interface PartitionExplanationUpstreamPartition {
   more: number;
 }
 
+/**
+ * Problem says why a call has failed. In REST it is the body of the answer (RFC 9457). In Connect and
+ * gRPC it is a detail of the error.
+ */
+export interface Problem {
+  /** A name of the kind of problem: "urn:servo:problem:not-found". */
+  type: string;
+  title: string;
+  /** The HTTP status. */
+  status: number;
+  /** What has happened, and what to do next. */
+  detail: string;
+  /** The fields of the request that are invalid. */
+  field_violations: ProblemFieldViolation[];
+  /** The same call may succeed later without a change. */
+  retryable: boolean;
+  /** How long to wait before calling again. */
+  retry_after_ms: number;
+}
+
+/** FieldViolation says what is wrong with a field. */
+export interface ProblemFieldViolation {
+  /** The path of the field: "partitions[2]", "labels[owner]". */
+  field: string;
+  description: string;
+}
+
 /** ListQuarantinedRequest asks for all outputs in quarantine. */
 export interface ListQuarantinedRequest {
   /** The tenant. A local server fills it in if it is empty. */
@@ -1887,15 +1905,24 @@ export interface ListAttentionResponse {
 
 /** Attention is something that needs a person. */
 export interface Attention {
-  /** What it is: "run_failed", "quarantined", "deadline_missed", "schedule_error", "backfill_paused", "alert". */
-  kind: string;
-  /** What it is about: a run, an asset, a schedule, a backfill. */
+  kind: "FAILED" | "LATE" | "QUARANTINED" | "PAUSED" | "SCHEDULE_ERROR" | "UNDELIVERABLE";
+  /** What it is about: an asset, a schedule, the id of a backfill, or a channel. */
   subject: string;
   severity: Severity;
   since?: string;
+  /** The number of partitions, outputs or messages. */
   count: number;
   /** It in one sentence. */
   headline: string;
+  /** The first affected partitions: "date=2025-01-15". */
+  partitions: string[];
+  /** The newest failed task. */
+  run_id: string;
+  task_key: string;
+  /** The number of assets that depend on the subject, directly or not. */
+  downstream_total: number;
+  /** Command lines that show more, or that solve it. */
+  commands: string[];
 }
 
 /** The request and the response of each call. */
@@ -1933,8 +1960,10 @@ export interface Calls {
   "AutomationService.ListDeadlines": { request: ListDeadlinesRequest; response: ListDeadlinesResponse };
   /** ListAlerts returns the alerts that are not over, the rules, and the newest messages. */
   "AutomationService.ListAlerts": { request: ListAlertsRequest; response: ListAlertsResponse };
-  /** CreateBackfill divides partitions into chunks, and runs them. With dry_run it creates nothing. */
-  "BackfillService.CreateBackfill": { request: CreateBackfillRequest; response: CreateBackfillResponse };
+  /** CreateBackfill divides partitions into chunks, and runs them. */
+  "BackfillService.CreateBackfill": { request: CreateBackfillRequest; response: Backfill };
+  /** PlanBackfill says what a backfill would do. It creates nothing. */
+  "BackfillService.PlanBackfill": { request: CreateBackfillRequest; response: BackfillPlan };
   /** GetBackfill returns a backfill, with its runs and error codes. */
   "BackfillService.GetBackfill": { request: GetBackfillRequest; response: Backfill };
   /** ListBackfills returns the backfills, newest first. */
@@ -2029,6 +2058,7 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "AutomationService.ListDeadlines": { verb: "GET", path: "/v1/deadlines", stream: false, permission: "RUNS_READ" },
   "AutomationService.ListAlerts": { verb: "GET", path: "/v1/alerts", stream: false, permission: "RUNS_READ" },
   "BackfillService.CreateBackfill": { verb: "POST", path: "/v1/backfills", stream: false, permission: "BACKFILLS_CREATE" },
+  "BackfillService.PlanBackfill": { verb: "POST", path: "/v1/backfills:plan", stream: false, permission: "RUNS_READ" },
   "BackfillService.GetBackfill": { verb: "GET", path: "/v1/backfills/{backfill_id}", stream: false, permission: "RUNS_READ" },
   "BackfillService.ListBackfills": { verb: "GET", path: "/v1/backfills", stream: false, permission: "RUNS_READ" },
   "BackfillService.PauseBackfill": { verb: "POST", path: "/v1/backfills/{backfill_id}:pause", stream: false, permission: "BACKFILLS_MANAGE" },

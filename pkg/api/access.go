@@ -1,0 +1,23 @@
+package api
+
+import (
+	"context"
+
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// WhoAmI implements the call.
+func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error) {
+	d := s.Engine.Domain()
+	me := &servov1.WhoAmIResponse{
+		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(),
+		Capabilities: capabilities(), Version: s.Version,
+	}
+	if p, err := s.Project(); err == nil { // a server without a valid project still says who calls
+		me.Project = p.Name
+	}
+	return me, nil
+}
+
+// capabilities are what a client cannot take for granted on every server.
+func capabilities() []string { return nil }

@@ -1,0 +1,335 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/selector"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func runOf(r *state.Run) *servov1.Run {
+	tasks := map[string]int32{}
+	for _, c := range view.Counts(r) {
+		tasks[string(c.State)] = c.Tasks
+	}
+	return &servov1.Run{
+		RunId: r.RunID, State: servov1.RunState_Value(enumNumber(servov1.RunState_Value(0).Descriptor(), string(r.State))),
+		Trigger: r.TriggerType, ParentRunId: r.ParentRunID, RunKey: r.RunKey,
+		Assets: view.Names(r.RootAssets), AssetsTotal: r.RootAssetsTotal, Partitions: view.Names(r.Partitions), PartitionsTotal: r.PartitionsTotal,
+		Labels: labels(r.Labels), Tasks: tasks, TasksTotal: r.TasksTotal,
+		CreatedAt: timestamp(r.CreatedAt), StartedAt: timestamp(r.StartedAt), CompletedAt: timestamp(r.CompletedAt),
+		Error: r.ErrorMessage, ErrorCode: r.ErrorCode, Release: r.Release, Schedule: r.ScheduleID, CancelReason: r.CancelReason,
+	}
+}
+
+func taskOf(t *state.Task) *servov1.Task {
+	return &servov1.Task{
+		RunId: t.RunID, TaskKey: t.TaskKey, Kind: t.Kind, AssetKey: t.AssetKey, PartitionKey: t.PartitionKey,
+		State:   servov1.TaskState_Value(enumNumber(servov1.TaskState_Value(0).Descriptor(), string(t.State))),
+		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, StartedAt: timestamp(t.StartedAt), CompletedAt: timestamp(t.CompletedAt),
+		RowCount: t.RowCount, ByteSize: t.ByteSize, OutputUri: t.OutputURI, ErrorCode: t.ErrorCode, Error: t.ErrorMessage, Pool: t.Pool,
+	}
+}
+
+// findRun returns a run and a state with its rows.
+func (s *server) findRun(ctx context.Context, id string) (*state.State, *state.Run, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return engine.FindRun(ctx, snap, id)
+}
+
+// findTask returns a task of a run and a state with the rows of the run.
+func (s *server) findTask(ctx context.Context, run, task string) (*state.State, *state.Task, error) {
+	rows, found, err := s.findRun(ctx, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := engine.FindTask(rows, found.RunID, task)
+	return rows, t, err
+}
+
+// GetRun implements the call.
+func (s *server) GetRun(ctx context.Context, r *servov1.GetRunRequest) (*servov1.Run, error) {
+	_, run, err := s.findRun(ctx, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	return runOf(run), nil
+}
+
+// GetRunStatus implements the call.
+func (s *server) GetRunStatus(ctx context.Context, r *servov1.GetRunStatusRequest) (*servov1.RunStatus, error) {
+	rows, run, err := s.findRun(ctx, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	return fill(&servov1.RunStatus{}, view.StatusOf(rows, run, event.At(s.Engine.Now()))), nil
+}
+
+// ListRuns implements the call.
+func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error) {
+	p, err := s.page(ctx, r, defaultPage)
+	if err != nil {
+		return nil, err
+	}
+	states := map[state.RunState]bool{}
+	for _, one := range r.GetState() {
+		states[state.RunState(one.String())] = true
+	}
+	rows, err := p.snap.Runs(ctx, p.size+1, func(row *state.Run) bool {
+		return (p.after == "" || row.RunID < p.after) && (len(states) == 0 || states[row.State]) &&
+			(r.GetTrigger() == "" || row.TriggerType == r.GetTrigger()) && (r.GetSchedule() == "" || row.ScheduleID == r.GetSchedule())
+	})
+	if err != nil {
+		return nil, p.failed(err)
+	}
+	list := &servov1.ListRunsResponse{Revision: p.snap.Revision}
+	for i, row := range rows {
+		if i == p.size {
+			list.NextPageToken = p.next(rows[i-1].RunID)
+			break
+		}
+		list.Runs = append(list.Runs, runOf(row))
+	}
+	return list, nil
+}
+
+// ListTasks implements the call.
+func (s *server) ListTasks(ctx context.Context, r *servov1.ListTasksRequest) (*servov1.ListTasksResponse, error) {
+	p, err := s.page(ctx, r, largePage)
+	if err != nil {
+		return nil, err
+	}
+	rows, run, err := engine.FindRun(ctx, p.snap, r.GetRunId())
+	if err != nil {
+		return nil, p.failed(err)
+	}
+	states := map[state.TaskState]bool{}
+	for _, one := range r.GetState() {
+		states[state.TaskState(one.String())] = true
+	}
+	list := &servov1.ListTasksResponse{Revision: p.snap.Revision, RunId: run.RunID}
+	rows.Tasks.Ascend(state.Key2{A: run.RunID, B: p.after}, func(t *state.Task) bool {
+		switch {
+		case t.RunID != run.RunID:
+			return false
+		case p.after != "" && t.TaskKey == p.after, len(states) > 0 && !states[t.State], r.GetAssetKey() != "" && t.AssetKey != r.GetAssetKey():
+			return true
+		case len(list.Tasks) == p.size:
+			list.NextPageToken = p.next(list.Tasks[p.size-1].GetTaskKey())
+			return false
+		}
+		list.Tasks = append(list.Tasks, taskOf(t))
+		return true
+	})
+	return list, nil
+}
+
+// GetTask implements the call.
+func (s *server) GetTask(ctx context.Context, r *servov1.GetTaskRequest) (*servov1.Task, error) {
+	_, t, err := s.findTask(ctx, r.GetRunId(), r.GetTaskKey())
+	if err != nil {
+		return nil, err
+	}
+	return taskOf(t), nil
+}
+
+// ExplainTask implements the call.
+func (s *server) ExplainTask(ctx context.Context, r *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error) {
+	x, err := s.Engine.Explain(ctx, r.GetRunId(), r.GetTaskKey())
+	if err != nil {
+		return nil, err
+	}
+	return fill(&servov1.TaskExplanation{}, x), nil
+}
+
+// ListAttempts implements the call.
+func (s *server) ListAttempts(ctx context.Context, r *servov1.ListAttemptsRequest) (*servov1.ListAttemptsResponse, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, run, err := engine.FindRun(ctx, snap, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	t, err := engine.FindTask(rows, run.RunID, r.GetTaskKey())
+	if err != nil {
+		return nil, err
+	}
+	attempts := view.AttemptsOf(rows, t)
+	return &servov1.ListAttemptsResponse{
+		Revision: snap.Revision, RunId: t.RunID, TaskKey: t.TaskKey, Attempts: fillAll[view.AttemptInfo, servov1.Attempt](attempts),
+	}, nil
+}
+
+// CancelRun implements the call.
+func (s *server) CancelRun(ctx context.Context, r *servov1.CancelRunRequest) (*servov1.Run, error) {
+	_, run, err := s.findRun(ctx, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.as(ctx).Cancel(ctx, run.RunID, r.GetReason(), r.GetForce()); err != nil {
+		return nil, err
+	}
+	return s.GetRun(ctx, &servov1.GetRunRequest{RunId: run.RunID})
+}
+
+// RetryRun implements the call.
+func (s *server) RetryRun(ctx context.Context, r *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error) {
+	_, run, err := s.findRun(ctx, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	if !run.State.Terminal() {
+		return nil, refuse(wrongState, "retry run %s: it is %s; wait until it ends, or cancel it", run.RunID, run.State)
+	}
+	handle, err := s.as(ctx).Retry(ctx, run.RunID)
+	switch {
+	case err != nil && handle.RunID == "" && kindOf(err) == internal && !gone(err):
+		return nil, as(wrongState, err) // nothing was appended: there is nothing to retry
+	case err != nil:
+		return nil, err
+	}
+	return s.started(ctx, handle)
+}
+
+// started returns the response to a started run.
+func (s *server) started(ctx context.Context, handle engine.RunHandle) (*servov1.TriggerRunResponse, error) {
+	if _, err := s.current(ctx); err != nil { // for the header: this revision has the run
+		return nil, err
+	}
+	return &servov1.TriggerRunResponse{
+		RunId: handle.RunID, Tasks: int32(handle.Tasks), Attached: handle.Attached, //nolint:gosec // plans are bounded
+		Warnings: handle.Warnings, LeftOut: handle.LeftOut,
+	}, nil
+}
+
+// selection is what requests for runs and backfills have in common.
+type selection interface {
+	GetAssets() []string
+	GetExclude() []string
+	GetAll() bool
+	GetUpstream() bool
+	GetDownstream() bool
+	GetPartitions() []string
+}
+
+// choose returns the assets that a request selects.
+func choose(r selection, assets []plan.Asset) (found selector.Result, err error) {
+	texts := r.GetAssets()
+	switch {
+	case r.GetAll() && len(texts) == 0:
+		texts = []string{"*"}
+	case r.GetAll():
+		return found, invalid("all", `"all" already includes every asset: remove it, or "assets"`)
+	case len(texts) == 0:
+		return found, invalid("assets", `no assets selected: set "assets", or "all": true for all of them; GET /v1/assets lists them`)
+	}
+	q := selector.Query{Upstream: r.GetUpstream(), Downstream: r.GetDownstream()}
+	if q.Include, err = selector.ParseAll(texts); err != nil {
+		return found, invalid("assets", "%w", err)
+	}
+	if len(r.GetExclude()) > 0 {
+		if q.Exclude, err = selector.ParseAll(r.GetExclude()); err != nil {
+			return found, invalid("exclude", "%w", err)
+		}
+	}
+	if found, err = selector.NewCatalog(assets).Select(q); err != nil {
+		return found, as(invalidRequest, err)
+	}
+	return found, nil
+}
+
+// selections parses the selections of partitions of a request.
+func selections(r selection) ([]plan.Selection, error) {
+	var all []plan.Selection
+	for i, text := range r.GetPartitions() {
+		one, err := plan.ParseSelection(text)
+		if err != nil {
+			return nil, invalid(fmt.Sprintf("partitions[%d]", i), "%w", err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// idempotentPrefix begins the run keys that stand for values of the header Idempotency-Key.
+const idempotentPrefix = "idem:"
+
+// maxIdempotencyKey is the greatest number of characters of the header.
+const maxIdempotencyKey = 128
+
+// TriggerRun implements the call.
+func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error) {
+	p, err := s.project()
+	if err != nil {
+		return nil, err
+	}
+	request := engine.RunRequest{
+		Release: p.Release, RunKey: r.GetRunKey(), Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
+		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},
+		Plan: plan.Request{
+			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(),
+		},
+	}
+	if request.RunKey, request.Fingerprint, err = s.runKey(ctx, r); err != nil {
+		return nil, err
+	}
+	chosen, err := choose(r, p.Assets)
+	if err != nil {
+		return nil, err
+	}
+	request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
+	if request.Plan.Partitions, err = selections(r); err != nil {
+		return nil, err
+	}
+	handle, err := s.as(ctx).Run(ctx, request)
+	switch {
+	case errors.Is(err, engine.ErrConflict):
+		return nil, err
+	case err != nil && handle.RunID == "" && kindOf(err) == internal:
+		return nil, as(invalidRequest, err) // nothing was appended: the request cannot be planned
+	case err != nil:
+		return nil, err
+	}
+	return s.started(ctx, handle)
+}
+
+// runKey returns the run key of a request. The header Idempotency-Key stands for one, unless the request
+// has a run key. Its fingerprint is that of the request, because a repeated request may find other
+// inputs, and still has to attach to the run.
+func (s *server) runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
+	given := header(ctx).Get(idempotencyKey)
+	switch {
+	case strings.HasPrefix(r.GetRunKey(), idempotentPrefix):
+		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)
+	case r.GetRunKey() != "" || given == "":
+		return r.GetRunKey(), "", nil
+	case len(given) > maxIdempotencyKey || strings.ContainsFunc(given, func(c rune) bool { return c <= ' ' || c > '~' }):
+		return "", "", refuse(invalidRequest, "the header %s must have at most %d printable characters", idempotencyKey, maxIdempotencyKey)
+	}
+	canonical := proto.CloneOf(r)
+	canonical.TenantId, canonical.WorkspaceId = "", ""
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(canonical)
+	if err != nil {
+		return "", "", fmt.Errorf("encode the request: %w", err)
+	}
+	sum := sha256.Sum256(slices.Concat([]byte("TriggerRun\n"), raw))
+	return idempotentPrefix + s.user(ctx) + ":TriggerRun:" + given, hex.EncodeToString(sum[:]), nil
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// guard is the interceptor of all calls. It is the only place that authorizes callers and checks the
+// bounds of requests: it reads both from the options of the schema.
+type guard struct {
+	rules  rules
+	domain ids.Domain
+	// may decides whether the caller has a permission.
+	may    func(http.Header, servov1.Permission_Value) bool
+	logger *slog.Logger
+}
+
+// before decides whether a call may proceed.
+func (g *guard) before(spec connect.Spec, header http.Header, m any) error {
+	method, ok := spec.Schema.(protoreflect.MethodDescriptor)
+	request, isMessage := m.(proto.Message)
+	if !ok || !isMessage {
+		return fmt.Errorf("api: %s has no schema", spec.Procedure)
+	}
+	if need := methodRule(method).GetPermission(); need == 0 || !g.may(header, need) {
+		return refuse(permissionLacks, "this call needs the permission %s", need)
+	}
+	if err := g.rules.check(request); err != nil {
+		return err
+	}
+	if header.Get(idempotencyKey) != "" && !honoursKey(method) {
+		return refuse(invalidRequest, "%s cannot honour the header %s: only a start of a run can; send the request without it", method.Name(), idempotencyKey)
+	}
+	return g.scoped(request.ProtoReflect())
+}
+
+// scoped checks that a request is about the domain of this server.
+func (g *guard) scoped(m protoreflect.Message) error {
+	for _, part := range []struct {
+		field protoreflect.Name
+		want  string
+	}{{"tenant_id", g.domain.Tenant}, {"workspace_id", g.domain.Workspace}} {
+		field := m.Descriptor().Fields().ByName(part.field)
+		if got := m.Get(field).String(); got != "" && got != part.want {
+			return refuse(notFound, "%s %q: not found: this server has %q only", part.field, got, part.want)
+		}
+	}
+	return nil
+}
+
+// after turns the error of a handler into one that the protocols can send.
+func (g *guard) after(ctx context.Context, spec connect.Spec, err error) error {
+	if err == nil {
+		return nil
+	}
+	if kindOf(err) == internal {
+		if _, known := errors.AsType[*connect.Error](err); !known {
+			g.logger.ErrorContext(ctx, "a call has failed", slog.String("call", spec.Procedure), slog.Any("error", err))
+		}
+	}
+	return connectError(err)
+}
+
+// WrapUnary implements [connect.Interceptor].
+func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := g.before(r.Spec(), r.Header(), r.Any()); err != nil {
+			return nil, g.after(ctx, r.Spec(), err)
+		}
+		response, err := next(ctx, r)
+		if err != nil {
+			return nil, g.after(ctx, r.Spec(), err)
+		}
+		return response, nil
+	}
+}
+
+// WrapStreamingClient implements [connect.Interceptor].
+func (g *guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return g.after(ctx, conn.Spec(), next(ctx, guarded{conn, g}))
+	}
+}
+
+// guarded checks the messages that the caller of a stream sends.
+type guarded struct {
+	connect.StreamingHandlerConn
+	guard *guard
+}
+
+// Receive implements [connect.StreamingHandlerConn].
+func (c guarded) Receive(m any) error {
+	if err := c.StreamingHandlerConn.Receive(m); err != nil {
+		return err //nolint:wrapcheck // io.EOF ends the stream
+	}
+	return c.guard.before(c.Spec(), c.RequestHeader(), m)
+}
+
+// idempotencyKey is the header that makes a call unique.
+const idempotencyKey = "Idempotency-Key"
+
+// honoursKey reports whether a repeated call with the same key has the effect of one.
+func honoursKey(m protoreflect.MethodDescriptor) bool {
+	return slices.Contains([]protoreflect.Name{"TriggerRun"}, m.Name())
+}
+
+// permissions are all permissions.
+func permissions() []servov1.Permission_Value {
+	var all []servov1.Permission_Value
+	for number := range servov1.Permission_Value_name {
+		if number != 0 {
+			all = append(all, servov1.Permission_Value(number))
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,108 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+func withKey(ctx context.Context, key string) context.Context {
+	ctx, call := connect.NewClientContext(ctx)
+	call.RequestHeader().Set("Idempotency-Key", key)
+	return ctx
+}
+
+// A repeated request attaches to its run, also if it would be planned differently, or not at all, by then.
+func TestIdempotencyKeyAttaches(t *testing.T) {
+	f := serve(t, daily(asset("raw/days", "exit 0")))
+	c := f.connect(t)
+	request := &servov1.TriggerRunRequest{Assets: []string{"raw/days"}, Partitions: []string{"date=2025-01-01"}}
+	first, err := c.execution.TriggerRun(withKey(t.Context(), "k"), request)
+	require.NoError(t, err)
+	require.False(t, first.GetAttached())
+	f.await(t, first.GetRunId())
+
+	f.project.Assets[0].Work.Command = []string{"sh", "-c", "echo other code"}
+	again, err := c.execution.TriggerRun(withKey(t.Context(), "k"), request)
+	require.NoError(t, err)
+	require.True(t, again.GetAttached())
+	require.Equal(t, first.GetRunId(), again.GetRunId())
+
+	request.Partitions[0] = "date=2025-01-02"
+	_, err = c.execution.TriggerRun(withKey(t.Context(), "k"), request)
+	require.Equal(t, connect.CodeAlreadyExists, connect.CodeOf(err), err)
+	other, err := c.execution.TriggerRun(withKey(t.Context(), "k2"), request)
+	require.NoError(t, err)
+	require.NotEqual(t, first.GetRunId(), other.GetRunId())
+}
+
+func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"))
+	c := f.connect(t)
+	run := f.run(t)
+	_, err := c.execution.RetryRun(withKey(t.Context(), "k"), &servov1.RetryRunRequest{RunId: run})
+	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
+	require.ErrorContains(t, err, "cannot honour the header Idempotency-Key")
+	for _, key := range []string{"a b", string(make([]byte, 0, 200)) + "ä"} {
+		_, err = c.execution.TriggerRun(withKey(t.Context(), key), &servov1.TriggerRunRequest{All: true})
+		require.Error(t, err, key)
+	}
+	_, err = c.execution.RetryRun(t.Context(), &servov1.RetryRunRequest{RunId: run})
+	require.EqualValues(t, http.StatusConflict, problemIn(t, err).GetStatus(), "nothing to retry")
+}
+
+// The log of a running attempt is read in parts and followed to its end, in both of its forms.
+func TestLogIsReadAndFollowed(t *testing.T) {
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	f := serve(t, asset("raw/a", "echo one; until [ -e "+gate+" ]; do sleep 0.02; done; echo zwö"))
+	c := f.connect(t)
+	started, err := c.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{All: true})
+	require.NoError(t, err)
+	running := f.awaitAttempt(t, started.GetRunId(), "raw/a")
+	require.Equal(t, "RUNNING", running)
+
+	stream, err := c.logs.TailLog(t.Context(), &servov1.TailLogRequest{RunId: started.GetRunId(), TaskKey: "raw/a"})
+	require.NoError(t, err)
+	defer stream.Close()
+	require.True(t, stream.Receive(), stream.Err())
+	text, next := stream.Msg().GetText(), stream.Msg().GetNextOffset()
+	require.False(t, stream.Msg().GetComplete())
+	part, err := c.logs.ReadLog(t.Context(), &servov1.ReadLogRequest{RunId: started.GetRunId(), TaskKey: "raw/a"})
+	require.NoError(t, err)
+	require.False(t, part.GetComplete())
+	require.Contains(t, part.GetText(), "one\n")
+
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	for stream.Receive() {
+		require.Equal(t, next, stream.Msg().GetOffset())
+		text += stream.Msg().GetText()
+		next = stream.Msg().GetNextOffset()
+	}
+	require.NoError(t, stream.Err())
+	f.await(t, started.GetRunId())
+	whole, err := c.logs.ReadLog(t.Context(), &servov1.ReadLogRequest{RunId: started.GetRunId(), TaskKey: "raw/a"})
+	require.NoError(t, err)
+	require.True(t, whole.GetComplete())
+	require.Equal(t, whole.GetText(), text)
+	require.Equal(t, whole.GetNextOffset(), next)
+
+	// The ö has two bytes: a part never ends between them.
+	var joined string
+	for offset := int64(0); ; {
+		part, err := c.logs.ReadLog(t.Context(), &servov1.ReadLogRequest{RunId: started.GetRunId(), TaskKey: "raw/a", Offset: offset, Limit: 4})
+		require.NoError(t, err)
+		joined += part.GetText()
+		if offset = part.GetNextOffset(); part.GetComplete() {
+			break
+		}
+	}
+	require.Equal(t, text, joined)
+}

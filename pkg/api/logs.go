@@ -1,0 +1,179 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Logs are the logs of the attempts that this process executes.
+type Logs interface {
+	// ReadLog returns the log of an attempt so far. found is false for an attempt that this process does
+	// not execute.
+	ReadLog(attemptID string) (text []byte, found bool)
+	// FollowLog copies the log of an attempt to out, from its beginning and as it grows, until its end.
+	FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error)
+}
+
+// Sizes of parts of logs.
+const (
+	defaultLogPart = 64 << 10
+	minLogPart     = utf8.UTFMax // the longest character must fit
+)
+
+// attemptLog is a log, or its beginning while the attempt runs.
+type attemptLog struct {
+	row      *state.Attempt
+	text     []byte
+	complete bool
+}
+
+// readLog returns the log of an attempt so far.
+func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int32) (*attemptLog, error) {
+	rows, task, err := s.findTask(ctx, runID, taskKey)
+	if err != nil {
+		return nil, err
+	}
+	row, err := engine.FindAttempt(rows, task, attempt)
+	if err != nil {
+		return nil, err
+	}
+	if s.Logs != nil && row.State != state.AttemptClosed {
+		if text, found := s.Logs.ReadLog(row.AttemptID); found {
+			return &attemptLog{row: row, text: text}, nil
+		}
+	}
+	log, err := engine.ReadLog(ctx, s.Engine.Store(), rows, task, row.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	return &attemptLog{row, log.Text, row.State == state.AttemptClosed}, nil
+}
+
+// ReadLog implements the call.
+func (s *server) ReadLog(ctx context.Context, r *servov1.ReadLogRequest) (*servov1.LogChunk, error) {
+	log, err := s.readLog(ctx, r.GetRunId(), r.GetTaskKey(), r.GetAttempt())
+	if err != nil {
+		return nil, err
+	}
+	return log.part(r.GetOffset(), max(orDefault(r.GetLimit(), defaultLogPart), minLogPart)), nil
+}
+
+// part returns a part of a log. It ends at the end of a character.
+func (l *attemptLog) part(offset int64, limit int) *servov1.LogChunk {
+	offset = min(offset, int64(len(l.text)))
+	end := min(offset+int64(limit), int64(len(l.text)))
+	whole := l.complete && end == int64(len(l.text))
+	text := l.text[offset:end]
+	if !whole {
+		text = wholeCharacters(text)
+	}
+	return &servov1.LogChunk{
+		Attempt: l.row.Attempt, State: servov1.AttemptState_Value(enumNumber(servov1.AttemptState_Value(0).Descriptor(), string(l.row.State))),
+		Offset: offset, Text: string(bytes.ToValidUTF8(text, []byte("\uFFFD"))), NextOffset: offset + int64(len(text)), Complete: whole,
+	}
+}
+
+// wholeCharacters cuts an incomplete character from the end of a text.
+func wholeCharacters(text []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if tail := text[len(text)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// TailLog implements the call.
+func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *connect.ServerStream[servov1.LogChunk]) error {
+	log, err := s.readLog(ctx, r.GetRunId(), r.GetTaskKey(), r.GetAttempt())
+	if err != nil {
+		return err
+	}
+	offset := r.GetOffset()
+	if !log.complete && s.Logs != nil {
+		w := &chunkWriter{log: attemptLog{row: log.row}, skip: offset, at: offset, to: to}
+		found, err := s.Logs.FollowLog(ctx, log.row.AttemptID, w)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case found:
+			return w.finish()
+		}
+		// The attempt has ended meanwhile: its log is in the store.
+		if log, err = s.readLog(ctx, r.GetRunId(), r.GetTaskKey(), log.row.Attempt); err != nil {
+			return err
+		}
+	}
+	if !log.complete {
+		return refuse(unavailable, "the log of attempt %d of %s cannot be followed here: another process executes the attempt", log.row.Attempt, log.row.TaskKey)
+	}
+	for {
+		part := log.part(offset, defaultLogPart)
+		if err := to.Send(part); err != nil || part.GetComplete() {
+			return err //nolint:wrapcheck // the client has disconnected
+		}
+		offset = part.GetNextOffset()
+	}
+}
+
+// chunkWriter sends what is written to it as parts of a log.
+type chunkWriter struct {
+	log  attemptLog
+	skip int64 // bytes that the client has
+	at   int64 // the offset of rest
+	rest []byte
+	to   *connect.ServerStream[servov1.LogChunk]
+}
+
+// errDisconnected means that the client of a stream is gone.
+var errDisconnected = errors.New("the client has disconnected")
+
+// Write implements [io.Writer].
+func (w *chunkWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	skipped := min(w.skip, int64(n))
+	w.skip -= skipped
+	w.rest = append(w.rest, p[skipped:]...)
+	for len(w.rest) > 0 {
+		part := (&attemptLog{row: w.log.row, text: w.rest}).part(0, defaultLogPart)
+		if part.GetNextOffset() == 0 {
+			break // an incomplete character
+		}
+		if err := w.send(part); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+func (w *chunkWriter) send(part *servov1.LogChunk) error {
+	w.rest = w.rest[part.GetNextOffset():]
+	part.Offset = w.at
+	part.NextOffset += w.at
+	w.at = part.GetNextOffset()
+	if err := w.to.Send(part); err != nil {
+		return errors.Join(errDisconnected, err)
+	}
+	return nil
+}
+
+// finish sends the end of a log.
+func (w *chunkWriter) finish() error {
+	last := (&attemptLog{row: w.log.row, text: w.rest, complete: true}).part(0, len(w.rest))
+	last.State = servov1.AttemptState_CLOSED
+	return w.send(last)
+}

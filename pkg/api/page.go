@@ -1,0 +1,192 @@
+package api
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// All pages of a listing show the revision of its first page, so changes between two pages cause no
+// skipped and no repeated row. The server keeps the snapshots of the newest listings in memory: they
+// share most rows with each other. A page token is valid as long as the snapshot is kept.
+const (
+	keptListings = 32
+	tokenLife    = time.Hour
+	macBytes     = 16
+)
+
+// pages makes and reads page tokens.
+type pages struct {
+	key []byte
+
+	mu   sync.Mutex
+	kept []*snapshot.Snapshot // the one used last is the last one
+}
+
+func newPages() *pages {
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // never fails
+	return &pages{key: key}
+}
+
+// cursor says where a page begins.
+type cursor struct {
+	Call     string `json:"c"` // the message type of the request
+	Filter   []byte `json:"f"` // a hash of the request without its page
+	Revision int64  `json:"r"`
+	After    string `json:"a"` // the key of the last row of the previous page
+	// At is the time of the first page, on which the expected partitions of assets depend.
+	At int64 `json:"t"`
+}
+
+// pageRequest is a request for a page of a listing.
+type pageRequest interface {
+	proto.Message
+	GetPageSize() int32
+	GetPageToken() string
+}
+
+// page is a page that is to be read.
+type page struct {
+	snap  *snapshot.Snapshot
+	after string // empty: from the first row on
+	size  int
+	now   time.Time
+
+	pages  *pages
+	cursor cursor
+}
+
+// open returns the page that a request asks for. Current returns the newest snapshot.
+func (p *pages) open(
+	ctx context.Context, r pageRequest, fallback int, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
+) (*page, error) {
+	opened := &page{size: int(r.GetPageSize()), pages: p, now: now}
+	if opened.size == 0 {
+		opened.size = fallback
+	}
+	opened.cursor = cursor{Call: string(r.ProtoReflect().Descriptor().Name()), Filter: filterOf(r)}
+	if r.GetPageToken() == "" {
+		snap, err := current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		opened.snap, opened.cursor.Revision, opened.cursor.At = snap, snap.Revision, now.UnixMicro()
+		return opened, nil
+	}
+	read, err := p.read(r.GetPageToken())
+	switch {
+	case err != nil:
+		return nil, err
+	case read.Call != opened.cursor.Call || string(read.Filter) != string(opened.cursor.Filter):
+		return nil, invalid("page_token", "is of a request with other parameters: repeat them, or start a new listing")
+	case now.Sub(time.UnixMicro(read.At)) > tokenLife:
+		return nil, expired("the listing began more than %s ago", tokenLife)
+	}
+	snap, err := p.snapshot(ctx, read.Revision, current)
+	if err != nil {
+		return nil, err
+	}
+	opened.cursor, opened.snap, opened.after, opened.now = read, snap, read.After, time.UnixMicro(read.At)
+	return opened, nil
+}
+
+func expired(format string, args ...any) error {
+	return refuse(pageExpired, "page_token has expired: %s; start the listing again", fmt.Sprintf(format, args...))
+}
+
+// filterOf hashes a request without its page.
+func filterOf(r pageRequest) []byte {
+	without := proto.Clone(r).ProtoReflect()
+	for _, name := range []string{"page_size", "page_token", "tenant_id", "workspace_id"} {
+		if field := without.Descriptor().Fields().ByTextName(name); field != nil {
+			without.Clear(field)
+		}
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(without.Interface())
+	if err != nil {
+		panic(fmt.Sprintf("api: encode a request: %v", err)) // it was decoded before
+	}
+	sum := sha256.Sum256(raw)
+	return sum[:macBytes]
+}
+
+// snapshot returns a kept snapshot.
+func (p *pages) snapshot(
+	ctx context.Context, revision int64, current func(context.Context) (*snapshot.Snapshot, error),
+) (*snapshot.Snapshot, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, snap := range p.kept {
+		if snap.Revision == revision {
+			p.kept = append(slices.Delete(p.kept, i, i+1), snap)
+			return snap, nil
+		}
+	}
+	snap, err := current(ctx)
+	if err == nil && snap.Revision != revision {
+		err = expired("the server no longer holds revision %d", revision)
+	}
+	return snap, err
+}
+
+// keep keeps the snapshot of a listing that has more pages.
+func (p *pages) keep(snap *snapshot.Snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = slices.DeleteFunc(p.kept, func(other *snapshot.Snapshot) bool { return other.Revision == snap.Revision })
+	p.kept = append(p.kept, snap)
+	if len(p.kept) > keptListings {
+		p.kept = slices.Delete(p.kept, 0, 1)
+	}
+}
+
+// next returns the token of the page after this one, whose last row has the key.
+func (p *page) next(last string) string {
+	p.pages.keep(p.snap)
+	c := p.cursor
+	c.After = last
+	raw, err := json.Marshal(c)
+	if err != nil {
+		panic(fmt.Sprintf("api: encode a page token: %v", err)) // it has only texts and numbers
+	}
+	return base64.RawURLEncoding.EncodeToString(append(p.pages.mac(raw), raw...))
+}
+
+func (p *pages) mac(raw []byte) []byte {
+	h := hmac.New(sha256.New, p.key)
+	h.Write(raw)
+	return h.Sum(nil)[:macBytes]
+}
+
+// read returns the cursor of a token.
+func (p *pages) read(token string) (c cursor, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) <= macBytes || json.Unmarshal(raw[macBytes:], &c) != nil {
+		return c, invalid("page_token", "is no page token: pass next_page_token of the previous page")
+	}
+	if !hmac.Equal(raw[:macBytes], p.mac(raw[macBytes:])) {
+		return c, expired("another process has made it")
+	}
+	return c, nil
+}
+
+// failed returns the error of a page that could not be read. Files of the revision of a listing may be
+// deleted while its pages are read.
+func (p *page) failed(err error) error {
+	if p.after != "" && gone(err) {
+		return expired("the files of revision %d have been deleted", p.cursor.Revision)
+	}
+	return err
+}

@@ -1,0 +1,27 @@
+package api
+
+import (
+	"context"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// ListAttention implements the call.
+func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var assets []plan.Asset // without a valid project, failures of all assets count
+	if p, err := s.Project(); err == nil {
+		assets = p.Assets
+	}
+	found, err := engine.FindAttention(ctx, snap, assets, event.At(s.Engine.Now()))
+	if err != nil {
+		return nil, err
+	}
+	return &servov1.ListAttentionResponse{Revision: snap.Revision, Attention: fillAll[engine.Attention, servov1.Attention](found)}, nil
+}

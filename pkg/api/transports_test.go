@@ -1,0 +1,344 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/servo-orchestration/servo/pkg/api/jsonpb"
+	"github.com/servo-orchestration/servo/pkg/api/rest"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// inProcess sends requests to a handler without a connection.
+type inProcess struct{ handler http.Handler }
+
+func (p inProcess) Do(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	r.RequestURI = r.URL.Path
+	p.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// overREST turns calls of a Connect client into REST requests, and their answers into those of Connect.
+type overREST struct{ client *http.Client }
+
+func (o overREST) Do(r *http.Request) (*http.Response, error) {
+	for _, route := range rest.Routes() {
+		if route.Procedure == r.URL.Path && !strings.Contains(route.Path, "/tenants/") {
+			return o.call(r, route)
+		}
+	}
+	return nil, fmt.Errorf("no route of %s", r.URL.Path)
+}
+
+func (o overREST) call(r *http.Request, route *rest.Route) (*http.Response, error) {
+	service, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, err
+	}
+	method := found.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(name))
+	input, output := newMessage(method.Input()), newMessage(method.Output())
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := proto.Unmarshal(body, input); err != nil {
+		return nil, err
+	}
+	answer, err := o.client.Do(restRequest(r, route, input))
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{"Content-Type": {"application/proto"}}
+	if answer.StatusCode >= http.StatusBadRequest {
+		header.Set("Content-Type", "application/json")
+		return &http.Response{StatusCode: http.StatusBadRequest, Header: header, Body: io.NopCloser(bytes.NewReader(connectProblem(text)))}, nil
+	}
+	if err := jsonpb.Unmarshal(bytes.TrimSpace(text), output); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", route.Path, err, text)
+	}
+	raw, err := proto.Marshal(output)
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(raw))}, err
+}
+
+func newMessage(d protoreflect.MessageDescriptor) proto.Message {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		panic(err)
+	}
+	return t.New().Interface()
+}
+
+// restRequest returns the REST request of a message: variables of the path, then the query or the body.
+func restRequest(r *http.Request, route *rest.Route, m proto.Message) *http.Request {
+	raw, err := jsonpb.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	var members map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&members); err != nil {
+		panic(err)
+	}
+	path := route.Path
+	for name, value := range members {
+		if variable := "{" + name + "}"; strings.Contains(path, variable) {
+			path = strings.ReplaceAll(path, variable, url.PathEscape(fmt.Sprint(value)))
+			delete(members, name)
+		}
+	}
+	body := []byte(nil)
+	query := url.Values{}
+	if route.Body {
+		body, _ = json.Marshal(members)
+	} else {
+		for name, value := range members {
+			switch value := value.(type) {
+			case []any:
+				for _, one := range value {
+					query.Add(name, fmt.Sprint(one))
+				}
+			default:
+				query.Set(name, fmt.Sprint(value))
+			}
+		}
+	}
+	target := *r.URL
+	request, err := http.NewRequestWithContext(r.Context(), route.Method, target.Scheme+"://"+target.Host+path+"?"+query.Encode(), bytes.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	if route.Body {
+		request.URL.RawQuery = ""
+		request.Header.Set("Content-Type", "application/json")
+	}
+	return request
+}
+
+// connectProblem returns a problem document as an error of Connect.
+func connectProblem(text []byte) []byte {
+	p := &servov1.Problem{}
+	if err := jsonpb.Unmarshal(bytes.TrimSpace(text), p); err != nil {
+		panic(fmt.Sprintf("%v: %s", err, text))
+	}
+	raw, err := proto.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	code := map[int32]string{400: "invalid_argument", 403: "permission_denied", 404: "not_found", 410: "aborted", 500: "internal", 503: "unavailable"}[p.GetStatus()]
+	if p.GetStatus() == http.StatusConflict {
+		code = map[bool]string{true: "already_exists", false: "failed_precondition"}[strings.HasSuffix(p.GetType(), ":conflict")]
+	}
+	out, err := json.Marshal(map[string]any{
+		"code": code, "message": p.GetDetail(),
+		"details": []any{map[string]string{"type": "servo.v1.Problem", "value": base64.RawStdEncoding.EncodeToString(raw)}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// calls are requests with an answer that does not change, and without an effect.
+func calls() map[string]func(context.Context, clients) (proto.Message, error) {
+	type call = func(context.Context, clients) (proto.Message, error)
+	run := func(id string) call {
+		return func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.GetRun(ctx, &servov1.GetRunRequest{RunId: id})
+		}
+	}
+	return map[string]call{
+		"who am I": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.access.WhoAmI(ctx, &servov1.WhoAmIRequest{})
+		},
+		"run": run("latest"), "no such run": run("NONE"), "no id": run(""), "an id of another form": run("a b"), "a long id": run(strings.Repeat("A", 65)),
+		"status": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.GetRunStatus(ctx, &servov1.GetRunStatusRequest{RunId: "latest"})
+		},
+		"runs": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListRuns(ctx, &servov1.ListRunsRequest{State: []servov1.RunState_Value{servov1.RunState_FAILED, servov1.RunState_SUCCEEDED}, Trigger: "manual"})
+		},
+		"runs of another tenant": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListRuns(ctx, &servov1.ListRunsRequest{TenantId: "other"})
+		},
+		"runs in words": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListRuns(ctx, &servov1.ListRunsRequest{Trigger: "by hand", PageSize: 1001})
+		},
+		"a page token": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListRuns(ctx, &servov1.ListRunsRequest{PageToken: "x"})
+		},
+		"tasks": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListTasks(ctx, &servov1.ListTasksRequest{RunId: "latest", AssetKey: "raw/days"})
+		},
+		"task": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.GetTask(ctx, &servov1.GetTaskRequest{RunId: "latest", TaskKey: "raw/days[date=2025-01-02]"})
+		},
+		"explanation": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ExplainTask(ctx, &servov1.ExplainTaskRequest{RunId: "latest", TaskKey: "report/bad"})
+		},
+		"attempts": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.ListAttempts(ctx, &servov1.ListAttemptsRequest{RunId: "latest", TaskKey: "report/bad"})
+		},
+		"gantt": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.GetGantt(ctx, &servov1.GetGanttRequest{RunId: "latest", FoldBy: "asset"})
+		},
+		"log": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.logs.ReadLog(ctx, &servov1.ReadLogRequest{RunId: "latest", TaskKey: "report/bad", Attempt: 1})
+		},
+		"a log before its beginning": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.logs.ReadLog(ctx, &servov1.ReadLogRequest{RunId: "latest", TaskKey: "report/bad", Attempt: 1, Offset: -1})
+		},
+		"cancel an ended run": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.CancelRun(ctx, &servov1.CancelRunRequest{RunId: "latest", Reason: "why"})
+		},
+		"run nothing": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.TriggerRun(ctx, &servov1.TriggerRunRequest{Labels: map[string]string{"why": "test"}})
+		},
+		"run an unknown asset": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.TriggerRun(ctx, &servov1.TriggerRunRequest{Assets: []string{"raw/dayz"}})
+		},
+		"run unknown partitions": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.TriggerRun(ctx, &servov1.TriggerRunRequest{Assets: []string{"raw/days"}, Partitions: []string{"date=2025-01-01", "=="}})
+		},
+		"a reserved run key": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.TriggerRun(ctx, &servov1.TriggerRunRequest{All: true, RunKey: "idem:x"})
+		},
+		"assets": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.assets.ListAssets(ctx, &servov1.ListAssetsRequest{Select: "raw/*"})
+		},
+		"asset": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.assets.GetAsset(ctx, &servov1.GetAssetRequest{Namespace: "raw", Name: "days"})
+		},
+		"partitions": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.partitions.ListPartitions(ctx, &servov1.ListPartitionsRequest{Namespace: "raw", Name: "days", Status: []string{"missing", "fresh"}})
+		},
+		"partitions of another status": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.partitions.ListPartitions(ctx, &servov1.ListPartitionsRequest{Namespace: "raw", Name: "days", Status: []string{"old"}})
+		},
+		"summary": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.partitions.GetPartitionSummary(ctx, &servov1.GetPartitionSummaryRequest{Namespace: "raw", Name: "days", Buckets: 2})
+		},
+		"partition": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.partitions.ExplainPartition(ctx, &servov1.ExplainPartitionRequest{Namespace: "raw", Name: "days", Partition: "date=2025-01-05"})
+		},
+		"schedules": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.schedules.ListSchedules(ctx, &servov1.ListSchedulesRequest{})
+		},
+		"pause no schedule": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.schedules.PauseSchedule(ctx, &servov1.PauseScheduleRequest{Schedule: "nightly"})
+		},
+		"plan of a backfill": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.backfills.PlanBackfill(ctx, &servov1.CreateBackfillRequest{Assets: []string{"raw/days"}, Only: "missing", Chunk: 2})
+		},
+		"backfills": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.backfills.ListBackfills(ctx, &servov1.ListBackfillsRequest{})
+		},
+		"requests": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.ListRequests(ctx, &servov1.ListRequestsRequest{Ended: true})
+		},
+		"deadlines": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.ListDeadlines(ctx, &servov1.ListDeadlinesRequest{})
+		},
+		"alerts": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.ListAlerts(ctx, &servov1.ListAlertsRequest{PageSize: 3})
+		},
+		"quarantine": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.quality.ListQuarantined(ctx, &servov1.ListQuarantinedRequest{})
+		},
+		"key sets": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.keySets.ListKeySets(ctx, &servov1.ListKeySetsRequest{})
+		},
+		"no key set": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.keySets.ListKeys(ctx, &servov1.ListKeysRequest{KeySet: "tenants"})
+		},
+		"attention": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.state.ListAttention(ctx, &servov1.ListAttentionRequest{})
+		},
+	}
+}
+
+// The same request has the same answer, or the same problem, in every protocol.
+func TestProtocolsAnswerAlike(t *testing.T) {
+	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/bad", "echo ä broken; exit 3", "raw/days"))
+	f.run(t, "date=2025-01-01..2025-01-03")
+	http1 := f.owner.Client()
+	defer http1.CloseIdleConnections()
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	http2 := &http.Client{Transport: authorized{f.owner.Token, h2}}
+	for protocol, c := range map[string]clients{
+		"Connect with JSON": newClients(http1, f.owner.URL, connect.WithProtoJSON()),
+		"gRPC":              newClients(http2, f.owner.URL, connect.WithGRPC()),
+		"gRPC-Web":          newClients(http1, f.owner.URL, connect.WithGRPCWeb()),
+		"REST":              newClients(overREST{http1}, f.owner.URL),
+		"in process":        newClients(inProcess{f.mux}, "http://servo.internal"),
+	} {
+		reference := newClients(http1, f.owner.URL)
+		for name, call := range calls() {
+			t.Run(protocol+"/"+name, func(t *testing.T) {
+				want, wantErr := call(t.Context(), reference)
+				got, err := call(t.Context(), c)
+				if wantErr == nil {
+					require.NoError(t, err)
+					require.True(t, proto.Equal(want, got), "want %v\n got %v", want, got)
+					return
+				}
+				if name == "no id" && protocol == "REST" { // another route: /v1/runs/
+					require.ErrorContains(t, err, "unknown route")
+					return
+				}
+				require.Equal(t, connect.CodeOf(wantErr), connect.CodeOf(err), "want %v\n got %v", wantErr, err)
+				require.True(t, proto.Equal(problemIn(t, wantErr), problemIn(t, err)), "want %v\n got %v", wantErr, err)
+				require.NotEqual(t, connect.CodeInternal, connect.CodeOf(err), err)
+			})
+		}
+	}
+}
+
+// authorized sends a token with every request.
+type authorized struct {
+	token string
+	inner http.RoundTripper
+}
+
+func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	return a.inner.RoundTrip(r)
+}
+
+// problemIn returns the problem of an error.
+func problemIn(t *testing.T, err error) *servov1.Problem {
+	t.Helper()
+	var failed *connect.Error
+	require.ErrorAs(t, err, &failed)
+	require.Len(t, failed.Details(), 1, err)
+	value, err := failed.Details()[0].Value()
+	require.NoError(t, err)
+	p, ok := value.(*servov1.Problem)
+	require.True(t, ok)
+	return p
+}

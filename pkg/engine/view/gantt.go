@@ -1,0 +1,338 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Phase is what a task does during a segment of a [Gantt].
+type Phase string
+
+// Phases. The last three of them say how an attempt has ended.
+const (
+	PhaseQueued    Phase = "QUEUED"     // its inputs are there, and it waits for a slot or a worker
+	PhaseRunning   Phase = "RUNNING"    // an attempt that has not ended
+	PhaseRetryWait Phase = "RETRY_WAIT" // it waits for its next attempt
+	PhaseFailed    Phase = "FAILED"
+	PhaseSucceeded Phase = "SUCCEEDED"
+	PhaseCancelled Phase = "CANCELLED"
+)
+
+// Segment is a time that a task, or several tasks, spent in a phase.
+type Segment struct {
+	Phase    Phase
+	From, To event.Time
+	Attempt  int32 // 0: of several tasks
+	Tasks    int32
+}
+
+// GanttRow is a task, or all tasks of an asset.
+type GanttRow struct {
+	Key      string
+	Tasks    int32
+	Segments []Segment
+	// State is the state of the task; of several tasks, the one that needs attention most.
+	State    state.TaskState
+	Critical bool // on the critical path
+}
+
+// Gantt is a run over time.
+type Gantt struct {
+	From, To event.Time
+	Rows     []GanttRow
+	// ByAsset means that a row stands for all tasks of an asset.
+	ByAsset bool
+	// LeftOut counts the rows that are left out, because there are more than [MaxGanttRows].
+	LeftOut int
+	// CriticalPath is the longest chain of tasks by actual end times, first task first.
+	CriticalPath []string
+	// Unlimited is how long the run would have taken if every task had started as soon as its inputs
+	// were there.
+	Unlimited time.Duration
+}
+
+// MaxGanttRows limits the rows of a [Gantt].
+const MaxGanttRows = 2000
+
+// GanttOptions say what to draw.
+type GanttOptions struct {
+	// From and To bound the times; 0: the whole run.
+	From, To event.Time
+	// Pixels is the width of the drawing. Waits shorter than a pixel are left out, and segments of an
+	// asset that are closer than a pixel are merged.
+	Pixels int32
+	// ByAsset draws a row for each asset. A run with too many tasks is drawn by asset in any case.
+	ByAsset bool
+}
+
+// GanttOf draws a run. Its tasks, attempts and edges must be in the state.
+func GanttOf(s *state.State, run *state.Run, now event.Time, o GanttOptions) *Gantt {
+	g := &Gantt{From: cmp.Or(o.From, run.CreatedAt), To: cmp.Or(o.To, run.CompletedAt, now)}
+	d := drawing{s: s, run: run, now: now, pixel: g.To.Sub(g.From) / time.Duration(max(o.Pixels, 1)), from: g.From, to: g.To}
+	d.read()
+	path := map[string]bool{}
+	for _, t := range d.criticalPath() {
+		g.CriticalPath, path[t.TaskKey] = append(g.CriticalPath, t.TaskKey), true
+	}
+	g.Unlimited = d.unlimited()
+	if g.ByAsset = o.ByAsset || len(d.tasks) > MaxGanttRows; g.ByAsset {
+		g.Rows = d.byAsset(path)
+	} else {
+		g.Rows = d.byTask(path)
+	}
+	slices.SortStableFunc(g.Rows, func(a, b GanttRow) int {
+		return cmp.Or(cmp.Compare(a.Segments[0].From, b.Segments[0].From), strings.Compare(a.Key, b.Key))
+	})
+	if len(g.Rows) > MaxGanttRows {
+		g.LeftOut = len(g.Rows) - MaxGanttRows
+		g.Rows = g.Rows[:MaxGanttRows]
+	}
+	return g
+}
+
+// drawing draws a run.
+type drawing struct {
+	s        *state.State
+	run      *state.Run
+	now      event.Time
+	from, to event.Time
+	pixel    time.Duration
+
+	tasks     []*state.Task               // in the order of their keys, without groups
+	all       map[string]*state.Task      // with groups
+	upstreams map[string][]string         // by downstream
+	attempts  map[string][]*state.Attempt // by task
+}
+
+func (d *drawing) read() {
+	d.all, d.upstreams, d.attempts = map[string]*state.Task{}, map[string][]string{}, map[string][]*state.Attempt{}
+	d.s.TasksOf(d.run.RunID, func(t *state.Task) bool {
+		d.all[t.TaskKey] = t
+		if t.Kind != event.KindGroup {
+			d.tasks = append(d.tasks, t)
+		}
+		d.s.AttemptsOf(t.RunID, t.TaskKey, func(a *state.Attempt) bool {
+			d.attempts[t.TaskKey] = append(d.attempts[t.TaskKey], a)
+			return true
+		})
+		return true
+	})
+	d.s.Deps.Ascend(state.Key3{A: d.run.RunID}, func(dep *state.Dep) bool {
+		if dep.RunID != d.run.RunID {
+			return false
+		}
+		d.upstreams[dep.Downstream] = append(d.upstreams[dep.Downstream], dep.Upstream)
+		return true
+	})
+}
+
+// phaseOf returns how an attempt has ended.
+func phaseOf(a *state.Attempt) Phase {
+	switch {
+	case a.FinishedAt == 0:
+		return PhaseRunning
+	case a.Outcome == string(event.Succeeded):
+		return PhaseSucceeded
+	case a.Outcome == string(event.Cancelled):
+		return PhaseCancelled
+	}
+	return PhaseFailed
+}
+
+// segments returns what a task has done, first segment first.
+func (d *drawing) segments(t *state.Task) []Segment {
+	var all []Segment
+	add := func(phase Phase, from, to event.Time, attempt int32) {
+		if from = max(from, d.from); from == 0 {
+			return
+		}
+		to = min(cmp.Or(to, d.now), d.to)
+		waits := phase == PhaseQueued || phase == PhaseRetryWait
+		if to < from || waits && to.Sub(from) < max(d.pixel, 1) {
+			return
+		}
+		all = append(all, Segment{phase, from, to, attempt, 1})
+	}
+	since := t.ReadyAt // of the wait for the next attempt
+	for i, a := range d.attempts[t.TaskKey] {
+		if i > 0 {
+			before := d.attempts[t.TaskKey][i-1]
+			add(PhaseRetryWait, before.FinishedAt, a.CreatedAt, before.Attempt)
+			since = a.CreatedAt
+		}
+		if since == 0 || since > a.CreatedAt {
+			since = a.CreatedAt
+		}
+		add(PhaseQueued, since, cmp.Or(a.StartedAt, a.FinishedAt), a.Attempt)
+		if a.StartedAt != 0 {
+			add(phaseOf(a), a.StartedAt, a.FinishedAt, a.Attempt)
+		}
+		since = 0
+	}
+	switch {
+	case t.State == state.TaskRetryWait && len(d.attempts[t.TaskKey]) > 0:
+		last := d.attempts[t.TaskKey][len(d.attempts[t.TaskKey])-1]
+		add(PhaseRetryWait, last.FinishedAt, 0, last.Attempt)
+	case t.State == state.TaskReady && since != 0:
+		add(PhaseQueued, since, 0, t.Attempt+1)
+	}
+	return all
+}
+
+func (d *drawing) byTask(path map[string]bool) []GanttRow {
+	var rows []GanttRow
+	for _, t := range d.tasks {
+		if segments := d.segments(t); len(segments) > 0 {
+			rows = append(rows, GanttRow{Key: t.TaskKey, Tasks: 1, Segments: segments, State: t.State, Critical: path[t.TaskKey]})
+		}
+	}
+	return rows
+}
+
+func (d *drawing) byAsset(path map[string]bool) []GanttRow {
+	at := map[string]int{}
+	var rows []GanttRow
+	for _, t := range d.tasks {
+		key := cmp.Or(t.AssetKey, t.TaskKey)
+		i, known := at[key]
+		if !known {
+			i = len(rows)
+			at[key] = i
+			rows = append(rows, GanttRow{Key: key, State: t.State})
+		}
+		row := &rows[i]
+		row.Tasks++
+		row.Segments = append(row.Segments, d.segments(t)...)
+		row.Critical = row.Critical || path[t.TaskKey]
+		if attention(t.State) > attention(row.State) {
+			row.State = t.State
+		}
+	}
+	for i := range rows {
+		rows[i].Segments = d.merge(rows[i].Segments)
+	}
+	return slices.DeleteFunc(rows, func(r GanttRow) bool { return len(r.Segments) == 0 })
+}
+
+// attention orders the states of several tasks: a row shows the greatest one.
+func attention(s state.TaskState) int {
+	return slices.Index([]state.TaskState{
+		state.TaskSucceeded, state.TaskSkipped, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning,
+		state.TaskRetryWait, state.TaskCancelled, state.TaskFailed,
+	}, s)
+}
+
+// merge merges segments of the same phase that overlap or are closer than a pixel.
+func (d *drawing) merge(all []Segment) []Segment {
+	slices.SortFunc(all, func(a, b Segment) int {
+		return cmp.Or(strings.Compare(string(a.Phase), string(b.Phase)), cmp.Compare(a.From, b.From))
+	})
+	var merged []Segment
+	for _, one := range all {
+		if n := len(merged); n > 0 && merged[n-1].Phase == one.Phase && one.From.Sub(merged[n-1].To) <= d.pixel {
+			last := &merged[n-1]
+			last.To, last.Attempt = max(last.To, one.To), 0
+			last.Tasks += one.Tasks
+			continue
+		}
+		merged = append(merged, one)
+	}
+	slices.SortFunc(merged, func(a, b Segment) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), strings.Compare(string(a.Phase), string(b.Phase)))
+	})
+	return merged
+}
+
+// end returns when a task has ended, or now if it is running. 0: it has not started.
+func (d *drawing) end(t *state.Task) event.Time {
+	switch {
+	case t == nil:
+		return 0
+	case t.CompletedAt != 0:
+		return t.CompletedAt
+	case t.State == state.TaskRunning:
+		return d.now
+	}
+	return 0
+}
+
+// criticalPath returns the chain of tasks that ended last: the last task of the run, the last one of its
+// upstreams, and so on. Groups are left out.
+func (d *drawing) criticalPath() []*state.Task {
+	var last *state.Task
+	for _, t := range d.tasks {
+		if d.ran(t) && d.end(t) > d.end(last) {
+			last = t
+		}
+	}
+	var path []*state.Task
+	for last != nil {
+		if last.Kind != event.KindGroup {
+			path = append(path, last)
+		}
+		var before *state.Task
+		for _, key := range d.upstreams[last.TaskKey] {
+			if up := d.all[key]; up != nil && (up.Kind == event.KindGroup || d.ran(up)) && d.end(up) > d.end(before) {
+				before = up
+			}
+		}
+		last = before
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// ran reports whether a task was executed: a skipped task has an end, too.
+func (d *drawing) ran(t *state.Task) bool { return len(d.attempts[t.TaskKey]) > 0 && d.end(t) != 0 }
+
+// worked returns how long a task was executed or waited for another attempt.
+func (d *drawing) worked(t *state.Task) time.Duration {
+	var sum time.Duration
+	for i, a := range d.attempts[t.TaskKey] {
+		if i > 0 {
+			if before := d.attempts[t.TaskKey][i-1]; before.FinishedAt != 0 {
+				sum += max(a.CreatedAt.Sub(before.FinishedAt), 0)
+			}
+		}
+		if a.StartedAt != 0 {
+			sum += max(cmp.Or(a.FinishedAt, d.now).Sub(a.StartedAt), 0)
+		}
+	}
+	return sum
+}
+
+// unlimited returns the longest chain of tasks by the time that they worked.
+func (d *drawing) unlimited() time.Duration {
+	waits, downstreams := map[string]int{}, map[string][]string{}
+	for down, ups := range d.upstreams {
+		waits[down] = len(ups)
+		for _, up := range ups {
+			downstreams[up] = append(downstreams[up], down)
+		}
+	}
+	var ready []string
+	for key := range d.all {
+		if waits[key] == 0 {
+			ready = append(ready, key)
+		}
+	}
+	from, longest := map[string]time.Duration{}, time.Duration(0)
+	for len(ready) > 0 {
+		key := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		end := from[key] + d.worked(d.all[key])
+		longest = max(longest, end)
+		for _, down := range downstreams[key] {
+			from[down] = max(from[down], end)
+			if waits[down]--; waits[down] == 0 && d.all[down] != nil {
+				ready = append(ready, down)
+			}
+		}
+	}
+	return longest
+}

@@ -11,7 +11,7 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 	d := s.Engine.Domain()
 	me := &servov1.WhoAmIResponse{
 		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(),
-		Capabilities: capabilities(), Version: s.Version,
+		Capabilities: s.capabilities(), Version: s.Version,
 	}
 	if p, err := s.Project(); err == nil { // a server without a valid project still says who calls
 		me.Project = p.Name
@@ -20,4 +20,9 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 }
 
 // capabilities are what a client cannot take for granted on every server.
-func capabilities() []string { return nil }
+func (s *server) capabilities() []string {
+	if s.Logs == nil {
+		return []string{"watch"}
+	}
+	return []string{"watch", "log_tail"}
+}

@@ -66,7 +66,7 @@ const (
 // /openapi.json, /healthz and /readyz.
 func Register(mux *http.ServeMux, cfg Config) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	s := &server{Config: cfg, pages: newPages()}
+	s := &server{Config: cfg, pages: newPages(), streams: newStreams()}
 	calls := s.handler()
 	for _, path := range servicePaths() {
 		mux.Handle(path, calls)
@@ -87,9 +87,8 @@ func Register(mux *http.ServeMux, cfg Config) {
 // server implements all services.
 type server struct {
 	Config
-	pages *pages
-
-	servov1connect.UnimplementedStateServiceHandler
+	pages   *pages
+	streams *streams
 }
 
 // handler returns the handler of Connect, gRPC and gRPC-Web.

@@ -97,6 +97,11 @@ func wholeCharacters(text []byte) []byte {
 
 // TailLog implements the call.
 func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *connect.ServerStream[servov1.LogChunk]) error {
+	leave, err := s.streams.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	log, err := s.readLog(ctx, r.GetRunId(), r.GetTaskKey(), r.GetAttempt())
 	if err != nil {
 		return err

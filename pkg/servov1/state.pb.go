@@ -171,7 +171,7 @@ func (x *WatchRequest) GetRunIds() []string {
 type WatchResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history to which the revision belongs. A rebuild starts a new one.
+	// The history to which the revision belongs. Each process of a local server has its own.
 	Timeline    string                 `protobuf:"bytes,2,opt,name=timeline,proto3" json:"timeline,omitempty"`
 	PublishedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
 	// Something else may have changed, too: read again what is visible.

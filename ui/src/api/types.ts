@@ -1866,7 +1866,7 @@ export interface WatchRequest {
 /** WatchResponse is what changed from one revision to another. */
 export interface WatchResponse {
   revision: number;
-  /** The history to which the revision belongs. A rebuild starts a new one. */
+  /** The history to which the revision belongs. Each process of a local server has its own. */
   timeline: string;
   published_at?: string;
   /** Something else may have changed, too: read again what is visible. */

@@ -1,0 +1,114 @@
+package view_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// seconds describes the rows of a drawing, with times in seconds since its beginning.
+func seconds(g *view.Gantt) []string {
+	var lines []string
+	for _, row := range g.Rows {
+		var parts []string
+		for _, s := range row.Segments {
+			parts = append(parts, fmt.Sprintf("%s %d-%d", s.Phase, s.From.Sub(g.From)/time.Second, s.To.Sub(g.From)/time.Second))
+		}
+		critical := ""
+		if row.Critical {
+			critical = "*"
+		}
+		lines = append(lines, fmt.Sprintf("%s%s %d %s: %s", row.Key, critical, row.Tasks, row.State, strings.Join(parts, ", ")))
+	}
+	return lines
+}
+
+// a runs for 2 s, b for 1 s, c waits for both, d for b. c fails once.
+func drawn(t *testing.T) (*foldtest.World, string) {
+	t.Helper()
+	w := foldtest.New(t)
+	def := func(key, asset string, deps ...string) event.TaskDef {
+		d := foldtest.Task(key, deps...)
+		d.AssetKey = asset
+		return d
+	}
+	run := w.Run(def("a", "x/first"), def("b", "x/first"), def("c", "x/c", "a", "b"), def("d", "x/d", "b"))
+	w.MustFold(w.Started(run, "a", 1), w.Started(run, "b", 1))
+	w.Pass(time.Second)
+	w.MustFold(w.Finished(run, "b", 1, event.Succeeded))
+	w.Pass(time.Second)
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	w.Pass(2 * time.Second)
+	w.MustFold(w.Started(run, "c", 1), w.Started(run, "d", 1))
+	w.Pass(time.Second)
+	w.MustFold(w.Finished(run, "d", 1, event.Succeeded))
+	w.Pass(2 * time.Second)
+	return w, run
+}
+
+func TestGanttShowsPhasesAndPath(t *testing.T) {
+	w, run := drawn(t)
+	g := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now), view.GanttOptions{Pixels: 1000})
+	require.Equal(t, []string{
+		"a* 1 SUCCEEDED: SUCCEEDED 0-2",
+		"b 1 SUCCEEDED: SUCCEEDED 0-1",
+		"d 1 SUCCEEDED: QUEUED 1-4, SUCCEEDED 4-5",
+		"c* 1 RUNNING: QUEUED 2-4, RUNNING 4-7",
+	}, seconds(g))
+	require.Equal(t, []string{"a", "c"}, g.CriticalPath)
+	require.Equal(t, 5*time.Second, g.Unlimited, "a and c without the wait of 2 s")
+
+	w.MustFold(w.Finished(run, "c", 1, event.Succeeded))
+	ended := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now.Add(time.Hour)), view.GanttOptions{Pixels: 1000})
+	require.Equal(t, "c* 1 SUCCEEDED: QUEUED 2-4, SUCCEEDED 4-7", seconds(ended)[3])
+	require.Equal(t, 7*time.Second, ended.To.Sub(ended.From), "final once the run has ended")
+}
+
+func TestGanttMergesTasksOfAsset(t *testing.T) {
+	w, run := drawn(t)
+	g := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now), view.GanttOptions{Pixels: 1000, ByAsset: true})
+	require.True(t, g.ByAsset)
+	require.Equal(t, "x/first* 2 SUCCEEDED: SUCCEEDED 0-2", seconds(g)[0])
+	require.EqualValues(t, 2, g.Rows[0].Segments[0].Tasks)
+}
+
+func TestGanttShowsIntervalOnly(t *testing.T) {
+	w, run := drawn(t)
+	row := w.State.Runs.Get(run)
+	g := view.GanttOf(w.State, row, event.At(w.Now), view.GanttOptions{From: row.CreatedAt.Add(3 * time.Second), To: row.CreatedAt.Add(4 * time.Second), Pixels: 10})
+	require.Equal(t, []string{"c* 1 RUNNING: QUEUED 0-1, RUNNING 1-1", "d 1 SUCCEEDED: QUEUED 0-1, SUCCEEDED 1-1"}, seconds(g))
+}
+
+func TestGanttShowsRetries(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 3))
+	w.MustFold(w.Started(run, "a", 1))
+	w.Pass(time.Second)
+	w.MustFold(w.Finished(run, "a", 1, event.Failed))
+	w.Pass(time.Second)
+	g := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now), view.GanttOptions{Pixels: 1000})
+	require.Equal(t, []string{"a 1 RETRY_WAIT: FAILED 0-1, RETRY_WAIT 1-2"}, seconds(g))
+}
+
+func TestGanttOfLargeRunIsByAsset(t *testing.T) {
+	w := foldtest.New(t)
+	var defs []event.TaskDef
+	for i := range view.MaxGanttRows + 1 {
+		def := foldtest.Task(fmt.Sprintf("t%05d", i))
+		def.AssetKey = "x/many"
+		defs = append(defs, def)
+	}
+	run := w.Run(defs...)
+	w.Pass(time.Second)
+	g := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now), view.GanttOptions{Pixels: 1000})
+	require.True(t, g.ByAsset)
+	require.Len(t, g.Rows, 1)
+	require.Empty(t, g.CriticalPath)
+}

@@ -80,7 +80,7 @@ func (x *WhoAmIRequest) GetWorkspaceId() string {
 // WhoAmIResponse describes the caller and the server.
 type WhoAmIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name that events record.
+	// The name of the caller that events record.
 	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
 	// "local": this server serves one project on this machine, and its user has every permission.
 	Mode        string             `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`

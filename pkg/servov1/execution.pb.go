@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Value is one of them.
+// Value is a phase.
 type Phase_Value int32
 
 const (

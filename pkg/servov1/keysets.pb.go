@@ -439,7 +439,7 @@ func (x *ChangeKeysResponse) GetKeys() int32 {
 type ListKeySetsResponse_KeySet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The number of its keys.
+	// The number of keys in the set.
 	Keys int32 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
 	// The number of keys that were removed.
 	Removed       int32 `protobuf:"varint,3,opt,name=removed,proto3" json:"removed,omitempty"`

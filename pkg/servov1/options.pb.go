@@ -53,7 +53,7 @@ const (
 	Permission_BACKFILLS_MANAGE Permission_Value = 12
 	// Mute alerts.
 	Permission_ALERTS_MANAGE Permission_Value = 13
-	// See who one is. Every caller has this permission.
+	// See one's own name and permissions. Every caller has this permission.
 	Permission_SELF_READ Permission_Value = 14
 )
 

@@ -371,11 +371,11 @@ type GetPartitionSummaryRequest struct {
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The name of the asset in its namespace.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The dimension that is divided into buckets; empty: the one of time, or else the first one.
+	// The dimension that is divided into buckets; empty: the time dimension, or else the first dimension.
 	Dimension string `protobuf:"bytes,5,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	// Only values from this one on.
+	// Only this value and later ones.
 	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
-	// Only values before this one.
+	// Only values before this value.
 	To string `protobuf:"bytes,7,opt,name=to,proto3" json:"to,omitempty"`
 	// The greatest number of buckets; 0 stands for 60.
 	Buckets       int32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
@@ -646,7 +646,7 @@ type PartitionExplanation struct {
 	CodeChanged bool `protobuf:"varint,6,opt,name=code_changed,json=codeChanged,proto3" json:"code_changed,omitempty"`
 	// How the code differs: columns, files, variables. Empty: not known.
 	CodeDetails []string `protobuf:"bytes,7,rep,name=code_details,json=codeDetails,proto3" json:"code_details,omitempty"`
-	// Its run was requested before the period had ended.
+	// The run that made the output was requested before the period of the partition had ended.
 	Early bool `protobuf:"varint,8,opt,name=early,proto3" json:"early,omitempty"`
 	// The key sets of which a key was removed or added again later.
 	KeySets []string `protobuf:"bytes,9,rep,name=key_sets,json=keySets,proto3" json:"key_sets,omitempty"`
@@ -939,7 +939,7 @@ type PartitionExplanation_UpstreamPartition struct {
 	Holds     *Output                `protobuf:"bytes,3,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The mark that hides the partition.
 	Mark *PartitionExplanation_Mark `protobuf:"bytes,4,opt,name=mark,proto3" json:"mark,omitempty"`
-	// How many more there are like it.
+	// The number of further partitions like this one.
 	More          int32 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -146,9 +146,9 @@ type QuarantinedOutput struct {
 	ByteSize     int64                            `protobuf:"varint,9,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
 	FailedChecks []*QuarantinedOutput_FailedCheck `protobuf:"bytes,10,rep,name=failed_checks,json=failedChecks,proto3" json:"failed_checks,omitempty"`
 	BlockedAt    *timestamppb.Timestamp           `protobuf:"bytes,11,opt,name=blocked_at,json=blockedAt,proto3" json:"blocked_at,omitempty"`
-	// When it is decided without a person.
+	// When the output is approved or rejected without a person.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Then it is published, and otherwise rejected.
+	// At expires_at, the output is approved if this is true, and otherwise rejected.
 	ApproveOnExpiry bool `protobuf:"varint,13,opt,name=approve_on_expiry,json=approveOnExpiry,proto3" json:"approve_on_expiry,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

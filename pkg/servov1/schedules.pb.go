@@ -200,7 +200,7 @@ type Schedule struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Schedule   string                 `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	Definition *Schedule_Definition   `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
-	// What it does.
+	// Whether the schedule ticks.
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	// The next instant.
 	Next *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
@@ -216,9 +216,9 @@ type Schedule struct {
 	Calendar string `protobuf:"bytes,11,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	// The number of failed runs in a row.
 	Failures int32 `protobuf:"varint,12,opt,name=failures,proto3" json:"failures,omitempty"`
-	// Its live runs, and its requests that are to become runs.
+	// The live runs of the schedule, and its requests that are to become runs.
 	Active []string `protobuf:"bytes,13,rep,name=active,proto3" json:"active,omitempty"`
-	// The number of ticks that wait for them.
+	// The number of ticks that wait for these runs to end.
 	Buffered      int32  `protobuf:"varint,14,opt,name=buffered,proto3" json:"buffered,omitempty"`
 	LastRun       string `protobuf:"bytes,15,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
 	LastRunState  string `protobuf:"bytes,16,opt,name=last_run_state,json=lastRunState,proto3" json:"last_run_state,omitempty"`
@@ -784,7 +784,7 @@ type PreviewTicksRequest struct {
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// The instants after this time; not set: those after now.
 	From *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
-	// How many; 0 stands for 10.
+	// The number of instants; 0 stands for 10.
 	Count         int32 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1147,7 +1147,7 @@ type BackfillScheduleRequest struct {
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// The first instant.
 	From *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
-	// Only instants before this one.
+	// Only instants before this time.
 	To            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1301,9 +1301,9 @@ type Schedule_Definition struct {
 	EverySec int64 `protobuf:"varint,3,opt,name=every_sec,json=everySec,proto3" json:"every_sec,omitempty"`
 	// An IANA time zone.
 	Timezone string `protobuf:"bytes,4,opt,name=timezone,proto3" json:"timezone,omitempty"`
-	// What happens to instants that a change of the clock skips: "shift" or "skip".
+	// What happens to instants that clocks skip when they change: "shift" or "skip".
 	Gap string `protobuf:"bytes,5,opt,name=gap,proto3" json:"gap,omitempty"`
-	// Which instants tick that a change of the clock repeats: "first", "last" or "both".
+	// Which of the two instants tick when clocks show a time twice: "first", "last" or "both".
 	Repeated string `protobuf:"bytes,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	// A tick is delayed by less than this many seconds.
 	JitterSec int64                  `protobuf:"varint,7,opt,name=jitter_sec,json=jitterSec,proto3" json:"jitter_sec,omitempty"`
@@ -1318,7 +1318,7 @@ type Schedule_Definition struct {
 	WindowSec int64 `protobuf:"varint,13,opt,name=window_sec,json=windowSec,proto3" json:"window_sec,omitempty"`
 	// Pause after so many failures in a row; 0: never.
 	PauseAfterFailures int32 `protobuf:"varint,14,opt,name=pause_after_failures,json=pauseAfterFailures,proto3" json:"pause_after_failures,omitempty"`
-	// How long a run may take before an alert reports it; 0: any time.
+	// How long a run may take before an alert reports the run; 0: no limit.
 	SlaSec int64 `protobuf:"varint,15,opt,name=sla_sec,json=slaSec,proto3" json:"sla_sec,omitempty"`
 	// The state of the schedule when it is new.
 	Paused        bool `protobuf:"varint,16,opt,name=paused,proto3" json:"paused,omitempty"`

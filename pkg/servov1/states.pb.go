@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Value is one of them.
+// Value is a run state.
 type RunState_Value int32
 
 const (
@@ -91,16 +91,16 @@ func (RunState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// Value is one of them.
+// Value is a task state.
 type TaskState_Value int32
 
 const (
 	TaskState_UNSPECIFIED TaskState_Value = 0
-	// It waits for other tasks.
+	// The task waits for other tasks.
 	TaskState_BLOCKED TaskState_Value = 1
-	// It waits for a slot of a limit.
+	// The task waits for a slot of a limit.
 	TaskState_READY TaskState_Value = 2
-	// It is in a queue.
+	// The task is in a queue.
 	TaskState_DISPATCHED TaskState_Value = 3
 	TaskState_RUNNING    TaskState_Value = 4
 	// Another attempt follows.
@@ -166,12 +166,12 @@ func (TaskState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{1, 0}
 }
 
-// Value is one of them.
+// Value is an attempt state.
 type AttemptState_Value int32
 
 const (
 	AttemptState_UNSPECIFIED AttemptState_Value = 0
-	// It has its slots and has not started.
+	// The attempt has its slots and has not started.
 	AttemptState_ADMITTED AttemptState_Value = 1
 	AttemptState_RUNNING  AttemptState_Value = 2
 	AttemptState_CLOSED   AttemptState_Value = 3
@@ -220,7 +220,7 @@ func (AttemptState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{2, 0}
 }
 
-// Value is one of them.
+// Value is a resolution.
 type Resolution_Value int32
 
 const (
@@ -276,7 +276,7 @@ func (Resolution_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{3, 0}
 }
 
-// Value is one of them.
+// Value is a timer state.
 type TimerState_Value int32
 
 const (
@@ -329,7 +329,7 @@ func (TimerState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{4, 0}
 }
 
-// Value is one of them.
+// Value is a dispatch status.
 type DispatchStatus_Value int32
 
 const (
@@ -337,7 +337,7 @@ const (
 	// The queue task has to be created.
 	DispatchStatus_PENDING DispatchStatus_Value = 1
 	DispatchStatus_CREATED DispatchStatus_Value = 2
-	// The queue has rejected it.
+	// The queue has rejected the queue task.
 	DispatchStatus_FAILED    DispatchStatus_Value = 3
 	DispatchStatus_CANCELLED DispatchStatus_Value = 4
 )
@@ -387,14 +387,14 @@ func (DispatchStatus_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{5, 0}
 }
 
-// Value is one of them.
+// Value is an outcome.
 type TickOutcome_Value int32
 
 const (
 	TickOutcome_UNSPECIFIED TickOutcome_Value = 0
-	// It waits for the end of another run.
+	// The tick waits for the end of another run.
 	TickOutcome_BUFFERED TickOutcome_Value = 1
-	// Its run is planned.
+	// The run of the tick is being planned.
 	TickOutcome_REQUESTED TickOutcome_Value = 2
 	TickOutcome_STARTED   TickOutcome_Value = 3
 	// No partition needed to run.
@@ -403,9 +403,9 @@ const (
 	TickOutcome_SKIPPED_OVERLAP TickOutcome_Value = 5
 	// Too many ticks waited.
 	TickOutcome_DROPPED TickOutcome_Value = 6
-	// A later tick has replaced it.
+	// A later tick has replaced the tick.
 	TickOutcome_REPLACED TickOutcome_Value = 7
-	// Its run could not be planned.
+	// The run of the tick could not be planned.
 	TickOutcome_REFUSED   TickOutcome_Value = 8
 	TickOutcome_CANCELLED TickOutcome_Value = 9
 )
@@ -465,15 +465,15 @@ func (TickOutcome_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{6, 0}
 }
 
-// Value is one of them.
+// Value is a backfill state.
 type BackfillState_Value int32
 
 const (
 	BackfillState_UNSPECIFIED BackfillState_Value = 0
 	BackfillState_RUNNING     BackfillState_Value = 1
-	// It starts no chunks; those that run continue.
+	// The backfill starts no chunks; running chunks continue.
 	BackfillState_PAUSED BackfillState_Value = 2
-	// Its last runs are being cancelled.
+	// The last runs of the backfill are being cancelled.
 	BackfillState_CANCELLING BackfillState_Value = 3
 	BackfillState_SUCCEEDED  BackfillState_Value = 4
 	// Partitions have failed or were skipped.
@@ -530,19 +530,19 @@ func (BackfillState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{7, 0}
 }
 
-// Value is one of them.
+// Value is a request state.
 type RequestState_Value int32
 
 const (
 	RequestState_UNSPECIFIED RequestState_Value = 0
-	// It waits until a time.
+	// The request waits until a time.
 	RequestState_WAITING RequestState_Value = 1
-	// It waits for the end of another run.
+	// The request waits for the end of another run.
 	RequestState_BUFFERED RequestState_Value = 2
-	// Its run has to be planned.
+	// The requested run has to be planned.
 	RequestState_PENDING RequestState_Value = 3
 	RequestState_STARTED RequestState_Value = 4
-	// It cannot be planned.
+	// The requested run cannot be planned.
 	RequestState_REFUSED   RequestState_Value = 5
 	RequestState_CANCELLED RequestState_Value = 6
 )
@@ -596,18 +596,18 @@ func (RequestState_Value) EnumDescriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{8, 0}
 }
 
-// Value is one of them.
+// Value is a notification state.
 type NotificationState_Value int32
 
 const (
 	NotificationState_UNSPECIFIED NotificationState_Value = 0
-	// It counts transitions.
+	// The message still counts transitions.
 	NotificationState_COUNTING NotificationState_Value = 1
 	NotificationState_PENDING  NotificationState_Value = 2
-	// It is sent again later.
+	// The message is sent again later.
 	NotificationState_WAITING NotificationState_Value = 3
 	NotificationState_SENT    NotificationState_Value = 4
-	// No try has succeeded.
+	// No try to send the message has succeeded.
 	NotificationState_UNDELIVERABLE NotificationState_Value = 5
 )
 

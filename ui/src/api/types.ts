@@ -190,7 +190,7 @@ export interface WhoAmIRequest {
 
 /** WhoAmIResponse describes the caller and the server. */
 export interface WhoAmIResponse {
-  /** The name that events record. */
+  /** The name of the caller that events record. */
   principal: string;
   /** "local": this server serves one project on this machine, and its user has every permission. */
   mode: "local";
@@ -309,7 +309,7 @@ export interface GetScheduleRequest {
 export interface Schedule {
   schedule: string;
   definition?: ScheduleDefinition;
-  /** What it does. */
+  /** Whether the schedule ticks. */
   status: "active" | "paused" | "due" | "error" | "ended";
   /** The next instant. */
   next?: string;
@@ -325,9 +325,9 @@ export interface Schedule {
   calendar: string;
   /** The number of failed runs in a row. */
   failures: number;
-  /** Its live runs, and its requests that are to become runs. */
+  /** The live runs of the schedule, and its requests that are to become runs. */
   active: string[];
-  /** The number of ticks that wait for them. */
+  /** The number of ticks that wait for these runs to end. */
   buffered: number;
   last_run: string;
   last_run_state: string;
@@ -345,9 +345,9 @@ export interface ScheduleDefinition {
   every_sec: number;
   /** An IANA time zone. */
   timezone: string;
-  /** What happens to instants that a change of the clock skips: "shift" or "skip". */
+  /** What happens to instants that clocks skip when they change: "shift" or "skip". */
   gap: string;
-  /** Which instants tick that a change of the clock repeats: "first", "last" or "both". */
+  /** Which of the two instants tick when clocks show a time twice: "first", "last" or "both". */
   repeated: string;
   /** A tick is delayed by less than this many seconds. */
   jitter_sec: number;
@@ -362,7 +362,7 @@ export interface ScheduleDefinition {
   window_sec: number;
   /** Pause after so many failures in a row; 0: never. */
   pause_after_failures: number;
-  /** How long a run may take before an alert reports it; 0: any time. */
+  /** How long a run may take before an alert reports the run; 0: no limit. */
   sla_sec: number;
   /** The state of the schedule when it is new. */
   paused: boolean;
@@ -437,7 +437,7 @@ export interface PreviewTicksRequest {
   schedule?: string;
   /** The instants after this time; not set: those after now. */
   from?: string;
-  /** How many; 0 stands for 10. */
+  /** The number of instants; 0 stands for 10. */
   count?: number;
 }
 
@@ -511,7 +511,7 @@ export interface BackfillScheduleRequest {
    */
   from?: string;
   /**
-   * Only instants before this one.
+   * Only instants before this time.
    * Required.
    */
   to?: string;
@@ -1456,7 +1456,7 @@ export interface ListKeySetsResponse {
 /** KeySet is a key set. */
 export interface ListKeySetsResponseKeySet {
   name: string;
-  /** The number of its keys. */
+  /** The number of keys in the set. */
   keys: number;
   /** The number of keys that were removed. */
   removed: number;
@@ -1648,11 +1648,11 @@ export interface GetPartitionSummaryRequest {
    * Required.
    */
   name?: string;
-  /** The dimension that is divided into buckets; empty: the one of time, or else the first one. */
+  /** The dimension that is divided into buckets; empty: the time dimension, or else the first dimension. */
   dimension?: string;
-  /** Only values from this one on. */
+  /** Only this value and later ones. */
   from?: string;
-  /** Only values before this one. */
+  /** Only values before this value. */
   to?: string;
   /** The greatest number of buckets; 0 stands for 60. */
   buckets?: number;
@@ -1716,7 +1716,7 @@ export interface PartitionExplanation {
   code_changed: boolean;
   /** How the code differs: columns, files, variables. Empty: not known. */
   code_details: string[];
-  /** Its run was requested before the period had ended. */
+  /** The run that made the output was requested before the period of the partition had ended. */
   early: boolean;
   /** The key sets of which a key was removed or added again later. */
   key_sets: string[];
@@ -1744,7 +1744,7 @@ export interface PartitionExplanationUpstreamPartition {
   holds?: Output;
   /** The mark that hides the partition. */
   mark?: PartitionExplanationMark;
-  /** How many more there are like it. */
+  /** The number of further partitions like this one. */
   more: number;
 }
 
@@ -1803,9 +1803,9 @@ export interface QuarantinedOutput {
   byte_size: number;
   failed_checks: QuarantinedOutputFailedCheck[];
   blocked_at?: string;
-  /** When it is decided without a person. */
+  /** When the output is approved or rejected without a person. */
   expires_at?: string;
-  /** Then it is published, and otherwise rejected. */
+  /** At expires_at, the output is approved if this is true, and otherwise rejected. */
   approve_on_expiry: boolean;
 }
 

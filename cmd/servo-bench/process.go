@@ -57,7 +57,7 @@ func (p *process) answer() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		usage, err := json.Marshal(p.meter.Usage())
 		if err != nil {
-			panic(fmt.Sprintf("servo-bench: encode a usage: %v", err)) // it has only numbers
+			panic(fmt.Sprintf("servo-bench: encode a usage: %v", err)) // cannot happen: a usage has only numbers
 		}
 		fmt.Fprintf(os.Stdout, "%s\n", usage)
 	}

@@ -106,7 +106,7 @@ func runCollector(ctx context.Context, p *process) {
 	}
 }
 
-// passBegins records the start of a pass, which need not know later publishes.
+// passBegins records when a pass starts: the pass need not consider later publishes.
 func (w *world) passBegins(p *process) *call {
 	k := &call{proc: p, label: "collect"}
 	k.begin = func() {

@@ -10,11 +10,10 @@
 //
 // # The listing is the index
 //
-// A file is named by its first entry, in a folder of that entry's day. So keys sort like
-// entries, and a listing of one folder shows which file may contain an entry. After a
-// crash, or beside another archiver, an archiver starts with the same entry and hence the
-// same file name, whatever its size limits. If the file exists, the archiver reads it, and
-// the entries in it are done.
+// A file is named by its first entry, in a folder of that entry's day. So keys sort like entries, and a listing of one
+// folder shows which file may contain an entry. After a crash, or beside another archiver, an archiver starts with the
+// same entry and hence the same file name, whatever its size limits. If the file exists, the archiver reads it and
+// counts the entries in it as archived.
 //
 // # Order
 //

@@ -28,8 +28,7 @@ const (
 	maxFileBytes = 64 << 20
 	// workers is how many objects are read or deleted in parallel.
 	workers = 16
-	// maxYields is how many calls in a row may leave the work to another archiver. That
-	// one may have died.
+	// maxYields is how many calls in a row may leave the work to another archiver, which may have died.
 	maxYields = 100
 )
 
@@ -59,7 +58,7 @@ type Archiver struct {
 	position string // the entry after which the next file starts
 	yields   int    // calls in a row that left the work to another archiver
 	backoff  time.Duration
-	resume   time.Time // no attempt before this time, after an error
+	resume   time.Time // after an error, there is no attempt before this time
 }
 
 // After errors, the archiver backs off for up to an hour: its work is not urgent, and an

@@ -20,7 +20,7 @@ import (
 // [table.Meta]. See docs/format/archive.md.
 type row struct {
 	Entry string `col:"entry,key"`  // ULID
-	Line  int32  `col:"line,key"`   // from 0
+	Line  int32  `col:"line,key"`   // the number of the line from 0
 	Text  string `col:"text,null"`  // JSON, without the line ending
 	Whole string `col:"whole,null"` // the entry, if it is not NDJSON
 	// CRC32C is the checksum of the entry. It is set in the entry's first row.

@@ -21,7 +21,7 @@ const MaxCells = 1_000_000
 // [event.MaxChunks] such chunks gets larger ones.
 const DefaultSize = 100
 
-// oversize is the factor by which a chunk may exceed the size of a chunk, if its partitions depend on each other.
+// oversize is the factor by which a chunk whose partitions depend on each other may exceed the chunk size.
 const oversize = 4
 
 // Options say how partitions are divided.
@@ -106,7 +106,7 @@ type selection struct {
 type placed struct {
 	Cell
 	stage      int32
-	start, end int64 // of its period, in microseconds since 1970; the least and the greatest value without time
+	start, end int64 // bounds of the cell's period, in microseconds since 1970; without time, the least and the greatest value
 }
 
 type splitter struct {

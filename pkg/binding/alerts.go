@@ -27,7 +27,7 @@ func Publisher() func(ctx context.Context, topic string, data []byte, attributes
 
 type publisher struct {
 	mu      sync.Mutex
-	clients map[string]*pubsub.Client // by project
+	clients map[string]*pubsub.Client // the clients by project
 }
 
 func (p *publisher) publish(ctx context.Context, topic string, data []byte, attributes map[string]string) error {

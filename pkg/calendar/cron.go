@@ -26,7 +26,7 @@ type cron struct {
 type CronError struct {
 	Expression string
 	Field      string // minute, hour, day of month, month, day of week; empty: the whole expression
-	Column     int    // of the error, from 1
+	Column     int    // the column of the error, from 1
 	Problem    string
 	// Suggestion is the nearest valid expression.
 	Suggestion string

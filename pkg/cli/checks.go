@@ -75,7 +75,7 @@ func (a *app) checksCommand() *cobra.Command {
 	}
 	f.add(cmd, "list the checks of")
 	cmd.Flags().StringVar(&rows, "rows", "", "show the failing rows that this check has stored, instead of the list")
-	cmd.Flags().StringVar(&runID, "run", "", "with --rows: those of this run (default: those of the last failure)")
+	cmd.Flags().StringVar(&runID, "run", "", "with --rows: show the rows of this run (default: of the last failure)")
 	return cmd
 }
 

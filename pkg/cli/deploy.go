@@ -74,7 +74,7 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			return err
 		}
 		if c.SHA == current.Release && len(accept) == 0 {
-			if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil { // its objects may be damaged
+			if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil { // the objects of the release may be damaged
 				return err
 			}
 			a.note("nothing to deploy: release %s is current", release.Short(c.SHA))

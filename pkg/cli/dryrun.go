@@ -101,7 +101,7 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 			return err
 		}
 		if len(d.LeftOut) > 0 {
-			return errReported // as the run itself; a warning names them
+			return errReported // the run itself would fail, too; a warning names the assets
 		}
 		return nil
 	})
@@ -137,7 +137,7 @@ func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (esti
 			return estimate.Limits{}, fmt.Errorf("find the project's folder: %w", err)
 		}
 		if filepath.Dir(dir) == p.Root || filepath.Dir(dir) == root {
-			limits = limitsOf(p) // the run applies them first
+			limits = limitsOf(p) // the run would first apply the project's limits
 		}
 	}
 	tasks = append(tasks, cmp.Or(limits.Workspace, state.DefaultWorkspaceSlots))

@@ -38,7 +38,7 @@ type usedPart struct {
 // partNames are the parts of a state, by the first folder of a file. The rest is "other".
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
-	{"", "commit markers"}, // by name
+	{"", "commit markers"}, // the name of a file decides, not its folder
 	{"ledger", "ledger"},
 	{"archive", "archive"},
 	{"manifests", "manifests"},

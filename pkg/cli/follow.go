@@ -102,7 +102,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		if err == nil {
 			err = r.ended(ctx, s, final)
 			if err == nil && len(r.handle.LeftOut) > 0 {
-				r.failed = errReported // the warning at the start names them
+				r.failed = errReported // the warning at the start names the assets
 			}
 		}
 		if err != nil {
@@ -301,7 +301,7 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 		}
 		run := st.Runs.Get(runID)
 		if now := a.Clock.Now(); run.State.Terminal() || now.Sub(last) >= look {
-			screen.width, _ = a.width(a.Stderr) // it may have been resized
+			screen.width, _ = a.width(a.Stderr) // the terminal may have been resized
 			screen.show(st, event.At(now))
 			last = a.Clock.Now()
 			look = max(minLook, lookShare*last.Sub(now))

@@ -50,9 +50,9 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. It reports false if the text names none, or if its
-// newest task explains more: while its run is live, and if it did not succeed. Then task is the task to
-// explain.
+// explainPartition explains a partition of an asset. It returns false if the text names no partition, or if the newest
+// task of the partition explains more, because the run of the task is live or the task did not succeed. In the second
+// case, task is that task.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil

@@ -179,7 +179,7 @@ func readersOf(assets []plan.Asset) map[string][]string {
 	for i := range assets {
 		for _, dep := range assets[i].Deps {
 			if dep == assets[i].Key {
-				continue // it reads its own earlier partitions
+				continue // the asset reads its own earlier partitions
 			}
 			readers[dep.String()] = append(readers[dep.String()], assets[i].Key.String())
 		}

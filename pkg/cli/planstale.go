@@ -26,9 +26,8 @@ type plannedPartitions struct {
 	Last       string `json:"last,omitempty"`
 }
 
-// addStaleness adds the partitions that the deployment makes stale, and those that `servo run --stale`
-// would make after it, which it returns. It evaluates the state with the old and with the new
-// definitions.
+// addStaleness adds the partitions that the deployment makes stale, and those that `servo run --stale` would make after
+// the deployment. It returns the latter. It evaluates the state with the old and with the new definitions.
 func (r *planReport) addStaleness(
 	ctx context.Context, c *candidate, snap *snapshot.Snapshot, now time.Time,
 ) (toRun map[ids.AssetKey][]string, err error) {
@@ -51,7 +50,7 @@ func (r *planReport) addStaleness(
 		key := c.Code.Assets[i].Key
 		selected[key] = true
 		if !old[key] {
-			continue // it had no partition that was fresh
+			continue // the asset had no fresh partition
 		}
 		keys, needy, err := becomeStale(before, after, key)
 		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {

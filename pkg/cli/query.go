@@ -92,8 +92,8 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	return a.queryShell(ctx, db, m)
 }
 
-// declaredBy returns a function that says what a release declares. Partitions of earlier dimensions,
-// values and ranges are not read any more. Those of removed assets are.
+// declaredBy returns a function that says what a release declares. Partitions of earlier dimensions, values and ranges
+// are not read any more. Partitions of removed assets are still read.
 func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (*query.Declarations, error) {
 	return func(ctx context.Context, sha string) (*query.Declarations, error) {
 		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)
@@ -107,7 +107,7 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 			asset := &code.Assets[i]
 			columns[asset.Key.String()] = asset.PartitionColumns()
 			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
-				continue // its keys are not part of the release
+				continue // the keys of a dynamic dimension are not part of the release
 			}
 			if known[asset.Key.String()], err = times.Members(asset.Partitions); err != nil {
 				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
@@ -182,8 +182,8 @@ func (a *app) declared(ctx context.Context) []string {
 	return keys
 }
 
-// revision returns the manifest for --as-of: of a number, of a time, or the newest. It returns
-// nil if nothing has been published.
+// revision returns the manifest that --as-of names by its number or a time, or the newest one. It returns nil if
+// nothing has been published.
 func revision(ctx context.Context, parts *embedded.Workspace, asOf string) (*manifest.Manifest, error) {
 	if asOf == "" {
 		m, err := parts.Manifests.Load(ctx)
@@ -229,7 +229,7 @@ func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[stri
 	if m == nil {
 		return tables, nil
 	}
-	known := tableNames() // a newer build may have more
+	known := tableNames() // a newer build may have more tables
 	history, err := places.parts.Manifests.HistoryFiles(ctx, m)
 	if err != nil {
 		return nil, err

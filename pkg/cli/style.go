@@ -100,7 +100,7 @@ type sheet struct {
 	strings.Builder
 
 	style style
-	width int // of the names
+	width int // the width of the longest name
 }
 
 // field adds a line with a name and a value. The name is "" on further lines for the same name.

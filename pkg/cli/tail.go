@@ -158,7 +158,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	case errors.Is(err, errNoOwner):
 		t.say("waiting: attempt %d of %s has started, but no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
 	case errors.Is(err, embedded.ErrNotExecuting):
-		// It may have ended, or its redelivery may be imminent.
+		// The execution may have ended, or a redelivery may be imminent.
 		if t.look == t.mostLook {
 			t.say("waiting: attempt %d of %s is executed by another worker, which stores its log when it ends", attempt.Attempt, t.taskKey)
 		}

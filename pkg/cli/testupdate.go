@@ -26,7 +26,7 @@ type testFile struct {
 	path          string
 	mode          fs.FileMode
 	before, after string
-	names         map[string]bool // of the updated tests
+	names         map[string]bool // the names of the updated tests
 }
 
 // updateTests writes the rows that queries returned into the files of the tests that expect others, and
@@ -65,7 +65,7 @@ func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun
 func rewrittenTests(p *project.Project, results []testcase.Result) (map[string]*testFile, error) {
 	files := map[string]*testFile{}
 	failed := slices.DeleteFunc(slices.Clone(results), func(r testcase.Result) bool { return r.Actual == nil })
-	slices.SortStableFunc(failed, func(a, b testcase.Result) int { // from the end, so that places stay valid
+	slices.SortStableFunc(failed, func(a, b testcase.Result) int { // rewrite from the end, so that places stay valid
 		x, y := a.Test.Expect.RowsAt, b.Test.Expect.RowsAt
 		return cmp.Or(cmp.Compare(y.Line, x.Line), cmp.Compare(y.Column, x.Column))
 	})

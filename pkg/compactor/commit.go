@@ -119,8 +119,8 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 
 // closed returns the runs that a group names and that only history contains.
 //
-// If history is damaged, the fold continues: a trigger of a run that may be in history does not
-// create it again, and other events that name one wait as for an unknown run.
+// If history is damaged, the fold continues: a trigger of a run that may be in history does not create the run again,
+// and other events that name such a run wait as for an unknown run.
 func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
 	var closed []string
 	for _, run := range fold.Names(g) {
@@ -158,7 +158,7 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil { // it stays a dead letter, which the next barrier tries again
+		if err != nil { // the group stays a dead letter, which the next barrier tries again
 			c.cfg.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
 				slog.String("domain", c.cfg.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
 			delete(c.tried, key.A)

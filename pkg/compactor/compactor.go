@@ -182,7 +182,7 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	case <-c.ended:
 	}
 	select {
-	case a := <-done: // its batch was the last one
+	case a := <-done: // the batch of the request was the last one
 		return a.result, a.err
 	default:
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.cfg.Domain, ErrEnded)

@@ -70,9 +70,9 @@ func below(found map[string]error, complete string) string {
 // add adds the gaps that a round has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps by those that a listing of the ledger has found, after everything
-// else that it found was published. Open gaps that are left to a second round stay open: that round
-// may fail, and a batch that does not list the ledger may follow.
+// relist replaces the open gaps by those that a listing of the ledger has found. By then, everything else that the
+// listing found is published. Open gaps that are left to a second round stay open: that round may fail, and a batch
+// that does not list the ledger may follow.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {
@@ -203,7 +203,7 @@ func (c *Compactor) readOnce(ctx context.Context, entries []Entry, pending []int
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return no errors
+	_ = g.Wait() // the functions in the group return no errors
 	for _, i := range pending {
 		if failed[i] == nil {
 			failed[i] = FetchPlans(ctx, c.cfg.Store, c.cfg.Domain, decoded[i])

@@ -45,7 +45,7 @@ func (c *Compactor) prove(ctx context.Context, entries []Entry) *proof {
 		return p
 	}
 	var all sync.WaitGroup
-	all.Go(func() { // the limit blocks here, and must not block the fold
+	all.Go(func() { // g.Go blocks while the limit is reached, which must not block the fold
 		for _, e := range unproven {
 			g.Go(func() error { return c.proveEntry(ctx, e) })
 		}

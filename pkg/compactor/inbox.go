@@ -24,9 +24,9 @@ type Entry struct {
 	// has appended.
 	Proof Proof
 
-	refused bool  // by an older build, or because its run was unknown
+	refused bool  // an older build refused the entry, or its run was unknown
 	skipped bool  // an operator has decided to skip it if it cannot be read
-	size    int64 // of the content in bytes; set only while Data is nil, 0: unknown
+	size    int64 // bytes of the content; set only while Data is nil, 0: unknown
 }
 
 // bytes returns the size of the content, or 0 if it is unknown.

@@ -13,9 +13,9 @@ import (
 
 // loaded is the state that a step begins with, and what this process knows about it.
 type loaded struct {
-	state    *state.State       // as of manifest
+	state    *state.State       // the state as of manifest
 	manifest *manifest.Manifest // nil: none is published
-	caughtUp event.Time         // never decreases within a timeline; the manifest's may be older
+	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
 	complete string             // never decreases within a timeline: every entry named below it is folded
 	// unannounced means that a sweep has found entries that nobody announced, and that no revision
 	// says so yet.
@@ -67,8 +67,8 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 
 // newlySupported returns the dead letters that may be folded now: events that an older build did not know, and events
 // whose run exists by now, since they may have been unreadable when the run appeared. Each is tried once per process,
-// with a barrier; if it still cannot be folded, it stays a dead letter. One that cannot be read is tried again with the
-// next barrier.
+// with a barrier; if it still cannot be folded, it stays a dead letter. A dead letter that cannot be read is tried
+// again with the next barrier.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

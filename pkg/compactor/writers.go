@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// otherWriterAge is how long after a publish of another writer more of them are expected.
+	// otherWriterAge is how long after a publish of another writer further publishes of other writers are expected.
 	otherWriterAge = 5 * time.Second
 	// notifiedDelay is how long an entry that a notification announced lingers: about the duration of
 	// a publish. Its writer may have handed the entry to another instance, which folds it meanwhile.

@@ -171,7 +171,7 @@ type CommitMarker struct {
 
 // CommitMarkerFile is one file of an output.
 type CommitMarkerFile struct {
-	Name   string `json:"name"` // below the directory
+	Name   string `json:"name"` // the path below the directory
 	Size   int64  `json:"size"` // bytes
 	CRC32C uint32 `json:"crc32c"`
 	Rows   int64  `json:"rows,omitempty"`
@@ -180,8 +180,8 @@ type CommitMarkerFile struct {
 // Limits of the columns in a marker. An output with more, or with longer names, has no columns there.
 const (
 	MaxColumns     = 2_000
-	MaxColumnBytes = 512       // of a name, and of a type
-	MaxColumnsText = 128 << 10 // of all names and types
+	MaxColumnBytes = 512       // maximum size of a name, and of a type
+	MaxColumnsText = 128 << 10 // maximum size of all names and types together
 )
 
 // CommitMarkerColumn is a column of an output.

@@ -16,10 +16,9 @@ const UnsupportedEvery = time.Hour
 // false if nothing in the domain can get stuck. Before that time [Sweep] returns no
 // actions.
 //
-// While tasks hold slots, the time is now: a worker or queue may lose a task at any time,
-// and its report may be in the ledger without an announcement. Otherwise all live work
-// waits for timers, and the time is shortly after the first timer. Runs that wait for
-// neither wait for people.
+// While tasks hold slots, the time is now: a worker or queue may lose a task at any time, and its report may be in the
+// ledger without an announcement. Otherwise all live work waits for timers, and the time is shortly after the first
+// timer. Runs that wait for neither a task nor a timer wait for people.
 //
 // Attention costs nothing while tasks hold slots; otherwise it reads every timer.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {

@@ -9,8 +9,8 @@ import (
 )
 
 // AutomationAge is the age at which a sweep takes up a request or a schedule that no automator has handled. An
-// automator may take as long for a storm of requests. If a sweep involved a second automator earlier, both would do the
-// same work.
+// automator may need that long for a storm of requests. If a sweep involved a second automator earlier, both would do
+// the same work.
 const AutomationAge = 2 * time.Minute
 
 // Automation is the work that a state has for automators. Doing it twice has no effect: every event

@@ -125,7 +125,7 @@ type Stack struct {
 
 	publishing   sync.Mutex    // while a pass of the publisher runs
 	unpublished  chan struct{} // capacity 1: outputs may have changed since the last pass began
-	publishError string        // of the last pass
+	publishError string        // the error of the last pass, or ""
 }
 
 // Start locks the state folder, brings its state up to date, fills the queue with pending work and

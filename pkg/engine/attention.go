@@ -39,8 +39,8 @@ const (
 // Severities of attention.
 const (
 	SeverityError   = "ERROR"   // data is missing or may be wrong
-	SeverityWarning = "WARNING" // something does not happen that otherwise would
-	SeverityInfo    = "INFO"    // somebody wants it so
+	SeverityWarning = "WARNING" // something is stopped that would otherwise happen
+	SeverityInfo    = "INFO"    // a person has chosen this state
 )
 
 // Attention is something that a person should look at.
@@ -60,7 +60,7 @@ type Attention struct {
 	TaskKey string `json:"task_key,omitempty"`
 	// Downstream is the number of assets that depend on the subject, directly or not.
 	Downstream int `json:"downstream_total"`
-	// Commands are command lines that show more, or that solve it.
+	// Commands are command lines that show more, or that solve the problem.
 	Commands []string `json:"commands"`
 }
 
@@ -283,7 +283,7 @@ func (f *finder) backfills() error {
 // undeliverable adds an item for each channel to which a notification of the last day could not be sent.
 func (f *finder) undeliverable() error {
 	all, err := Undeliverable(f.s)
-	byChannel := map[string]int{} // its place in found
+	byChannel := map[string]int{} // the place of the channel's item in found
 	for i := range all {
 		n := &all[i]
 		place, ok := byChannel[n.Channel]

@@ -31,7 +31,7 @@ func (e *Engine) JudgeDeadlines(ctx context.Context, items []event.JudgedDeadlin
 // Deadlines are the deadlines of an asset.
 type Deadlines struct {
 	asset     *plan.Asset
-	dimension *space.Dimension // of time; nil: a deadline every day
+	dimension *space.Dimension // the dimension of time; nil: there is a deadline every day
 	periods   *space.Deadlines
 	spec      *event.Deadline
 	zone      *time.Location
@@ -214,7 +214,7 @@ type risk struct {
 	snap       *snapshot.Snapshot
 	assets     []plan.Asset
 	evaluation *staleness.Evaluation
-	needs      map[ids.AssetKey]time.Duration // of the longest chain of assets that need to run
+	needs      map[ids.AssetKey]time.Duration // the time of the longest chain of assets that need to run
 	took       map[string]time.Duration
 	now        time.Time
 }

@@ -104,7 +104,7 @@ func Past(ctx context.Context, snap *snapshot.Snapshot, assets map[string]bool) 
 			return nil, err
 		}
 		if s == nil {
-			continue // it left history in the meantime
+			continue // the run left history in the meantime
 		}
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
 			read++

@@ -84,7 +84,7 @@ func entryRange(run *state.Run, f Filter) archive.Range {
 type eventReader struct {
 	entries *archive.Reader
 	filter  Filter
-	names   []string // of entries still to be read
+	names   []string // the names of entries still to be read
 	found   []*RecordedEvent
 }
 

@@ -20,7 +20,7 @@ const maxKeyBytes = 256 << 10
 // KeysChanged counts what a change of a key set has changed.
 type KeysChanged struct {
 	Set string `json:"key_set"`
-	// Added and Removed are the numbers of keys that the set lacked or had before.
+	// Added counts the added keys that the set lacked, and Removed the removed keys that it had.
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
 	// Keys is the number of keys that the set has now.

@@ -36,7 +36,7 @@ type Marked struct {
 	Mark  string `json:"mark"`
 	// Partitions is the number of partitions.
 	Partitions int `json:"partitions"`
-	// Stale is the number of these that are stale all the same: their code has changed.
+	// Stale is the number of marked partitions that stay stale, because their code has changed.
 	Stale int `json:"stale,omitempty"`
 }
 

@@ -168,7 +168,7 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 
 // outcome returns the run that a trigger has started or attached to, from the folded state.
 func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (RunHandle, error) {
-	made, err := snap.WithRun(ctx, p.RunID) // which also finds a run that is closed already
+	made, err := snap.WithRun(ctx, p.RunID) // WithRun also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
 		return RunHandle{}, err
 	}

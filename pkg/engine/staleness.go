@@ -26,8 +26,8 @@ const (
 	NeedStale Need = "stale"
 	// NeedMissing takes the partitions that are missing.
 	NeedMissing Need = "missing"
-	// NeedFailed takes the partitions whose task failed, or was cancelled because its run timed out, and
-	// which no later run has materialized. It looks at the newest 100 such runs.
+	// NeedFailed takes the partitions whose task failed, or was cancelled because its run timed out, and which no later
+	// run has materialized. NeedFailed looks at the newest 100 runs with such tasks.
 	NeedFailed Need = "failed"
 )
 

@@ -77,8 +77,8 @@ type NotificationEnded struct {
 // Outcomes of NotificationEnded.
 const (
 	NotificationSent    = "sent"
-	NotificationFailed  = "failed"  // it is tried again
-	NotificationExpired = "expired" // it is too old
+	NotificationFailed  = "failed"  // the notification is tried again
+	NotificationExpired = "expired" // the notification is too old
 )
 
 func (c *checker) alertRules(path string, rules []AlertRule) {

@@ -65,7 +65,7 @@ func Overlaps() []string {
 
 // Catch-up policies: which of the instants that passed while nothing could tick become ticks.
 const (
-	CatchUpNone   = "none"   // those that are at most 15 minutes late; the default
+	CatchUpNone   = "none"   // the instants that are at most 15 minutes late; the default
 	CatchUpLatest = "latest" // the newest one within the window
 	CatchUpAll    = "all"    // all within the window, oldest first
 )
@@ -99,7 +99,7 @@ type Schedule struct {
 	Run     RunSpec `json:"run"`
 	Overlap string  `json:"overlap,omitempty"`  // default skip
 	CatchUp string  `json:"catch_up,omitempty"` // default none
-	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect for none.
+	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect with the policy none.
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures is the number of failures in a row after which the schedule pauses; 0: never.
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
@@ -233,7 +233,7 @@ type AutomationCommand struct {
 	// resume one schedule, that mute or unmute one rule, or that are about one backfill.
 	CommandID string `json:"command_id"`
 	Target    string `json:"target"` // schedule, request, backfill or alert
-	Name      string `json:"name"`   // of the schedule, the rule or the channel, or the id of the request or the backfill
+	Name      string `json:"name"`   // the name of the schedule, the rule or the channel, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
 	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.

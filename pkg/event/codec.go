@@ -32,7 +32,7 @@ type DecodeError struct {
 	Reason string
 	// EventID is the id of the event, or empty if it is unreadable.
 	EventID string
-	// Group is the id of the event's group, or empty if it has none or it is unreadable.
+	// Group is the id of the event's group, or empty if the event has no group or the id is unreadable.
 	Group string
 	// Detail is the invalid JSON path and the problem.
 	Detail string

@@ -58,7 +58,7 @@ const (
 // JudgedDeadline is a verdict about one deadline of an asset, and its next deadline.
 type JudgedDeadline struct {
 	Asset   string `json:"asset"`
-	Version string `json:"version"` // of the definition that was read
+	Version string `json:"version"` // the version of the definition that was read
 	// Period is the value of the dimension of time, and DueAt its deadline, as in the row of the asset. They
 	// are empty if the row has no deadline yet; Verdict is empty then, too.
 	Period  string `json:"period,omitempty"`

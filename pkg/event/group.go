@@ -77,7 +77,7 @@ func (g *Group) refuse(reason, eventID, format string, args ...any) {
 // TORN_GROUP. Identical lines count once. Different events with the same id are both INVALID.
 func Groups(lines []Line) []Group {
 	index := map[string]int{}
-	first := map[string]*Line{} // by event id
+	first := map[string]*Line{} // the first line with each event id
 	var groups []Group
 	for i := range lines {
 		l := &lines[i]

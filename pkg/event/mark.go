@@ -7,9 +7,9 @@ const MaxMarked = 1000
 
 // Marks of an output.
 const (
-	MarkStale   = "stale"   // it must be materialized again
-	MarkFresh   = "fresh"   // it is up to date with everything that the writer saw
-	MarkMissing = "missing" // it is wrong: readers no longer find it
+	MarkStale   = "stale"   // the output must be materialized again
+	MarkFresh   = "fresh"   // the output is up to date with everything that the writer saw
+	MarkMissing = "missing" // the output is wrong: readers no longer find it
 )
 
 // PartitionsMarked is the command of a person to mark outputs of an asset. A mark ends when a later

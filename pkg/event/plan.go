@@ -118,7 +118,7 @@ func (c *checker) retryRules(path string, rules []string) {
 // graph checks that both ends of every edge exist, that no edge occurs twice, and that the
 // edges have no cycle.
 func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
-	missing := make([]int32, len(tasks)) // by task, its upstreams that are not ordered yet
+	missing := make([]int32, len(tasks)) // for each task, the number of its upstreams that are not ordered yet
 	downstream := make([][]int32, len(tasks))
 	for i := range tasks {
 		seen := make(map[string]bool, len(tasks[i].DependsOn))

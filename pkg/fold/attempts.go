@@ -40,7 +40,7 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
 	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
-	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // the dispatch proves more grants
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // an attempt beyond the maximum proves that more were granted
 		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
 	}
 	f.beginAttempt(&t, ref.Attempt)

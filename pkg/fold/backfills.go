@@ -168,7 +168,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	for i, was := range cells {
 		is, known := assigned[i]
 		switch {
-		case was != state.CellLeft && !f.bare: // decided earlier
+		case was != state.CellLeft && !f.bare: // the cell was decided earlier
 		case known:
 			cells[i] = is
 		case was == state.CellLeft || was == state.CellRunning:

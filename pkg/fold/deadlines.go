@@ -162,7 +162,7 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	}
 	if item.Verdict == event.DeadlineMissed {
 		if !f.stillMissing(item) {
-			return // it is judged again
+			return // the deadline is judged again
 		}
 		f.miss(item)
 	}

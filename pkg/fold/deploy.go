@@ -13,7 +13,7 @@ import (
 // deployment.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
 	if f.recorded(p.DeployID) {
-		return verdict{} // folded before
+		return verdict{} // the deployment was folded before
 	}
 	current, release := "", ""
 	if row := f.st.Deployment(); row != nil {

@@ -24,7 +24,7 @@ import (
 
 // These constants apply to every domain. Changing one changes the result of a replay.
 const (
-	// MaxCompactionLag is the maximum age of the projections by which a timer may decide.
+	// MaxCompactionLag is the maximum age of the projections at which a timer that fires may decide anything.
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
@@ -167,7 +167,7 @@ func Apply(st *state.State, g Group) Result {
 	}
 	v := f.check(g)
 	if known != nil && v.outcome == state.DeadLetter && v.reason == known.Reason && v.waitsFor == known.RunID {
-		return Result{Known: true, Row: known} // still waits for the same
+		return Result{Known: true, Row: known} // the group still waits for the same
 	}
 	if v.outcome == "" {
 		v = f.events(g)

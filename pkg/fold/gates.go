@@ -24,8 +24,8 @@ const (
 // A failed check also makes a reported failure final, and gives it the code CHECK_FAILED: another
 // attempt of the run would read the same inputs.
 //
-// It depends on the definition of the task and on the report only. So it decides the same whether
-// the report is that of the current attempt or arrives late.
+// gate depends on the definition of the task and on the report only. So it decides the same whether the report is that
+// of the current attempt or arrives late.
 func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
 	if t.Checks == "" && t.ErrorChecks == "" {
 		return ""

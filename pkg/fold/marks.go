@@ -64,8 +64,8 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence of the state that the writer of an event saw. It cannot have seen more than
-// what is folded. In a rebuild from the bare ledger, id selects the number in [Group.Inputs].
+// observedSeq returns the fold sequence of the state that the writer of an event saw. The writer cannot have seen more
+// than what is folded. In a rebuild from the bare ledger, id selects the number in [Group.Inputs].
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]

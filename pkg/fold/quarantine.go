@@ -131,7 +131,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		return stale("the output is " + string(old.State))
 	}
 	if f.at() >= old.ExpiresAt {
-		// The timer may be late. In a replay it may fire first, so it wins in every order.
+		// The timer is late. In a replay it may fire before the decision, so it wins in every order.
 		f.expire(old)
 		return stale("the output has expired")
 	}
@@ -145,9 +145,9 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 	return folded
 }
 
-// approve makes a candidate the visible output of its partition. Nobody has read the output before, so its
-// version is the sequence of the approval. It has not read what its own chain of retries made after it, so
-// its LeftOut is never 0.
+// approve makes a candidate the visible output of its partition. Nobody has read the output before, so its version is
+// the sequence of the approval. The output has not read what its own chain of retries made later, so its LeftOut is
+// never 0.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.learnFrom(row)

@@ -253,7 +253,7 @@ func (f *folder) keepWake() {
 	}
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
-		if fired = timer.FiredAt; fired != 0 { // of this timer, or of the one before it
+		if fired = timer.FiredAt; fired != 0 { // the last call of this timer, or of the one before
 			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // one call in each second at most
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {

@@ -145,7 +145,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	down.DepsResolved++
 	switch {
 	case degraded:
-		down.ErrorCode = CodeUpstreamDegraded // if nothing else ends it
+		down.ErrorCode = CodeUpstreamDegraded // the code, if nothing else ends the task
 	case edge.Satisfied:
 		down.DepsSatisfied++
 	}

@@ -47,8 +47,8 @@ func (s *story) backfillEvent(words []string) event.Payload {
 	return p
 }
 
-// chunkRun reads "RUN OPTION…": the run of the request for a chunk that waits longest. It has the partitions
-// that are left, except those in the option done. With the option planned it has only these.
+// chunkRun reads "RUN OPTION…": the run of the request for a chunk that waits longest. The run has the partitions that
+// are left, except those in the option done. With the option planned, it has the partitions in that option only.
 func (s *story) chunkRun(words []string) []event.Payload {
 	r := s.firstPending()
 	s.runs[words[0]], s.names[r.RunID] = r.RunID, words[0]

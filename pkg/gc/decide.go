@@ -47,7 +47,7 @@ func (k Keep) WithDefaults() Keep {
 type Object struct {
 	Key     string
 	Size    int64
-	Updated event.Time // by the store's clock
+	Updated event.Time // the time of the last write, by the store's clock
 }
 
 // Materialization lists the stored objects of one materialization of a partition.

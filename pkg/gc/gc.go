@@ -331,7 +331,7 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 		return nil // another collector has deleted it
 	}
 	if err != nil {
-		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // its files are kept
+		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // the files of the materialization are kept
 	}
 	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {

@@ -87,7 +87,7 @@ func (s *Source) Raise(id string) {
 // more than 30 minutes ahead of the clock.
 func (s *Source) Observe(id string) {
 	if !Valid(id) || id[:len(lastTime)] == lastTime {
-		return // keeps later ids valid
+		return // ignored, so that later ids stay valid
 	}
 	u, err := ulid.ParseStrict(id)
 	if err != nil {

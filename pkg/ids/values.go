@@ -8,8 +8,8 @@ import (
 
 // Limits of partitions, in bytes.
 const (
-	MaxName  = 63  // of a dimension or a key set
-	MaxValue = 256 // of a key that users choose
+	MaxName  = 63  // the name of a dimension or a key set
+	MaxValue = 256 // a key that users choose
 )
 
 // ValidName reports whether s can name a dimension or a key set: a-z, 0-9 and _, beginning with a

@@ -38,7 +38,7 @@ type Config struct {
 
 // Entry is a durable entry.
 type Entry struct {
-	Name string // its ULID
+	Name string // the ULID of the entry
 	Data []byte // read-only
 	// Object is the store's answer. Its Version and CRC32C prove that Data is stored.
 	Object blob.Object
@@ -84,8 +84,8 @@ type waiter struct {
 
 	appended Appended
 	err      error
-	left     bool // its caller has returned
-	buffered bool // it has no caller: AppendBuffered buffered it
+	left     bool // the caller has returned
+	buffered bool // the group has no caller: AppendBuffered buffered it
 	finished bool
 }
 

@@ -116,7 +116,7 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	case b.tries == 1:
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
 	}
-	// It exists, most likely because of an earlier try whose answer was lost.
+	// The name exists, most likely because of an earlier try whose answer was lost.
 	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:

@@ -30,7 +30,7 @@ type Decoder struct {
 	Domain ids.Domain
 
 	mu    sync.Mutex
-	known map[deltaText]Delta // of the last decoded manifest; never modified
+	known map[deltaText]Delta // the deltas of the last decoded manifest; never modified
 }
 
 // deltaText is a delta as encoded in a manifest.

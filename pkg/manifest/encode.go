@@ -29,7 +29,7 @@ type deltaKey struct {
 }
 
 func (d *Delta) key(tier string) deltaKey {
-	const prime = 1_099_511_628_211 // of FNV
+	const prime = 1_099_511_628_211 // the prime of the hash FNV
 	sums := uint64(len(d.Inline))
 	for i := range d.Inline {
 		sums = (sums ^ uint64(d.Inline[i].CRC32C)) * prime

@@ -209,7 +209,7 @@ func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 		}
 		for revision, err := range s.listed(ctx, PinPrefix(s.domain), 0) {
 			if err == nil && revision > b.DeletedThrough {
-				break // also live, so listed below
+				break // the revision is also live, so it is listed below
 			}
 			if !yield(revision, err) || err != nil {
 				return

@@ -178,7 +178,7 @@ type Store struct {
 	newest     Ref // the newest revision, and committed, at verifiedAt
 	verifiedAt time.Time
 	hintedAt   time.Time
-	texts      texts               // of the last encoded manifest; never modified
+	texts      texts               // the texts of the last encoded manifest; never modified
 	segments   map[string]segments // the last read history segments, by table
 
 	decoder Decoder

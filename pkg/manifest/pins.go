@@ -28,10 +28,10 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 	if err != nil {
 		return err
 	}
-	var asked map[int64]bool // once it is needed
+	var asked map[int64]bool // read once it is needed
 	for i, revision := range pinned {
 		if revision >= oldest.Revision {
-			return nil // also live
+			return nil // this revision is also live
 		}
 		this, err := c.pin(ctx, revision)
 		if err != nil {

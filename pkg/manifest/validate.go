@@ -14,7 +14,7 @@ import (
 // Limits of a manifest.
 const (
 	maxDeltas    = 4096
-	maxFiles     = 100_000 // of the base
+	maxFiles     = 100_000 // maximum number of files of the base
 	maxTables    = 256
 	maxName      = 256
 	maxKeyLength = 1024

@@ -45,7 +45,7 @@ type Notifier struct {
 
 	mu     sync.Mutex // locked while a pass runs
 	newest *release.Release
-	sha    string // of newest
+	sha    string // the hash of newest
 	// ended are the results of tries that the ledger may not have yet, by notification. These tries are not
 	// repeated: their results are appended again.
 	ended map[string]*event.NotificationEnded
@@ -137,7 +137,7 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 	g.SetLimit(parallel)
 	for i, row := range rows {
 		if end := n.ended[row.NotificationID]; end != nil && end.Try == row.Try+1 {
-			ends[i] = end // an earlier pass could not record it
+			ends[i] = end // an earlier pass could not record the result
 			continue
 		}
 		g.Go(func() error {

@@ -160,19 +160,19 @@ type reader struct {
 	columns []space.Column
 	folder  string
 	groups  []group
-	at      map[string]int // by the columns of the key
+	at      map[string]int // the position of the group with each list of columns
 	view    *View
 }
 
 // group are parts that get the same columns from their keys.
 type group struct {
-	keyed []space.Column // from the keys
+	keyed []space.Column // the columns that come from the keys
 	parts []groupPart
 }
 
 type groupPart struct {
 	*Part
-	at        int // in the arguments
+	at        int // position in the arguments
 	partition ids.Partition
 }
 

@@ -16,8 +16,8 @@ import (
 type chooser struct {
 	*builder
 	asked map[ids.AssetKey]bool // the assets that the request names
-	// deferred are the assets whose periods the selections do not restrict: they follow from the
-	// partitions of the assets that read them, or that they read.
+	// deferred are the assets whose periods the selections do not restrict: these periods follow from the partitions of
+	// the assets that read them, or that they read.
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset

@@ -46,7 +46,7 @@ func (b *builder) dropDegraded() error {
 	return nil
 }
 
-// dropFrom removes the partitions of a node that would read a degraded output. input is one of these.
+// dropFrom removes the partitions of a node that would read a degraded output. input is one such output.
 func (b *builder) dropFrom(n *node) (dropped []string, input string, err error) {
 	var deps []ids.AssetKey
 	for _, d := range n.asset.Reads {

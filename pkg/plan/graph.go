@@ -47,7 +47,7 @@ func NewGraph(assets []Asset) (*Graph, error) {
 				continue
 			}
 			if i == j && g.assets[i].backward() == nil {
-				continue // it reads earlier partitions of itself, which is no cycle
+				continue // the asset reads earlier partitions of itself, which is no cycle
 			}
 			g.upstream[i] = append(g.upstream[i], j)
 			g.downstream[j] = append(g.downstream[j], i)

@@ -12,7 +12,7 @@ type Incomplete struct {
 	Asset    string `json:"asset"`
 	Upstream string `json:"upstream"`
 	Expected int    `json:"expected"`
-	Read     int    `json:"read"` // of those expected
+	Read     int    `json:"read"` // the number of expected partitions that are read
 	// Missing are the partitions that are not read, as ranges.
 	Missing string `json:"missing"`
 }
@@ -39,7 +39,7 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 	if !b.request.AllowIncomplete && reader.RequiresComplete(upstream.Key) {
 		flags := "--upstream and -p"
 		if reader.Key == upstream.Key {
-			flags = "-p" // they are partitions of the asset itself
+			flags = "-p" // the missing partitions are those of the asset itself
 		}
 		b.errs = append(b.errs, fmt.Errorf("plan %s: %s: reads %d of %d partitions of %s; missing %s: "+
 			"run them, too: select them with %s, or accept the gap with --allow-incomplete",

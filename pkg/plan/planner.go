@@ -69,8 +69,8 @@ type Request struct {
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input
-	// History returns the values that a check of an asset has measured in a season, the newest last, except
-	// that of a partition. Nil: there are none.
+	// History returns the values that a check of an asset has measured in a season, the newest last, except the value
+	// of one partition. Nil: there are none.
 	History func(asset, check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
 	// In the zero value every day has begun, and only partitions with an end are expected.

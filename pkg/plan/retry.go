@@ -163,7 +163,7 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 	resolved := make([]Input, 0, len(items))
 	for _, in := range items {
 		if r.dropped[in.TaskKey] {
-			continue // its reader runs without it
+			continue // the reader runs without this input
 		}
 		if in.TaskKey != "" && !r.repeat[in.TaskKey] {
 			out, ok := r.outputs[in.TaskKey]

@@ -130,7 +130,7 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	if set, ok := s.sets[key]; ok {
 		return set
 	}
-	s.sets[key] = nil // for cycles
+	s.sets[key] = nil // the result for a cycle
 	a := s.known[key]
 	if a == nil {
 		return nil

@@ -113,7 +113,7 @@ var (
 		other("max", shape{Type: "integer", Minimum: new(int64), Description: "The maximum number of rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Max = f.wholeBound(n, "max") }),
 		other("against_previous", previousFields.shape(shape{
-			MinProperties: 1, Description: "Bounds relative to the previous output of the same partition. Without one, the check passes.",
+			MinProperties: 1, Description: "Bounds relative to the previous output of the same partition. If there is none, the check passes.",
 		}), func(f yamlFile, n *yaml.Node, c *check) {
 			f.mapping(n, "against_previous", previousFields.fields(f, c))
 			f.notEmpty(n, "against_previous", "add min: 50%")

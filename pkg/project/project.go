@@ -139,7 +139,7 @@ type Column struct {
 
 // Output describes the columns of the result of a query.
 type Output struct {
-	Named map[string]Origin // by name, in lower case
+	Named map[string]Origin // the origin of each named column, in lower case
 	// Rest are the tables whose other columns are passed through under their own names.
 	Rest []Ref
 	// Complete is true if the result has no other columns.
@@ -158,7 +158,7 @@ type Origin struct {
 type Lookback struct {
 	// Offset is the position of the column in the query in bytes.
 	Offset   int
-	Column   string // as written
+	Column   string // the column as it is written
 	Variable string // in lower case. Empty: the expression compares columns
 	// Columns are the stored columns to which Column may refer.
 	Columns []Column

@@ -191,7 +191,7 @@ func (l *loader) linkPublish() {
 		p := a.publish
 		switch {
 		case p != nil && !l.published && len(l.problems) > 0:
-			continue // the places may be what is wrong
+			continue // the problems may be about the places
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue
@@ -238,7 +238,7 @@ func (l *loader) selected() map[string]bool {
 	}
 	result, err := selector.NewCatalog(l.project.Assets).Select(selector.Query{Include: s})
 	if mistake := (*selector.Error)(nil); errors.As(err, &mistake) && len(l.problems) == 0 {
-		l.report(l.places.selectAt, "", "select: %v", err) // with other problems, an asset may be absent because of them
+		l.report(l.places.selectAt, "", "select: %v", err) // an asset may be absent because of another problem
 	}
 	chosen := map[string]bool{}
 	for _, key := range result.Keys {

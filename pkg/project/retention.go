@@ -18,7 +18,7 @@ type Retention struct {
 	// Problems are the problems of asset files. A file with problems may declare any asset.
 	Problems Problems
 
-	assets map[string]plan.Keep // by asset key
+	assets map[string]plan.Keep // the rule of each asset
 }
 
 // LoadRetention reads the retention rules of the project in the folder dir. It does not parse

@@ -26,7 +26,7 @@ const MaxSchedules = 10_000
 type schedule struct {
 	event.Schedule
 	file yamlFile
-	node *yaml.Node // its name
+	node *yaml.Node // the name of the schedule
 	// fields are the values of its fields, by name: cron, dst.gap.
 	fields map[string]*yaml.Node
 	// upstream is the field upstream of run, or "".
@@ -174,7 +174,7 @@ var tickFields = table[schedule]{
 	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
-		Description: "all: also run everything that the assets depend on. missing: of these and the selected assets, run only the missing partitions. stale: also the stale ones.",
+		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.oneOf(n, "upstream", []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, &s.upstream)
 	}),

@@ -58,8 +58,8 @@ type update struct {
 // change is an output that differs from the folder.
 type change struct {
 	asset  *Asset
-	name   string // of the asset in the folder
-	folder string // below the asset
+	name   string // the name of the asset in the folder
+	folder string // the folder of the partition, below that of the asset
 	output Output
 	// known means that the record has the path. copied means that a copy of an output, or a part of one, may
 	// be there; otherwise Servo has created a link.
@@ -228,7 +228,7 @@ func (u *update) compare(assets []Asset) error {
 			for _, folder := range slices.Sorted(maps.Keys(outputs)) {
 				c := change{name: name, folder: folder, known: true, copied: a.Copy}
 				if !wanted[c.path()] {
-					wanted[c.path()] = true // so that it is added only once
+					wanted[c.path()] = true // so that the path is added only once
 					u.obsolete = append(u.obsolete, c)
 				}
 			}

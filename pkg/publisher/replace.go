@@ -119,7 +119,7 @@ func (u *update) remove(c *change) error {
 		return err
 	}
 	dir := path.Dir(c.path())
-	for dir != "." && u.root.Remove(dir) == nil { // until one is not empty
+	for dir != "." && u.root.Remove(dir) == nil { // until a folder is not empty
 		dir = path.Dir(dir)
 	}
 	return nil

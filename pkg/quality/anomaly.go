@@ -9,8 +9,8 @@ import (
 // Metrics of [Anomaly].
 const (
 	MetricRows     = "row_count"
-	MetricNulls    = "null_count"     // of a column
-	MetricDistinct = "distinct_count" // of a column
+	MetricNulls    = "null_count"     // the number of values of a column
+	MetricDistinct = "distinct_count" // the number of values of a column
 )
 
 // Watch describes how a check compares a metric with its past values.

@@ -96,18 +96,18 @@ type Check struct {
 
 // Params are the parameters of the built-in kinds.
 type Params struct {
-	Values  []Literal `json:"values,omitempty"`  // of accepted_values
-	Min     *Literal  `json:"min,omitempty"`     // of row_count and range
-	Max     *Literal  `json:"max,omitempty"`     // of row_count and range
-	To      string    `json:"to,omitempty"`      // of relationships: an asset key
-	Field   string    `json:"field,omitempty"`   // of relationships: a column of To
-	Pattern string    `json:"pattern,omitempty"` // of regex
+	Values  []Literal `json:"values,omitempty"`  // for accepted_values
+	Min     *Literal  `json:"min,omitempty"`     // for row_count and range
+	Max     *Literal  `json:"max,omitempty"`     // for row_count and range
+	To      string    `json:"to,omitempty"`      // for relationships: an asset key
+	Field   string    `json:"field,omitempty"`   // for relationships: a column of To
+	Pattern string    `json:"pattern,omitempty"` // for regex
 	// MaxAgeSec is the greatest age of the newest value, for freshness.
 	MaxAgeSec int64 `json:"max_age_sec,omitempty"`
 	// Types are the columns that schema expects. ForbidExtra makes it fail for any other column.
 	Types       []ColumnType `json:"types,omitempty"`
 	ForbidExtra bool         `json:"forbid_extra,omitempty"`
-	// MinOfPrevious and MaxOfPrevious are bounds of row_count, in millionths of the previous rows.
+	// MinOfPrevious and MaxOfPrevious are bounds of row_count, in millionths of the previous number of rows.
 	MinOfPrevious int64 `json:"min_of_previous_ppm,omitempty"`
 	MaxOfPrevious int64 `json:"max_of_previous_ppm,omitempty"`
 	// Watch describes the band of anomaly.

@@ -24,7 +24,7 @@ import (
 type asset struct {
 	namespace, name string
 	files           []filecheck.File // the Parquet files of its partitions' outputs
-	columns         []space.Column   // from the keys of its partitions
+	columns         []space.Column   // the columns that come from the keys of partitions
 	parts           []partcolumn.Part
 	problem         string // why it has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
@@ -60,7 +60,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		}
 		key, partition := fmt.Sprint(row[0]), fmt.Sprint(row[2])
 		if !declared.has(key, partition) {
-			continue // a task that reads the asset does not read it either
+			continue // a task that reads the asset does not read this partition either
 		}
 		a := db.assetOf(key, declared.columns(key))
 		before := len(a.files)
@@ -76,7 +76,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	return nil
 }
 
-// noteProblems notes why assets have no view, after their files are known.
+// noteProblems records why assets have no view. It runs when the files of all assets are known.
 func (db *DB) noteProblems() {
 	for _, a := range db.assets {
 		switch {

@@ -71,7 +71,7 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 		return nil, fmt.Errorf("link the outputs: %w", err)
 	}
 	removeAbandoned(filepath.Dir(file), c.At)
-	defer func() { _ = os.Remove(links) }() // if no view needs links
+	defer func() { _ = os.Remove(links) }() // succeeds only if no view needs links
 	views, statements, err := exportViews(ctx, c, links)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func exportViews(ctx context.Context, c Catalog, links string) (views, statement
 		key := a.namespace + "/" + a.name
 		switch {
 		case len(a.files) == 0 && (a.problem == "" || a.problem == noParquet):
-			continue // its outputs have no rows
+			continue // the outputs of the asset have no rows
 		case a.problem != "":
 			return nil, nil, fmt.Errorf("asset %s cannot be exported: %s", key, a.problem)
 		}

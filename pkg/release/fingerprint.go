@@ -109,7 +109,7 @@ func dependencyOf(a, up *plan.Asset) *dependency {
 // surroundings are the inputs of a code fingerprint besides the text of the query or command.
 type surroundings struct {
 	Kind  string                 `json:"kind"`
-	Deps  map[string]*dependency `json:"deps"` // by asset key
+	Deps  map[string]*dependency `json:"deps"` // the dependencies by asset key
 	Space []dimension            `json:"space"`
 	// Dimensions are the SQL types of the partition's variables.
 	Dimensions  map[string]string   `json:"dimensions"`

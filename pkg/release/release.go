@@ -91,7 +91,7 @@ type Code struct {
 type Compiled struct {
 	*Release
 	SHA     string // names the release
-	Data    []byte // its canonical JSON
+	Data    []byte // the canonical JSON of the release
 	Code    *Code
 	Encoded []byte // the code object's canonical JSON
 }

@@ -20,7 +20,7 @@ type evictor struct {
 	cut    state.Cutoff
 	take   func(ctx context.Context, closed *state.Rows) error
 	runs   map[ulid.ULID]struct{}
-	groups int // since the last eviction
+	groups int // the number of groups since the last eviction
 }
 
 // evictEvery is the minimum number of groups between evictions, each of which scans all runs.
@@ -49,7 +49,7 @@ func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) 
 			l.runs[id] = struct{}{}
 		}
 	}
-	st.Drain() // otherwise it would keep them as changes
+	st.Drain() // otherwise the state would keep these rows as changes
 	return l.take(ctx, closed)
 }
 
@@ -111,7 +111,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
-	run := "" // of the paged rows, which are evicted at once, at the end
+	run := "" // the id of the sorted run of paged rows; they are evicted once, at the end
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {

@@ -98,10 +98,10 @@ type built struct {
 	base    manifest.BaseSnapshot
 	result  Result
 
-	bare *bareFold // of a bare rebuild
+	bare *bareFold // set in a bare rebuild
 
-	// at is the replayed manifest, and record reads the record of later revisions. Both are set for
-	// a replay in the recorded order.
+	// A replay in the recorded order sets both: at is the manifest that it replays, and record reads the order of
+	// folding that later revisions recorded.
 	at     *manifest.Manifest
 	record *record
 	replay *replay

@@ -87,7 +87,7 @@ func (r *replay) group(ctx context.Context, p place) error {
 			g.Closed = r.evictor.evicted(fold.Names(g))
 		}
 	}
-	if p.late { // also of unknown runs, which may have expired
+	if p.late { // late events may also name unknown runs, which may have expired
 		g.Closed = append(g.Closed, expired(r.state, g, r.from)...)
 	}
 	r.apply(p, g)

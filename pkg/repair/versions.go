@@ -43,8 +43,8 @@ func (v *versions) add(next version) {
 	*v = append((*v)[:keep], next)
 }
 
-// observed returns what the writers of the plans and marks of a group observed, by run or command; nil: it
-// has none.
+// observed returns what the writers of the plans and marks of a group observed, by run or command. It returns nil if
+// the group has neither.
 func (v versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // refused: its events may not have been read
@@ -83,7 +83,7 @@ type deployments []fold.Group
 // add returns the groups to fold when it is the turn of a group with a deployment.
 func (d *deployments) add(g fold.Group, p *event.ProjectDeployed) []fold.Group {
 	groups := d.settle(p.Expects)
-	if p.Force { // it follows all deployments that its writer saw
+	if p.Force { // a forced deployment follows all deployments that its writer saw
 		groups = append(groups, d.rest()...)
 		return append(groups, g)
 	}

@@ -37,7 +37,7 @@ func NewMask(values []string) *Mask {
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // its encoded forms may be long enough, but are just as common
+				continue // the encoded forms of a short value may be long enough, but are as common as the value
 			}
 			for _, form := range forms(text) {
 				m.hide(form)

@@ -121,7 +121,7 @@ func (c *config) checkCallers() (problems []error) {
 type callers struct {
 	*identity.Verifier
 
-	roles map[string][]string // by account
+	roles map[string][]string // the roles of each account
 }
 
 // verifier returns the authenticator of callers, or nil if callers are not authenticated.

@@ -37,8 +37,8 @@ type registry[T any] struct {
 	metrics metrics.Recorder
 	clock   clock.Clock
 	limit   int // on open domains
-	// limitBytes bounds the memory of open domains. Domains in use and the most recently used one
-	// stay open above it.
+	// limitBytes bounds the memory of open domains. Domains in use and the most recently used domain stay open even if
+	// they exceed it.
 	limitBytes int64
 	asked      chan *opened[T]
 
@@ -68,7 +68,7 @@ type opened[T any] struct {
 	// guards it.
 	counted int64
 
-	users int       // requests that use it; guarded by the registry's lock, like the fields below
+	users int       // requests that use the domain; the registry's lock guards this field and those below
 	used  time.Time // time of the last request
 	stop  context.CancelFunc
 	gone  chan struct{} // closed when the domain is closed; nil while it is not closing
@@ -256,7 +256,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	defer stop()
 	r.finish(o, s, nil)
 	r.mu.Lock()
-	o.stop, o.used = stop, r.clock.Now() // not evicted before its caller can use it
+	o.stop, o.used = stop, r.clock.Now() // so that the domain is not evicted before its caller can use it
 	o.bytes = s.bytes
 	r.count(o)
 	r.evict()

@@ -2,9 +2,9 @@
 // process that serves HTTP. A process keeps no state that must survive: a lost process leaves
 // everything in the object store, where the next one finds it. This package is not a stable API.
 //
-// A service receives its bindings (object store, queue, clock), flags and environment, and reports
-// all problems of those at once. It opens a domain when a request names it, and keeps it open. On
-// shutdown it stops accepting requests, finishes those that run, and then ends its background work.
+// A service receives its bindings (object store, queue, clock), flags and environment, and reports all problems with
+// these at once. It opens a domain when a request names it, and keeps it open. On shutdown it stops accepting requests,
+// finishes those that run, and then ends its background work.
 package service
 
 import (

@@ -21,7 +21,7 @@ type History struct {
 	codec   *Codec
 	store   *manifest.Store
 	domain  ids.Domain
-	indexes map[string]manifest.File // by table
+	indexes map[string]manifest.File // the index of each table
 	// runsFrom is the id below which runs are no longer kept.
 	runsFrom string
 	// entriesFrom is the id below which the rows of ledger entries are in history.
@@ -81,8 +81,8 @@ func (h History) Since() event.Time {
 	return event.At(ids.Time(h.runsFrom))
 }
 
-// Has reports whether a run that the live state does not contain is closed. It is, if
-// history contains it or no longer keeps runs with that id.
+// Has reports whether a run that the live state does not contain is closed. The run is closed if history contains it,
+// or no longer keeps runs with that id.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	if !h.Kept(runID) {
 		return true, nil

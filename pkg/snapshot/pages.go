@@ -225,7 +225,7 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 			}
 		}
 		if opened {
-			continue // its first row may have been skipped
+			continue // the first row of the file may have been skipped
 		}
 		for _, c := range cursors {
 			if len(c.page) > 0 && cellOf(c.page[0]) == least {
@@ -436,7 +436,7 @@ const (
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[string]*list.Element
-	used  list.List // of *cachedPage; the one used last first
+	used  list.List // a list of *cachedPage, the one used last first
 	rows  int
 }
 

@@ -57,8 +57,8 @@ func (f File) Named(d ids.Domain, tier, id string) manifest.File {
 // Codec encodes and decodes states. It is safe for concurrent use. A process needs only
 // one: it caches the layouts of files.
 type Codec struct {
-	files  table.Format // of files
-	inline table.Format // of the rows that a manifest contains
+	files  table.Format // the format of files
+	inline table.Format // the format of the rows that a manifest contains
 	runIDs runIDCache
 	pages  pageCache
 }

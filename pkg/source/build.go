@@ -26,7 +26,7 @@ import (
 
 // Limits of an archive.
 const (
-	MaxBytes = 256 << 20 // of all files
+	MaxBytes = 256 << 20 // maximum size of all files together
 	MaxFiles = 100_000
 	// MaxArchiveBytes limits the tar file, which has up to three blocks more for each file.
 	MaxArchiveBytes = MaxBytes + MaxFiles*4*512
@@ -42,7 +42,7 @@ type Archive struct {
 	// Data is compressed. Hash leaves it empty.
 	Data  []byte
 	Files int
-	Bytes int64 // of the files
+	Bytes int64 // the size of all files together
 	names map[string]bool
 }
 
@@ -132,7 +132,7 @@ func (a *Archive) add(files fs.FS, name string, w *tar.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, f) // which fails if the file has grown
+	_, err = io.Copy(w, f) // Write fails if the file has grown
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

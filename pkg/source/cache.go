@@ -98,7 +98,7 @@ func (c *Cache) hold(sha string) error {
 			return fmt.Errorf("lock the cache of project files: %w", err)
 		}
 		if !isAt(lock, name) {
-			_ = lock.Close() // its file was removed before it was locked
+			_ = lock.Close() // the file was removed before it was locked
 			continue
 		}
 		now := c.now()
@@ -116,7 +116,7 @@ func (c *Cache) let(sha string) {
 	defer c.mu.Unlock()
 	h := c.open[sha]
 	if h.uses--; h.uses == 0 {
-		_ = h.lock.Close() // which unlocks it
+		_ = h.lock.Close() // Close also unlocks the file
 		delete(c.open, sha)
 	}
 }

@@ -116,7 +116,7 @@ func (c *Code) Changed() bool {
 func (c *Code) stamps() map[string]stamp {
 	stamps := make(map[string]stamp, len(c.want))
 	for name := range c.want {
-		var s stamp // of a file that is gone
+		var s stamp // the stamp of a file that is gone
 		if info, err := os.Stat(filepath.Join(c.root, filepath.FromSlash(name))); err == nil {
 			s = stampOf(info)
 		}

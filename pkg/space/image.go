@@ -13,7 +13,7 @@ type Reader struct {
 	*Mapping
 	calendar Calendar
 	up, down []axis
-	members  *Members // of the upstream space
+	members  *Members // the members of the upstream space
 	keys     [][]string
 }
 

@@ -209,8 +209,8 @@ func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == 
 type Members struct {
 	space *Space
 	axes  []axis
-	sets  []map[string]bool // of static dimensions
-	keys  [][]string        // of dynamic dimensions, sorted
+	sets  []map[string]bool // the values of static dimensions
+	keys  [][]string        // the keys of dynamic dimensions, sorted
 	// newest is the last expected period of each dimension of time. due is the time at which the newest of
 	// them became expected: a partition that was made at due or later is not early.
 	newest []int64
@@ -412,7 +412,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		}
 		lists[outer] = []string{v}
 		if below := s.prefixOf(outer, v); below < after && !strings.HasPrefix(after, below) {
-			continue // so are all keys with this value
+			continue // no key with this value is greater than after
 		}
 		keys, err := s.Product(lists, MaxListed)
 		if err != nil {

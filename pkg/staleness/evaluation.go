@@ -170,7 +170,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	if err != nil || a.loaded {
 		return a, err
 	}
-	expected, _ := e.expected(a) // they are members; parsing millions of keys takes long
+	expected, _ := e.expected(a) // expected keys are members; parsing millions of keys takes long
 	for row, err := range e.data.Rows(key) {
 		if err != nil {
 			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)

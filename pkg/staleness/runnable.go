@@ -54,7 +54,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			case !complete || reads:
 				refuse(key, partition)
 			default:
-				at, _ := slices.BinarySearch(runnable[key], partition) // at the end, unless the asset reads itself
+				at, _ := slices.BinarySearch(runnable[key], partition) // the position is the end, unless the asset reads itself
 				runnable[key] = slices.Insert(runnable[key], at, partition)
 			}
 		}

@@ -67,7 +67,7 @@ type Alert struct {
 	Items    string     `col:"items,null"`
 	More     int64      `col:"more"`
 	Count    int64      `col:"count"`    // transitions since the alert was opened
-	Reported bool       `col:"reported"` // at least one of them was not muted
+	Reported bool       `col:"reported"` // at least one transition was not muted
 	FirstAt  event.Time `col:"first_at"`
 	LastAt   event.Time `col:"last_at"`
 	// GroupUntil is when the current group ends. Following is the time of the first transition that waits for the
@@ -148,7 +148,7 @@ type Notification struct {
 	NextAt    event.Time `col:"next_at,null"`
 	PendingAt event.Time `col:"pending_at,null"` // when it last became PENDING
 	EndedAt   event.Time `col:"ended_at,null"`
-	Error     string     `col:"error,null"` // of the last try
+	Error     string     `col:"error,null"` // the error of the last try
 	Actor     string     `col:"actor,null,dict"`
 	Meta
 }

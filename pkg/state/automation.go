@@ -14,8 +14,8 @@ type RequestState string
 // Request states. The last three are final. Their rows stay for [RequestKept], so that a command that
 // arrives twice makes no second request.
 const (
-	RequestWaiting   RequestState = "WAITING"   // until NextAt: its time has not come, or a refusal is retried
-	RequestBuffered  RequestState = "BUFFERED"  // until another run or request of its schedule ends
+	RequestWaiting   RequestState = "WAITING"   // waits until NextAt for its time, or for another try after a refusal
+	RequestBuffered  RequestState = "BUFFERED"  // waits until another run or request of its schedule ends
 	RequestPending   RequestState = "PENDING"   // to be planned
 	RequestStarted   RequestState = "STARTED"   // has become a run
 	RequestRefused   RequestState = "REFUSED"   // cannot be planned
@@ -50,7 +50,7 @@ type RunRequest struct {
 	RunID string `col:"run_id,null"`
 	// Generation counts how often the request was refused and tried again.
 	Generation   int32      `col:"generation"`
-	NextAt       event.Time `col:"next_at,null"` // of a WAITING request
+	NextAt       event.Time `col:"next_at,null"` // when a WAITING request is planned
 	ErrorCode    string     `col:"error_code,null,dict"`
 	ErrorMessage string     `col:"error_message,null"`
 	CreatedAt    event.Time `col:"created_at"`
@@ -123,13 +123,13 @@ type TickOutcome string
 // Tick outcomes. The first two are not final.
 const (
 	TickBuffered  TickOutcome = "BUFFERED"        // waits for the end of another run
-	TickRequested TickOutcome = "REQUESTED"       // its run is planned
+	TickRequested TickOutcome = "REQUESTED"       // the run of the tick is being planned
 	TickStarted   TickOutcome = "STARTED"         // has a run
 	TickNothing   TickOutcome = "NOTHING_TO_DO"   // no partition needed to run
 	TickSkipped   TickOutcome = "SKIPPED_OVERLAP" // another run was live
 	TickDropped   TickOutcome = "DROPPED"         // too many ticks wait
 	TickReplaced  TickOutcome = "REPLACED"        // a later tick replaced it
-	TickRefused   TickOutcome = "REFUSED"         // its run could not be planned
+	TickRefused   TickOutcome = "REFUSED"         // the run of the tick could not be planned
 	TickCancelled TickOutcome = "CANCELLED"       // ended by a command, or with its schedule
 )
 

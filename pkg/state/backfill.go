@@ -18,7 +18,7 @@ type BackfillState string
 const (
 	BackfillRunning    BackfillState = "RUNNING"    // starts chunks
 	BackfillPaused     BackfillState = "PAUSED"     // starts no chunks; those that run continue
-	BackfillCancelling BackfillState = "CANCELLING" // its last runs are being cancelled
+	BackfillCancelling BackfillState = "CANCELLING" // the last runs of the backfill are being cancelled
 	BackfillSucceeded  BackfillState = "SUCCEEDED"
 	BackfillFailed     BackfillState = "FAILED" // partitions have failed or were skipped
 	BackfillCancelled  BackfillState = "CANCELLED"
@@ -110,8 +110,8 @@ type ChunkState string
 
 // Chunk states.
 const (
-	ChunkWaiting   ChunkState = "WAITING"   // until the backfill may run another chunk
-	ChunkRequested ChunkState = "REQUESTED" // its run is planned
+	ChunkWaiting   ChunkState = "WAITING"   // waits until the backfill may run another chunk
+	ChunkRequested ChunkState = "REQUESTED" // the run of the chunk is being planned
 	ChunkRunning   ChunkState = "RUNNING"   // has a live run
 	ChunkEnded     ChunkState = "ENDED"     // no partition is left
 )
@@ -129,7 +129,7 @@ func compareChunk(a, b ChunkKey) int {
 // Chunk is a row of backfill_chunks: the partitions of a backfill that one run materializes.
 type Chunk struct {
 	BackfillID string     `col:"backfill_id,key"`
-	Chunk      int32      `col:"chunk,key"` // from 0, in the order of starting
+	Chunk      int32      `col:"chunk,key"` // the number of the chunk from 0, in the order of starting
 	Stage      int32      `col:"stage"`     // starts when all chunks of earlier stages have ended
 	State      ChunkState `col:"state,dict"`
 	Try        int32      `col:"try"`             // counts requests that were withdrawn or whose run has ended
@@ -192,7 +192,7 @@ const (
 	CellDone      = 'd' // materialized, or its task had nothing to do
 	CellFailed    = 'f'
 	CellSkipped   = 's' // not tried: an upstream failed, an input is missing, or its run was cancelled
-	CellCancelled = 'c' // by the cancellation of the backfill
+	CellCancelled = 'c' // cancelled together with the backfill
 )
 
 const cellStates = "lrdfsc"

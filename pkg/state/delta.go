@@ -10,7 +10,7 @@ import (
 // Rows contains rows of any tables: a delta, or a whole state. Its zero value is empty.
 // [List] and [Set] access the rows of one table.
 type Rows struct {
-	lists []any // by the position of the declaration; shorter if the last tables have no rows
+	lists []any // the lists in the order of the declarations; shorter if the last tables have no rows
 }
 
 // List returns the rows of the table with row type R.

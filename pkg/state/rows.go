@@ -208,7 +208,7 @@ type Task struct {
 	QuarantineSec     int64 `col:"quarantine_sec"`
 	QuarantineApprove bool  `col:"quarantine_approve"`
 
-	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
+	Attempt   int32  `col:"attempt"` // the number of the attempt from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
 
 	DepsTotal     int32 `col:"deps_total"`
@@ -229,7 +229,7 @@ type Task struct {
 	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
 	RetryUserErrors         bool       `col:"retry_user_errors"`
 	RetryOn                 string     `col:"retry_on,null,dict"`    // codes and categories, joined by commas
-	RetryNever              string     `col:"retry_never,null,dict"` // as RetryOn; wins over it
+	RetryNever              string     `col:"retry_never,null,dict"` // like RetryOn, but wins over it
 	RetryNotBefore          event.Time `col:"retry_not_before,null"`
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
@@ -576,8 +576,8 @@ func (*Partition) newTable() store { return new(rowTable[Key2, Partition, *Parti
 // Root returns the first run of the chain of retries that made the output.
 func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
-// ReadIn returns the first run of the chain of retries whose tasks may have read the output before
-// others could, or "". No task reads an output in quarantine, so an approved one has no such chain.
+// ReadIn returns the first run of the chain of retries whose tasks may have read the output before others could, or "".
+// An approved output has no such chain, because no task reads an output in quarantine.
 func (r *Partition) ReadIn() string {
 	if r.Quality == Approved {
 		return ""
@@ -649,7 +649,7 @@ type Entry struct {
 	Outcome  EntryOutcome `col:"outcome,dict"`
 	Reason   string       `col:"reason,null,dict"`
 	Detail   string       `col:"detail,null"`
-	RunID    string       `col:"run_id,null"` // of a dead letter: the run that it waits for
+	RunID    string       `col:"run_id,null"` // the run that a dead letter waits for
 	FoldedAt event.Time   `col:"folded_at"`
 	Meta
 }

@@ -8,7 +8,7 @@ import (
 
 // Limits of the text of a diff.
 const (
-	maxShownRows   = 10 // of each kind
+	maxShownRows   = 10 // maximum number of shown rows of each kind
 	maxShownFields = 40 // characters of a value
 )
 

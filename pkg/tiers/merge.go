@@ -20,8 +20,8 @@ import (
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began
-	id     string             // of the result; the names of its files contain it
-	cached rowCache           // of source
+	id     string             // id of the result, which the names of its files contain
+	cached rowCache           // row cache of source
 
 	result atomic.Pointer[merged]
 	done   atomic.Bool
@@ -31,7 +31,7 @@ type merge struct {
 type merged struct {
 	manifest.Delta
 
-	rows *state.Rows // of an L0 delta that is small enough to be cached; else nil
+	rows *state.Rows // rows of an L0 delta that is small enough to be cached; else nil
 
 	// The history cutoff of a base, and the new indexes of history.
 	cutoff  state.Cutoff

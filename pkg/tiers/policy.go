@@ -29,7 +29,7 @@ const (
 
 // job describes a merge of deltas, or of the whole state for a base.
 type job struct {
-	tier  string           // of the result
+	tier  string           // tier of the result
 	parts []manifest.Delta // deltas that the result replaces, oldest first; none for a base
 }
 

@@ -91,8 +91,8 @@ type Config struct {
 // them; only [Tiers.AwaitMerges] may be called by others.
 type Tiers struct {
 	cfg      Config
-	manifest *manifest.Manifest // the current one; nil: none
-	cached   rowCache           // of manifest
+	manifest *manifest.Manifest // the current manifest, or nil
+	cached   rowCache           // row cache of manifest
 	merges   []*merge
 	running  sync.WaitGroup
 	// unmergeable means that deltas could not be merged, because one could not be read.
@@ -125,7 +125,7 @@ type Change struct {
 	Encoding time.Duration
 
 	rows   *state.Rows
-	cached rowCache // of the manifest that includes the delta
+	cached rowCache // row cache of the manifest that includes the delta
 }
 
 // Store stores changed rows as a delta. Few rows are stored inline, in the delta itself. It sets

@@ -118,7 +118,7 @@ func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wa
 // Forget forgets which wakeup was created, because another timeline may have released it.
 func (s *Schedule) Forget() { s.created = 0 }
 
-// Soon returns a manifest's wakeup, set to the next minute unless it is earlier.
+// Soon returns a manifest's wakeup, moved to the next free minute if the wakeup is later or already released.
 func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
 	if at := soonest(w, now); w.At <= w.Through || w.At > at {
 		w.At = at

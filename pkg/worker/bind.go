@@ -131,7 +131,7 @@ type binder struct {
 	users, own *database
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool    // the tables that queries read
-	known      map[string]*schema // by "namespace.name"
+	known      map[string]*schema // the schemas by "namespace.name"
 	files      int                // written so far
 	result     *Bound
 }

@@ -62,7 +62,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		return nil, a.classify(err, t.ExitCodes)
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // it exited with 0 on SIGTERM: the output may be incomplete
+		return nil, cause // the command exited with 0 on SIGTERM: the output may be incomplete
 	}
 	made, err := collect(output)
 	if err == nil {

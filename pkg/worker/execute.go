@@ -29,8 +29,8 @@ type Execution struct {
 
 // InputFile is a file of an input.
 type InputFile struct {
-	Key  string // of the object
-	Path string // of the file on this machine
+	Key  string // the key of the object
+	Path string // the path of the file on this machine
 }
 
 // files fetches the input files and returns them in the order of the inputs.
@@ -70,7 +70,7 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		return nil, &failure{CodeExitStatus, CategoryUser, true, err}
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // it was stopped and returned no error: the output may be incomplete
+		return nil, cause // the executor was stopped and returned no error: the output may be incomplete
 	}
 	if !asked {
 		return nil, nil // no folder, so no files

@@ -27,7 +27,7 @@ func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer)
 	}
 	select {
 	case <-j.live:
-	case <-j.done: // it ended before it had a log
+	case <-j.done: // the execution ended before it had a log
 		return true, nil
 	case <-ctx.Done():
 		return true, ctx.Err()

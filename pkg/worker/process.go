@@ -138,7 +138,7 @@ func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	}
 	err := p.cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it exited with 0; a process that could not be killed holds its output open
+		return nil // the command exited with 0; a process that could not be killed holds the output open
 	}
 	return err
 }

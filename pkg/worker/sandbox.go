@@ -21,7 +21,7 @@ const maxDataEntries = 200_000
 // link grants no access beyond the sandbox.
 type sandbox struct {
 	directories []string // recursively
-	files       []string // and patterns
+	files       []string // files and patterns
 }
 
 func (s *sandbox) add(other sandbox) {
@@ -93,7 +93,7 @@ func (w *Worker) stateFolder() fs.FileInfo {
 
 // lister lists data folders.
 type lister struct {
-	root  string // of the project, without symbolic links
+	root  string // the root of the project, without symbolic links
 	state fs.FileInfo
 	left  int // remaining number of entries that may be listed
 }

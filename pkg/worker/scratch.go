@@ -114,7 +114,7 @@ func sweepOne(dir string, dry bool) (size int64, dead bool, err error) {
 	var lock *os.File
 	if strings.HasPrefix(name, scratchPrefix) {
 		if lock, err = lockFile(filepath.Join(dir, scratchLock)); err != nil {
-			return 0, false, nil // its process is alive
+			return 0, false, nil // the process of the folder is alive
 		}
 		defer lock.Close()
 	}

@@ -166,7 +166,7 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	a := newAttempt(w, j, env)
 	if err := a.reserve(ctx); err != nil {
 		a.freeSlot()
-		w.finish(j, env, answer{status: http.StatusInternalServerError}) // as without a slot
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the answer is the same as without a slot
 		return
 	}
 	w.finish(j, env, a.run(ctx))
@@ -216,6 +216,6 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 // end is reported, or missing heartbeats reveal that the attempt has died. It may not while the end
 // is being reported, because only a redelivery repeats a failed report.
 func (j *job) release() bool {
-	j.released.Store(true) // before the check, so that the report sees it
+	j.released.Store(true) // set before the check, so that the report sees it
 	return j.executing.Load()
 }

@@ -42,7 +42,7 @@ type textReader struct {
 	format  plan.TextOutput
 	files   []outputFile
 	columns []textColumn
-	at      map[string]int // by name in lower case
+	at      map[string]int // the position of each column, by its name in lower case
 	rows    int
 }
 

@@ -318,7 +318,7 @@ func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	tables := slices.Concat(query.tables, r.readByChecks(t))
 	for _, dep := range r.assets[t.Asset].Deps {
 		if len(query.tables) > 0 && !slices.Contains(tables, dep.SQL()) {
-			continue // only waits for it
+			continue // the query only waits for this asset
 		}
 		reads = append(reads, dep.SQL())
 		if !given[dep] {

@@ -138,7 +138,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	closing bool
-	jobs    map[string]*job // by attempt id
+	jobs    map[string]*job // the jobs by attempt id
 	// secretVars are the environment variables that the loaded plans use as secrets.
 	secretVars map[string]bool
 }

@@ -39,7 +39,7 @@ func (s *Store) makeFolder(name string) (*os.File, error) {
 		made := retry(func() error { return unix.Mkdirat(int(parent.Fd()), path.Base(name), folderMode) })
 		err = errors.Join(made, parent.Close())
 	}
-	if err != nil { // it exists by now, or MkdirAll returns why it cannot be created
+	if err != nil { // the folder exists by now, or MkdirAll returns why it cannot be created
 		err = s.root.MkdirAll(name, folderMode)
 	}
 	if err != nil {

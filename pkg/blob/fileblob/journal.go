@@ -83,7 +83,7 @@ func (s *Store) catchUp() error {
 		logs[newest].end = j.status.end
 	}
 	if !ofThisBoot {
-		j.status = status{} // of another boot: not trusted
+		j.status = status{} // the status is of another boot, and not trusted
 	}
 	for _, l := range logs {
 		j.status.last = max(j.status.last, l.header.last)

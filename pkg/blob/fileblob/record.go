@@ -49,9 +49,9 @@ type record struct {
 	kind    kind
 	key     string
 	size    int64
-	crc     uint32 // of the content
+	crc     uint32 // the checksum of the content
 	version int64
-	data    []byte // for kindSet
+	data    []byte // set for kindSet
 }
 
 // append encodes a record that follows one with the checksum chain, and returns the

@@ -116,7 +116,7 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	source := &source{r: r}
 	_, err := io.Copy(w, source)
 	if source.err == nil {
-		source.err = ctx.Err() // the source may have ended early because of it
+		source.err = ctx.Err() // the source may have ended early because the context ended
 	}
 	if source.err != nil {
 		// Close would end the request normally, as if the content were complete.

@@ -21,7 +21,7 @@ type body struct {
 	Sweep   bool            `json:"sweep,omitempty"`
 	Through event.Time      `json:"through,omitzero"`
 
-	notified bool // by the bucket, not by the writer of the entries
+	notified bool // the bucket announced the entries, not their writer
 }
 
 // content is the content of an entry that the caller has just stored, with the version and the

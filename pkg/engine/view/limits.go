@@ -38,7 +38,7 @@ type Wait struct {
 	InUse int32  `json:"in_use"`
 }
 
-// maxWaiting is the most waiting tasks to count.
+// maxWaiting is the maximum number of waiting tasks that are counted.
 const maxWaiting = 10_000
 
 // Waits returns the limits that tasks of a run wait for.

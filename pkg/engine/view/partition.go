@@ -74,7 +74,7 @@ type Holding struct {
 	Code              string     `json:"code,omitempty"`
 }
 
-// UpstreamPartition is a partition of an upstream asset, and how many more there are like it.
+// UpstreamPartition is a partition of an upstream asset, and the number of further partitions like it.
 type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`

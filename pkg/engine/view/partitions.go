@@ -13,7 +13,7 @@ import (
 // Statuses of a partition.
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
-	PartitionMaterialized = "materialized" // it has an output: fresh or stale, which a row alone does not say
+	PartitionMaterialized = "materialized" // the partition has an output; the row does not say whether it is fresh or stale
 )
 
 // Partition is a partition that an asset declares and that is expected or materialized.

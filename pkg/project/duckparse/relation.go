@@ -115,7 +115,7 @@ func (t *tables) find(name string) *tables {
 type from struct {
 	relations []relation
 	with      *tables
-	outer     *from // of the query around a subquery
+	outer     *from // the names of the query around a subquery
 	// days are the columns and expressions, as written, that a filter equates with a variable.
 	days []day
 }

@@ -58,7 +58,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	for _, group := range groups {
 		t.Positional = t.Positional || word(object(group)["type"]) == "VALUE_CONSTANT"
 	}
-	rows = rows && node["qualify"] == nil // which may use the alias of a new column
+	rows = rows && node["qualify"] == nil // QUALIFY may use the alias of a new column
 	contains(rest, func(n map[string]any) {
 		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
 	})

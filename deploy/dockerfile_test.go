@@ -26,7 +26,7 @@ type stage struct {
 	copies     []copied
 	user       string
 	entry      string
-	base       string // the image of its FROM, with the defaults of arguments
+	base       string // the image in FROM, with the defaults of the arguments
 }
 
 // copied is a COPY from another stage.
@@ -143,7 +143,7 @@ func TestPinImagesWritesDigests(t *testing.T) {
 	}
 	images := regexp.MustCompile(`(?m)^(?:ARG [A-Z_]+=|FROM )([a-z0-9./-]+:[a-z0-9.-]+)(@sha256:[0-9a-f]{64})?`).FindAllStringSubmatch(string(text), -1)
 	require.Len(t, images, 3, "the Go that builds, and the bases of services and worker")
-	for _, digit := range []string{"a", "b"} { // again, when an image has changed
+	for _, digit := range []string{"a", "b"} { // the second time, with a changed image
 		pinned, err := pin("printf '%064d\\n' 0 | sed 's/0/" + digit + "/g; s/^/sha256:/'")
 		require.NoError(t, err, pinned)
 		want := string(text)

@@ -101,7 +101,7 @@ func (m *module) add(name string, at hcl.Range) {
 // walk records the references of a body; iterators are the names that dynamic blocks define.
 func (m *module) walk(body *hclsyntax.Body, iterators []string) {
 	for name, attribute := range body.Attributes {
-		if name == "type" { // of a variable
+		if name == "type" { // the attribute type of a variable is no value
 			continue
 		}
 		for _, traversal := range attribute.Expr.Variables() {

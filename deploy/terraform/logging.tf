@@ -2,7 +2,7 @@
 
 locals {
   counted = {
-    # Complete sweeps, by job: the sweeper answers 200 only to those.
+    # Complete sweeps, by job: the sweeper answers 200 only if a sweep is complete.
     sweeps = join(" AND ", [
       "resource.type=\"cloud_scheduler_job\"",
       "resource.labels.job_id=(${join(" OR ", [for name in keys(local.sweeps) : "\"${var.prefix}-${name}\""])})",

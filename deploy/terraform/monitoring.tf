@@ -20,8 +20,8 @@ locals {
       duration = "0s"
       todo     = "Check that the scheduler calls the sweeper every minute, and that the calls succeed: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50` shows what fails."
     }
-    # One success in 25 hours: a single point does not increase, and without a success there
-    # is no series. So the alert is on absence, with an hour's margin for a retried sweep.
+    # A full sweep succeeds once a day. A series with a single point does not increase, and without
+    # a success there is no series. So the alert is on absence, with an hour for a retried sweep.
     full_sweep_fails = {
       title    = "No complete full sweep for a day"
       query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-full-sweep\"}[25h])) > 0)"

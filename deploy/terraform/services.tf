@@ -25,7 +25,7 @@ locals {
 
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
 
-  # The dispatcher has both. A reader of a worker's keys can send tasks to it, but cannot report results.
+  # The dispatcher has both sets of keys. Who reads a worker's keys can send tasks to it, but cannot report results.
   secrets = { keys = var.keys, worker-keys = var.worker_keys }
 
   environment = {

@@ -88,11 +88,11 @@ variable "workers" {
 
   validation {
     condition     = contains(keys(var.workers), "default")
-    error_message = "There must be a worker named default: it executes what names no worker_queue."
+    error_message = "There must be a worker named default: it executes the assets that name no worker_queue."
   }
   validation {
     condition     = alltrue([for queue in keys(var.workers) : can(regex("^[a-z]([a-z0-9-]{0,24}[a-z0-9])?$", queue)) && queue != "timers"])
-    error_message = "A worker_queue has up to 26 lower-case letters, digits and hyphens, begins with a letter and ends with none of the hyphens: it is in the names of a queue and of a service, and in its URL. The queue of timers is there already."
+    error_message = "A worker_queue has up to 26 lower-case letters, digits and hyphens, begins with a letter and does not end with a hyphen, because the names of a queue and of a service contain it. The name timers is taken."
   }
   validation {
     condition     = alltrue([for worker in values(var.workers) : contains(["1", "2", "4", "6", "8"], worker.cpu) && can(regex("^[1-9][0-9]*(Mi|Gi)$", worker.memory))])
@@ -100,7 +100,7 @@ variable "workers" {
   }
   validation {
     condition     = alltrue([for worker in values(var.workers) : worker.concurrency >= 1 && worker.instances >= 1 && worker.always_on >= 0 && worker.always_on <= worker.instances])
-    error_message = "A worker has a concurrency of 1 or more, and instances of 1 or more, of which some, or all, can be always_on."
+    error_message = "A worker has a concurrency of 1 or more, instances of 1 or more, and an always_on from 0 to instances."
   }
   validation {
     condition     = alltrue([for worker in values(var.workers) : worker.url == "" || can(regex("^https://[^,=?#]+$", worker.url))])
@@ -121,7 +121,7 @@ variable "traces" {
 }
 
 variable "traces_sidecar" {
-  description = "The image of a configured OpenTelemetry collector that receives spans at localhost:4318 beside each service and worker. If empty, there is none."
+  description = "The image of a configured OpenTelemetry collector that receives spans at localhost:4318 beside each service and worker. If empty, no collector runs beside them."
   type        = string
   default     = ""
 }
@@ -139,7 +139,7 @@ variable "full_sweep" {
 }
 
 variable "channel_secrets" {
-  description = "The ids of the secrets that channels of alerts may use, in the same project: the dispatcher may read them and nothing else. Releases name them as gcp:projects/PROJECT/secrets/ID."
+  description = "The ids of the secrets that channels of alerts may use, in the same project: the dispatcher may read these secrets and no others. Releases name them as gcp:projects/PROJECT/secrets/ID."
   type        = list(string)
   default     = []
 }

@@ -26,9 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 MAX_ENVELOPE = 100_000
-MAX_BODY = 10_000_000  # a larger one is not read to its end
+MAX_BODY = 10_000_000  # a larger request body is not read to its end
 LONG = 25 * 60  # seconds after which a delivery is answered before the task ends
-REPEATED = (408, 425, 429)  # statuses of callbacks and of the store that are repeated, besides 5xx
+REPEATED = (408, 425, 429)  # callbacks and requests to the store are repeated after these statuses and 5xx
 
 
 # ---- What the worker can do ---------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Bucket:
         try:
             urllib.request.urlopen(urllib.request.Request(url, headers=self.authorization(), method="DELETE"), timeout=30)
         except (OSError, Failure):
-            pass  # `servo admin gc` deletes it later
+            pass  # `servo admin gc` deletes the object later
 
 
 class Callbacks:
@@ -550,7 +550,7 @@ class Worker:
                 threading.Thread(target=self.work, args=(task,), daemon=True).start()
         task.accepted.wait(LONG)
         if not task.accepted.is_set():
-            return 500  # it waits for a slot, and a later delivery waits for the same execution
+            return 500  # the task waits for a slot; a later delivery waits for the same execution
         if envelope.get("timeout_sec", 0) <= LONG:
             task.ended.wait(max(0, LONG - (time.monotonic() - began)))
         return task.status if task.ended.is_set() else 202

@@ -124,7 +124,7 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	all := slices.Concat(set, constants(t, "pkg/worker", code))
 	ofCommands := firstCells(t, "errors.md", "### Reported by commands", "### Categories", quotedCode)
 	closed := slices.DeleteFunc(slices.Concat(all, ofCommands, []string{"CHECKS_MISSING"}), func(c string) bool {
-		return strings.HasPrefix(c, "UPSTREAM_") // skips, not errors
+		return strings.HasPrefix(c, "UPSTREAM_") // these are reasons of skips, not errors
 	})
 	slices.Sort(closed)
 	require.Equal(t, event.Codes(), slices.Compact(closed), "event.Codes is the closed list of codes")
@@ -260,7 +260,7 @@ func TestReferenceListsParameters(t *testing.T) {
 			return true
 		})
 	}
-	delete(found, "expires") // of the URLs of callbacks, which are opaque to their callers
+	delete(found, "expires") // a field of callback URLs, which are opaque to callers
 	listed := firstCells(t, "http.md", "## servo dev", "", regexp.MustCompile(`[?&]([a-z]+)=`))
 	require.Equal(t, slices.Sorted(maps.Keys(found)), listed)
 }

@@ -124,7 +124,7 @@ func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
 	defer func() { require.NoError(t, stack.Close()) }()
 	due := h.Now().UTC().Add(5 * time.Hour)
 	require.NoError(t, stack.deploy(t.Context(), stormAssets, daily(1000, due)))
-	for range 2 { // the work that the deployment has caused
+	for range 2 { // wait for the work that the deployment has caused
 		h.pass(time.Hour)
 		quiet(t, h, stack.meter)
 	}

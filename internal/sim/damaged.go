@@ -40,7 +40,7 @@ func (w *world) outputWritten(key string) {
 	}
 	data, _, err := w.blobs.Get(context.Background(), key)
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 	}
 	if key != contract.CommitMarkerKeyOf(key) && contract.IsMarker(key) {
 		return // of an output in quarantine
@@ -85,7 +85,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 		_, err = w.blobs.Put(ctx, key, data)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 	}
 	w.damaged[key] = true
 	w.fault("output damaged: " + how)
@@ -102,7 +102,7 @@ func (w *world) restoreOutput(marker, key string) {
 		return
 	}
 	if _, err := w.blobs.Put(ctx, key, w.made[key]); err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 	}
 	w.fault("output restored")
 	w.note("%s is restored", key)
@@ -117,7 +117,7 @@ func (w *world) sound(key string) bool {
 // lost reports whether an output has no files because they were damaged.
 func (w *world) lost(blobs blob.Store, uri string) bool {
 	for _, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: uri}) {
-		if err == nil { // the store is in memory
+		if err == nil { // never fails: the store is in memory
 			return false
 		}
 	}

@@ -45,7 +45,7 @@ func (w *world) seal(key string) {
 		w.oracle.domains[d].noteSkipped(w.blobs, key)
 		skip := ledger.Skip{Entry: entry, By: "operator", At: event.At(w.now()), Reason: "its key is destroyed"}
 		if err := ledger.WriteSkip(context.Background(), w.blobs, d, skip); err != nil {
-			panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+			panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 		}
 	})
 }
@@ -55,7 +55,7 @@ func (w *world) seal(key string) {
 func (f *followed) noteSkipped(blobs blob.Store, key string) {
 	data, _, err := blobs.Get(context.Background(), key)
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 	}
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

@@ -45,7 +45,7 @@ func (w *world) damage(f *followed, how int) {
 		for object, err := range w.blobs.Copy().List(ctx, blob.ListOptions{}) {
 			if err == nil && strings.Contains(object.Key, f.domain.Path()) &&
 				(strings.HasPrefix(object.Key, "state/") || strings.HasPrefix(object.Key, "manifests/") || strings.HasPrefix(object.Key, "hints/")) {
-				_ = w.blobs.Delete(ctx, object.Key) // the store is in memory
+				_ = w.blobs.Delete(ctx, object.Key) // never fails: the store is in memory
 			}
 		}
 	case how == 1:

@@ -94,7 +94,7 @@ func TestI15ArchiverDeathLosesNoEntry(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if op == faultblob.Create || op == faultblob.Delete {
-						if n++; n > nth { // dead: all further writes fail
+						if n++; n > nth { // the archiver is dead: all further writes fail
 							if n == nth+1 {
 								return how
 							}
@@ -159,7 +159,7 @@ func TestConcurrentArchiversShareTheWork(t *testing.T) {
 			if bounds[1] == 10 {
 				require.Equal(t, 1, times, id)
 			}
-			require.LessOrEqual(t, times, 2, id) // the same bytes
+			require.LessOrEqual(t, times, 2, id) // two files may contain the entry, with the same bytes
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestListRangeSpansLedgerAndArchive(t *testing.T) {
 		if from < to {
 			want = names[from+1 : to+1]
 		}
-		if most > 0 { // limits only entries of the ledger
+		if most > 0 { // Most limits only the entries of the ledger
 			live := slices.IndexFunc(want, func(id string) bool { return id >= cutoff(epoch.Add(72*time.Hour)) })
 			if live >= 0 {
 				want = want[:min(len(want), live+most)]
@@ -163,8 +163,8 @@ func TestReaderFindsEntriesArchivedMeanwhile(t *testing.T) {
 	require.Len(t, names, seen)
 }
 
-// A caller that waits for a file which another caller loads ends with its own context.
-// With a mutex in place of the channel, the test and simulated rebuilds hang.
+// A caller that waits for a file which another caller loads stops when its own context ends. With a mutex in place of
+// the channel, the test and simulated rebuilds hang.
 func TestReadWaitsNoLongerThanItsContext(t *testing.T) {
 	fx := newFixture(t)
 	names := fx.hours(24)

@@ -78,8 +78,8 @@ func TestResolveFindsLocalTimesOfTwoChanges(t *testing.T) {
 	spans := [][2]int64{{math.MinInt64, 0}, {2 * hour, hour}, {2*hour + hour/2, 0}}
 	for wall, want := range map[int64]string{
 		hour:          "[3600] 0",
-		2 * hour:      "[] 1",     // skipped
-		2*hour + 1800: "[9000] 0", // skipped at first, and shown later
+		2 * hour:      "[] 1",     // clocks skip this time
+		2*hour + 1800: "[9000] 0", // clocks skip this time at first, and show it later
 		3 * hour:      "[7200 10800] 0",
 		3*hour + 1800: "[12600] 0",
 	} {

@@ -177,9 +177,8 @@ func TestTicksAreThoseOfMinuteWalk(t *testing.T) {
 	walkZone(t, "Africa/Monrovia", 1970, 1973, map[string]bool{})
 }
 
-// walkZone compares the ticks of some years. The margin of two days keeps local times whose other
-// occurrence is outside out of the comparison. A zone whose offsets were those of an earlier one has the same
-// ticks.
+// walkZone compares the ticks of some years. The margin of two days keeps local times whose other occurrence is outside
+// out of the comparison. A zone with the offsets of an earlier zone has the same ticks.
 func walkZone(t *testing.T, name string, first, last int, seen map[string]bool) {
 	t.Helper()
 	const margin = 2 * 24 * 60 * 60

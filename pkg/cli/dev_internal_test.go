@@ -23,7 +23,7 @@ func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 	for _, c := range []struct{ cause, want error }{
 		{full, full},
 		{errInterrupted, nil},
-		{nil, nil}, // nil: context.Canceled
+		{nil, nil}, // nil stands for context.Canceled
 	} {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, project.ConfigFile), nil, 0o600))

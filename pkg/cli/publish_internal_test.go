@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/duckdb/duckdb-go/v2" // the readers
+	_ "github.com/duckdb/duckdb-go/v2" // the readers use this driver
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -83,7 +83,7 @@ func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 			}
 		})
 	}
-	readers.Go(func() { // looks much more often than DuckDB
+	readers.Go(func() { // this reader looks much more often than DuckDB
 		for ctx.Err() == nil && failed[2] == nil {
 			for day := range days {
 				_, err := os.Stat(filepath.Join(dir, fmt.Sprintf("published/clean/daily/date=2025-01-0%d/data.parquet", day+1)))
@@ -95,7 +95,7 @@ func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 	for i := days; i < commits; i++ {
 		commit(i)
 		update(0)
-		if i%40 == 0 { // as a process that publishes all the time skips revisions
+		if i%40 == 0 { // this caller skips revisions, as a busy process does
 			update(1)
 		}
 	}
@@ -142,7 +142,7 @@ func storeOutput(ctx context.Context, db *sql.DB, store string, day, version, ro
 	if _, err := db.ExecContext(ctx, fmt.Sprintf("COPY (SELECT %d AS version, range AS x FROM range(%d)) TO '%s' (FORMAT parquet)", version, rows, file)); err != nil {
 		return publisher.Output{}, err
 	}
-	data, err := os.Open(file) //nolint:gosec // of the test
+	data, err := os.Open(file) //nolint:gosec // this path is the test's
 	if err != nil {
 		return publisher.Output{}, err
 	}

@@ -30,7 +30,7 @@ func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
 	w.clock.pass(15 * 24 * time.Hour)
 	w.moveClosedToHistory(c)
-	w.clock.pass(2 * time.Hour) // until no kept revision looks for the entries
+	w.clock.pass(2 * time.Hour) // then no kept revision looks for the entries
 	w.endedRun(c)
 	w.endedRun(c)
 	w.maintain(c)
@@ -72,7 +72,7 @@ func TestArchivedEntriesBehaveAsInTheLedger(t *testing.T) {
 	w.options = inUse
 	c := w.open("one")
 	run, entries := w.endedRun(c)
-	coming := ids.AtTime(w.clock.Now().Add(15*24*time.Hour + 2*time.Hour)) // a run with an event long before its trigger
+	coming := ids.AtTime(w.clock.Now().Add(15*24*time.Hour + 2*time.Hour)) // the id of a run that has an event long before its trigger
 	dead := w.append(w.Finished(coming, "a", 1, event.Succeeded))
 	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestRefusedEntryIsFoldedFromTheArchive(t *testing.T) {
 	require.Len(t, latest(c).State.Waiting(""), 1)
 	w.age(c)
 	require.False(t, w.inLedger(limit.ID))
-	w.options.Decode = nil // the newer build
+	w.options.Decode = nil // the newer build decodes the entries
 	c = w.open("new")
 	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
@@ -197,8 +197,8 @@ func TestRefusedEntryIsFoldedFromTheArchive(t *testing.T) {
 	w.verify()
 }
 
-// The cutoff is that of the oldest existing revision: a process that still uses it lists the
-// entries above.
+// The cutoff of archiving is that of the oldest existing revision, because a process that still uses this revision
+// lists the entries above its cutoff.
 func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
@@ -224,7 +224,7 @@ func TestI16MaintenanceWithoutDueDaysReadsLittle(t *testing.T) {
 	w.endedRun(c)
 	w.age(c)
 	w.endedRun(c)
-	c.AwaitMerges() // merges write, too
+	c.AwaitMerges() // merges also write
 	before := w.blobs.Stats()
 	w.maintain(c)
 	idle := w.blobs.Stats().Sub(before)

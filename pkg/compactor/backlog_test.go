@@ -111,7 +111,7 @@ func TestBacklogReportsListingLag(t *testing.T) {
 	w.step(c, entry)
 	require.LessOrEqual(t, c.Backlog().ListingLag, 10*time.Minute, "a wakeup is at most 10 minutes ahead")
 
-	for range 10 { // the domain is busy, and nobody sweeps it
+	for range 10 { // each round has an entry, and none is a sweep
 		w.clock.pass(3 * time.Minute)
 		_, entry := w.trigger(foldtest.Task("a"))
 		w.step(c, entry)

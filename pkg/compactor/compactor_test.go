@@ -57,7 +57,7 @@ func TestEntryAnnouncedTwiceIsFoldedOnce(t *testing.T) {
 	require.Zero(t, w.blobs.Stats().Sub(before).Creates, "a recorded entry needs no publish")
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
 
-	other := w.open("two") // a cold start recognizes it, too
+	other := w.open("two") // a process that loads the state recognizes the entry, too
 	require.Zero(t, w.step(other, entry).Folded)
 	w.verify()
 }
@@ -153,7 +153,7 @@ func TestConcurrentCompactorsKeepState(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, c := range []*compactor.Compactor{one, two} {
 		wg.Go(func() {
-			for i := range entries { // both get every entry
+			for i := range entries { // both compactors get every entry
 				_, err := c.Step(t.Context(), compactor.Request{Entries: entries[i : i+1]})
 				if err != nil {
 					t.Errorf("step %d: %v", i, err)
@@ -211,8 +211,8 @@ func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w.verify()
 }
 
-// Otherwise, in a folder that only short-lived processes use, each start would list more. This test fails
-// if recordedAt returns 0.
+// If the first listing did not advance it, each start in a folder of short-lived processes would list more. This test
+// fails if recordedAt returns 0.
 func TestFirstListingAdvancesCompleteThrough(t *testing.T) {
 	w := newWorld(t)
 	_, entry := w.trigger(foldtest.Task("a"))
@@ -235,7 +235,7 @@ func TestI15UndecodableEntryIsADeadLetter(t *testing.T) {
 	_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, garbage), []byte("{\"not\": an event\n"))
 	require.NoError(t, err)
 	run, entry := w.trigger(foldtest.Task("a"))
-	early := w.append(w.Finished(w.ids.New(), "a", 1, event.Succeeded)) // of a run that does not exist
+	early := w.append(w.Finished(w.ids.New(), "a", 1, event.Succeeded)) // this run does not exist
 	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
@@ -315,7 +315,7 @@ func TestINV9TimerDecidesOnAllDurableFacts(t *testing.T) {
 	require.NotNil(t, timer)
 
 	w.clock.pass(timer.FireAt.Time().Sub(w.clock.Now()))
-	w.append(w.Beat(run, "a", 1)) // durable; its announcement is lost
+	w.append(w.Beat(run, "a", 1)) // this entry is durable, but its announcement is lost
 	w.Now = w.clock.Now()
 	w.step(c, w.append(w.Fire(timer)))
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
@@ -368,7 +368,7 @@ func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: "pool", Name: "p", Slots: 3})
 	store.between = func() {
 		mine := w.ids
-		w.ids = behind // by a machine whose clock is behind
+		w.ids = behind // the writer's clock is behind
 		w.append(w.Beat(run, "a", 1))
 		w.ids = mine
 		w.Now = w.clock.Now()

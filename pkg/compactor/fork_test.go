@@ -29,8 +29,8 @@ func TestDivergedWritersDoNotMixStates(t *testing.T) {
 			b := w.append(w.Finished(run, "b", 1, event.Succeeded))
 			w.step(ahead, a)
 			remove(t, w, "manifests/")
-			w.step(behind, b) // another revision 2
-			w.step(ahead, b)  // 3, on its own 2
+			w.step(behind, b) // this publishes another revision 2
+			w.step(ahead, b)  // this publishes revision 3 after its own revision 2
 
 			if how == "a conflict" {
 				_, err := behind.Step(t.Context(), compactor.Request{Barrier: true})
@@ -100,8 +100,8 @@ func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.clock.pass(10 * time.Minute)
 	w.Now = w.clock.Now()
-	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // observes the store's time
-	for range 2 {                                               // the second one knows a store time from before it began
+	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // one observes the store's time with this entry
+	for range 2 {                                               // the second listing began after a known store time
 		w.clock.pass(time.Second)
 		_, err := one.Step(t.Context(), compactor.Request{Barrier: true})
 		require.NoError(t, err)

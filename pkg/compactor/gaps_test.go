@@ -121,7 +121,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	require.Empty(t, w.barrier(again).Unreadable)
 	require.NotEmpty(t, w.rows(again, lost))
 	require.Equal(t, []string{"a=READY", "b=SUCCEEDED"}, w.states(again, run), "the timer has fired, after the fact")
-	for range 2 { // the second listing is complete up to the store time that the first has observed
+	for range 2 { // the first listing observes the store time up to which the second is complete
 		w.append(w.Started(other, "a", 1))
 		w.barrier(again)
 	}
@@ -219,7 +219,7 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 
 	sealed := w.repair()
 	sealed.Store = w.store()
-	for _, cfg := range []repair.Config{sealed, w.repair()} { // whether it can be read again or not
+	for _, cfg := range []repair.Config{sealed, w.repair()} { // the entry is unreadable, then readable
 		report, err := repair.Verify(t.Context(), cfg)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)

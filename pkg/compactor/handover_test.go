@@ -37,7 +37,7 @@ func TestHandoverIncludesContent(t *testing.T) {
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
 	other := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	bad := w.append(w.Finished(run, "b", 1, event.Succeeded))
-	other.Data = nil // read from the store
+	other.Data = nil // the compactor must read it from the store
 	bad.Data = append(bad.Data, 0xff)
 
 	var mu sync.Mutex
@@ -109,7 +109,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, lie)
 	require.Equal(t, "a=FAILED", w.states(c, run)[0])
 
-	// Another version of the name proves nothing.
+	// A proof of another version of the object proves nothing.
 	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
 	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
 	other.Proof.Version++
@@ -121,7 +121,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	never.ID = w.ids.New()
 	require.Zero(t, w.step(c, never).Folded)
 
-	// A store that cannot be asked now does not stop the fold if it can be read.
+	// A store whose HEAD requests fail does not stop the fold if its objects can be read.
 	last := w.append(w.Finished(run, "c", 1, event.Succeeded))
 	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 		if op == faultblob.Head {

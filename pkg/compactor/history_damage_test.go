@@ -66,7 +66,7 @@ func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w.moveClosedToHistory(c)
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, id)
 
-	w.options.Decode = nil // the newer build
+	w.options.Decode = nil // the newer build decodes all entries
 	c = w.open("new")
 	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func (w *world) closedRun(c *compactor.Compactor) string {
 	return run
 }
 
-// This test failed while a late report of a run in that segment blocked all other runs.
+// This test failed while a late report of a run in a lost segment blocked all other runs.
 func TestLostSegmentDoesNotBlockFolding(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
@@ -165,7 +165,7 @@ func TestLostIndexOfPinDoesNotBlockCollection(t *testing.T) {
 	require.NoError(t, err, "forty days after it was rebuilt")
 }
 
-// Each late report would cost the read of a whole segment.
+// Without a cache, each late report would cost the read of a whole segment.
 func TestLateReportsReadEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

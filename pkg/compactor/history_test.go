@@ -93,7 +93,7 @@ func TestClosedRunMovesToHistory(t *testing.T) {
 	require.NoError(t, err)
 	w.clock.pass(2 * time.Minute)
 	w.rebase(c)
-	w.rebase(c) // the first base was of an earlier state
+	w.rebase(c) // the first base has an earlier state
 
 	snap := latest(c)
 	require.Nil(t, snap.State.Runs.Get(run))
@@ -137,7 +137,7 @@ func TestEventOfClosedRunIsLate(t *testing.T) {
 	w.rebase(c)
 	require.Nil(t, latest(c).State.Runs.Get(gone))
 	w.options.Tiers.MinBase = 1 << 30
-	c = w.open("two") // this one makes no bases
+	c = w.open("two") // this compactor makes no bases
 	there, recent := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
 	w.endedRun(c) // advances the fold time

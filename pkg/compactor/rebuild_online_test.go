@@ -31,8 +31,8 @@ func (w *world) rebuildConfig() repair.Config {
 	return cfg
 }
 
-// A rebuild once treated a failed read as damage: it folded the ledger in the order of its ids
-// instead, and published another state.
+// A rebuild once treated a failed read as damage: it folded the ledger in the order of its ids, not in the recorded
+// order, and published another state.
 func TestRebuildReturnsTransientReadErrors(t *testing.T) {
 	for name, bare := range map[string]bool{"recorded": false, "bare": true} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	folded := false
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && !folded {
-			folded = true // the live compactor is faster
+			folded = true // the live compactor publishes before the rebuild
 			w.step(c, w.append(w.Finished(first, "a", 1, event.Succeeded)))
 			run, entry := w.trigger(foldtest.Task("c"))
 			w.step(c, entry)
@@ -282,7 +282,7 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	all, err := w.manifests().AllFiles(t.Context(), m)
 	require.NoError(t, err)
 	require.True(t, manifest.NamedFrom(m.OrphanFloor, all))
-	for range 3 { // later collections
+	for range 3 { // collections after the rebuild
 		w.clock.pass(40 * time.Minute)
 		_, entry := w.trigger(foldtest.Task("x"))
 		w.step(c, entry)

@@ -113,7 +113,7 @@ func TestRebuildRejectsLostPlan(t *testing.T) {
 	require.True(t, ok)
 	doc, err := json.Marshal(map[string]any{"tasks": created.Tasks})
 	require.NoError(t, err)
-	created.PlanRef, created.TasksTotal, created.Tasks = plan.Ref(foldtest.Domain, created.PlanID), int32(len(created.Tasks)), nil //nolint:gosec // two
+	created.PlanRef, created.TasksTotal, created.Tasks = plan.Ref(foldtest.Domain, created.PlanID), int32(len(created.Tasks)), nil //nolint:gosec // the run has two tasks
 	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
 	require.NoError(t, err)
 	w.step(c, w.append(payloads...))
@@ -204,7 +204,7 @@ func TestRebuildDefersCancelAfterItsCauses(t *testing.T) {
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("d"))
 	ended := w.Finished(run, "b", 1, event.Succeeded)
-	ended.StartedAt = 0 // some workers do not report it
+	ended.StartedAt = 0 // some workers do not report the start time
 	b := w.append(ended)
 	cancel := w.append(&event.RunCancelRequested{RunID: run})
 	d := w.append(w.Finished(run, "d", 1, event.Succeeded))
@@ -233,7 +233,7 @@ func TestRebuildDoesNotStartOldRunKeyLosers(t *testing.T) {
 	w.step(c, trigger(loser))
 	w.step(c, w.append(w.Finished(winner, "a", 1, event.Succeeded)))
 	w.clock.pass(20 * 24 * time.Hour)
-	w.step(c, trigger(silent)) // this one, too
+	w.step(c, trigger(silent)) // the run key of this run is also taken
 	w.clock.pass(20 * 24 * time.Hour)
 	run, last := w.trigger(foldtest.Task("a"))
 	w.step(c, last)

@@ -44,7 +44,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			require.True(t, latest(c).History.Kept(old))
 
 			w.clock.pass(time.Hour)
-			for range 3 { // until its segment is merged with as many rows
+			for range 3 { // its segment leaves when it is merged with as many rows
 				w.clock.pass(time.Hour)
 				w.moveClosedToHistory(c)
 			}
@@ -125,7 +125,7 @@ func TestTriggerFoldedLateStartsItsRun(t *testing.T) {
 	w.verify()
 }
 
-// Whether the run ever existed is unknown.
+// A replay cannot know whether an expired run ever existed.
 func TestReplayTreatsEventsOfExpiredRunsAsLate(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -25,8 +25,8 @@ func chain(n int) []event.TaskDef {
 
 func key(i int) string { return string(rune('a' + i)) }
 
-// INV-5. A publish that fails does not change the deltas of the current manifest: no other file
-// contains the rows that it would have dropped.
+// INV-5. A publish that fails does not change the deltas of the current manifest: no other file contains the rows that
+// the failed publish would have dropped.
 func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 	w := newWorld(t)
 	c, other := w.open("c"), w.open("other")
@@ -40,7 +40,7 @@ func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 				return faultblob.None
 			}
 			tried = true
-			if i%2 == 0 { // another writer is faster
+			if i%2 == 0 { // another writer publishes first
 				w.faults(nil)
 				w.step(other, finished)
 				return faultblob.None

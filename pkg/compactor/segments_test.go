@@ -37,7 +37,7 @@ func TestArchivingEndsWithItsTimeline(t *testing.T) {
 		return faultblob.None
 	})
 	for range 3 {
-		_, _ = c.Maintain(t.Context()) // it may find that its timeline has ended
+		_, _ = c.Maintain(t.Context()) // Maintain may find that its timeline has ended
 	}
 	require.True(t, ended)
 	for _, e := range entries {

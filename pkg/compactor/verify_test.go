@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
-// Verify does not keep history in memory: it reads each segment once and keeps sums. Only if sums
-// differ, it reads all rows, as the report shows.
+// Verify does not keep history in memory: it reads each segment once and keeps sums. Only if sums differ does it read
+// all rows, to report the rows that differ.
 func TestVerifyReadsEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -283,7 +283,7 @@ func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 		}
 		swept = true
 		w.clock.pass(first.Sub(event.At(w.clock.Now())))
-		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // its listing was earlier
+		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // the sweeper listed the wakeups before the publish
 		require.NoError(t, err)
 		require.Equal(t, first, result.ReleasedThrough)
 		w.delete(first)

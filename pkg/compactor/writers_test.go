@@ -36,9 +36,9 @@ func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 		run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 		w.step(one, entry)
 		_, entry = w.trigger(foldtest.Task("a"))
-		w.step(other, entry) // it does not know the first writer and loses a race
+		w.step(other, entry) // this instance does not know the other one and loses a race
 		n := w.publishes()
-		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // so does this one
+		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // this instance also loses a race
 		w.step(other, w.append(w.Finished(run, "b", 1, event.Succeeded)))
 		w.clock.pass(6 * time.Second)
 		_, entry = w.trigger(foldtest.Task("a"))
@@ -55,7 +55,7 @@ func TestNotifiedEntryLingersForOtherWriter(t *testing.T) {
 	one, other := w.open("one"), w.open("other")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(one, entry)
-	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // so one knows of another writer
+	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // this tells one that there is another writer
 	stop := w.run(other)
 	defer stop()
 

@@ -147,7 +147,7 @@ func FuzzVerifyCallbackRejectsChanges(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		contract.CallbackExpiry(text) // any text, from an envelope
+		contract.CallbackExpiry(text) // an envelope may contain any text as a URL
 		u, err := url.Parse(text)
 		if err != nil {
 			return

@@ -35,13 +35,13 @@ const (
 	valid   = "valid"
 	forged  = "forged"
 	expired = "expired"
-	invalid = "invalid" // it is no envelope
+	invalid = "invalid" // the body is no valid envelope
 )
 
 // vectors are envelopes and callbacks with the result that an implementation must have.
 type vectors struct {
 	About     string            `json:"about"`
-	Secrets   map[string]string `json:"secrets"` // by key id; the secret is the text's bytes
+	Secrets   map[string]string `json:"secrets"` // maps key ids to secrets: the bytes of the text
 	Envelopes []envelopeVector  `json:"envelopes"`
 	Callbacks []callbackVector  `json:"callbacks"`
 }

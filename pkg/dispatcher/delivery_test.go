@@ -110,7 +110,7 @@ func TestPrepareSkipsEndedAttempt(t *testing.T) {
 	require.False(t, wanted)
 }
 
-// Otherwise its slot could be granted again while the worker kills the task.
+// If a delivery admitted it, its slot could be granted again while the worker kills the task.
 func TestPooledTaskIsNotAdmittedAtDelivery(t *testing.T) {
 	w := newFixture(t)
 	def := foldtest.Task("a")

@@ -67,7 +67,7 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 func TestINV7OnlyProjectionsAreRead(t *testing.T) {
 	w := newFixture(t)
 	d := w.dispatcher(w.reader())
-	w.d = d // it also receives the callbacks
+	w.d = d // this dispatcher also receives the callbacks
 	run := w.trigger(foldtest.Retrying("a", 2), foldtest.Task("b", "a"))
 	require.NoError(t, d.HandOver(t.Context(), w.revision(), false))
 	w.fold()
@@ -133,8 +133,8 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Nil(t, w.outbox(run, "a"))
 		require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		w.loseQueue()
-		// The row returns with its first name, which the queue refuses as used. Once it is overdue
-		// and missing, it gets the next name.
+		// The row returns with its first name, which the queue refuses as used. When the queue task is overdue and
+		// missing, the row gets the next name.
 		w.sweep()
 		w.fold()
 		w.queue.remember(t, first.QueueTaskName)

@@ -112,8 +112,8 @@ type spool struct {
 	*localqueue.Queue
 	mu     sync.Mutex
 	tasks  []queue.Task
-	asked  []string // names that Exists was called with
-	failed error    // error of the next Create
+	asked  []string // the names in calls of Exists
+	failed error    // the error that the next Create returns
 }
 
 func (s *spool) Create(ctx context.Context, t queue.Task) error {

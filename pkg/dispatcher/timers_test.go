@@ -32,7 +32,7 @@ func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 	w.fold()
 	liveness := w.timers(event.TimerLiveness)[0]
 	w.pass(liveness.FireAt.Time().Sub(w.clock.Now()) - time.Second)
-	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)).status) // not folded
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)).status) // the heartbeat is durable, but not folded
 	w.pass(2 * time.Second)
 	before := w.compactor.barriers
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
@@ -122,7 +122,7 @@ func TestHeartbeatsOfShortTasksShareAnEntry(t *testing.T) {
 
 	w.pass(2 * time.Second)
 	go func() { first <- beat("b") }()
-	<-clock.asleep // the next batch has a first heartbeat again
+	<-clock.asleep // a new batch begins with this heartbeat
 	clock.wake <- struct{}{}
 	require.Equal(t, http.StatusOK, <-first)
 	require.Len(t, appended[*event.TaskHeartbeat](w), 4)

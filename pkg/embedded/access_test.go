@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 // call is a request of a test and the status of its answer.
 type call struct {
 	Method, URL, Body, Token string
-	Read                     string // a file to read instead
+	Read                     string // if set, the call reads this file
 	Status                   int
 	Error                    string
 }
@@ -214,7 +214,7 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	for _, c := range calls(t, owner, mux) {
 		requests = append(requests, c)
 		if runtime.GOOS == "linux" {
-			c.Token = owner.Token // leaked
+			c.Token = owner.Token // as if the token had leaked
 			requests = append(requests, c)
 		}
 	}

@@ -60,8 +60,8 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// newFixture returns a fixture. With outside, the engine works as in another process: it calls the
-// compactor over HTTP, and reads the state from the store.
+// newFixture returns a fixture. If outside is set, the engine works as in another process: it calls the compactor over
+// HTTP, and reads the state from the store.
 func newFixture(t *testing.T, outside bool) *fixture {
 	t.Helper()
 	w := &fixture{t: t, blobs: memblob.New(memblob.Options{})}

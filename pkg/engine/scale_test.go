@@ -54,7 +54,7 @@ const (
 	smallAssets = 996    // 1,000 in total
 	perChunk    = 25_000 // rows between two bases
 	tenants     = 100
-	minBase     = 64 << 10 // so that few rows leave the live state, too
+	minBase     = 64 << 10 // so that bases leave out rows even if these are few
 )
 
 // assetAt returns an asset with n partitions by day and tenant.

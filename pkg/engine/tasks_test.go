@@ -15,7 +15,7 @@ import (
 func TestJudgeSetsOutcomeOfFoldedEvents(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
-	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that does not exist
+	g := w.Group(w.Beat(run, "a", 7)) // attempt 7 does not exist
 	w.Apply(g)
 	events := []view.EventInfo{{Entry: g.Entry, Group: g.ID}, {Entry: w.ID(), Group: g.ID}}
 	require.NoError(t, engine.Judge(t.Context(), &snapshot.Snapshot{State: w.State}, events))

@@ -47,7 +47,7 @@ func (w *alerted) end(key string, outcome event.Outcome) {
 	w.MustFold(p)
 }
 
-// wake lets time pass until the wake timer fires. It returns false if there is none.
+// wake lets time pass until the wake timer fires. It returns false if there is no timer.
 func (w *alerted) wake() bool {
 	timer := w.State.Wake()
 	if timer == nil || timer.State != state.TimerScheduled {
@@ -85,7 +85,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // moved to a digest: the worlds of these tests have no history
+			delete(of, id) // the row moved to a digest: these tests have no history
 			continue
 		}
 		total += n
@@ -136,7 +136,7 @@ func TestAlertsOpenNotificationsAreLimited(t *testing.T) {
 	w := newAlerted(t, r)
 	for i := range 60 {
 		w.end(fmt.Sprintf("t%02d", i), event.Failed)
-		w.Pass(4 * time.Minute) // below the limit of messages
+		w.Pass(4 * time.Minute) // slowly enough for the limit of messages
 	}
 	require.Equal(t, state.MaxOpenNotifications, w.State.OpenNotifications())
 	require.EqualValues(t, 60, w.counted("ops"), "the rest is in digests")

@@ -142,7 +142,7 @@ func facts(s *state.State) *state.Rows {
 			task.CompletedAt = 0
 		}
 		if task.State.Terminal() {
-			task.DepsResolved, task.DepsSatisfied = 0, 0 // the edges that were resolved before its end
+			task.DepsResolved, task.DepsSatisfied = 0, 0 // these depend on which edges were resolved before the task's end
 		}
 		tasks = append(tasks, &task)
 	}

@@ -80,7 +80,7 @@ func TestDeadlineVerdictIsStaleAfterOutput(t *testing.T) {
 	w.MustFold(w.judge(""))
 	require.True(t, w.wake())
 	verdict := w.judge(event.DeadlineMissed, "")
-	w.end("a", event.Succeeded) // after the automator has looked
+	w.end("a", event.Succeeded) // a ends after the automator has judged
 	require.Equal(t, state.Stale, w.Fold(verdict).Row.Outcome)
 	require.NotZero(t, w.row().WantedAt, "it is judged again")
 	w.MustFold(w.judge(event.DeadlineMet))
@@ -145,7 +145,7 @@ func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {
 	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "b"}).SLAAt, "nothing is promised about it")
 	w.Pass(80 * time.Minute)
 	w.MustFold(w.Beat(run, "a", 1))
-	require.True(t, w.wake()) // the end of the group, or the run's bound
+	require.True(t, w.wake()) // the timer is for the group's end or the run's bound
 	for w.Now.Before(foldtest.Epoch.Add(2 * time.Hour)) {
 		require.True(t, w.wake())
 	}

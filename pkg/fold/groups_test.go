@@ -276,7 +276,7 @@ func TestI20OldRunIsStale(t *testing.T) {
 	require.Nil(t, w.State.Runs.Get(old[0].(*event.RunTriggered).RunID))
 }
 
-// It could wait until its run is too old.
+// A trigger that waits could wait until its own run is too old.
 func TestTriggerNeverWaitsForAnotherRun(t *testing.T) {
 	w := foldtest.New(t)
 	trigger := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))

@@ -42,8 +42,8 @@ func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	})
 }
 
-// The queue delivers each call with a different delay. The simulation found this: it postponed the
-// timeout of a run for an hour.
+// The queue delivers each call with a different delay. The simulation found that such calls postponed the timeout of a
+// run for an hour.
 func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -53,14 +53,14 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 		timer := w.Timer(event.TimerLiveness)
 		w.Now = timer.FireAt.Time().Add(time.Duration(call+1) * time.Minute)
 		w.MustFold(w.Fire(timer))
-		w.Now = w.Now.Add(-10 * time.Second) // a slow clock: the timer is scheduled again
+		w.Now = w.Now.Add(-10 * time.Second) // a slow clock makes the fold schedule the timer again
 		setLimit(w, event.ScopePool, "other", 1)
 	}
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// The dispatcher's clock is two minutes ahead of the queue's, so that every call seems late. The
-// simulation found this: a task whose worker had died stayed RUNNING.
+// The dispatcher's clock is two minutes ahead of the queue's, so that every call seems late. The simulation found that
+// a task whose worker had died then stayed RUNNING.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -97,7 +97,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 	def.TimeoutSec, def.HeartbeatTimeoutSec = 300, 1000
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 310}, def)
 	w.MustFold(w.Started(run, "a", 1))
-	timer := w.Timer(event.TimerLiveness) // at 300 s, rounded up to 30 s: both deadlines are due
+	timer := w.Timer(event.TimerLiveness) // 300 s and 310 s, rounded up to 30 s, are due together
 	w.Now = timer.FireAt.Time().Add(15 * time.Second)
 	w.MustFold(w.Fire(timer))
 	row := w.State.Runs.Get(run)
@@ -108,7 +108,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 func TestRunKeyExpiryCountsFromFoldTime(t *testing.T) {
 	w := foldtest.New(t)
 	w.Pass(365 * 24 * time.Hour)
-	w.Run(foldtest.Task("ahead")) // by a clock that is a year ahead
+	w.Run(foldtest.Task("ahead")) // the clock of this run is a year ahead
 	w.Now = foldtest.Epoch.Add(time.Hour)
 	w.RunWith(event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}, foldtest.Task("a"))
 	again := &event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}

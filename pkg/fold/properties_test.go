@@ -103,7 +103,7 @@ func TestI17ReplayResultsInSameRows(t *testing.T) {
 			if err := c.state.Verify(); err != nil {
 				r.Fatalf("copy: %v", err)
 			}
-			for _, g := range w.groups { // must not change the original
+			for _, g := range w.groups { // folding must not change the original
 				fold.Apply(c.state, g)
 			}
 		}

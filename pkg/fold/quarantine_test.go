@@ -73,7 +73,7 @@ func TestQuarantineNeedsSettingAndOutput(t *testing.T) {
 	plain.Quarantine = nil
 	run := w.Run(plain, guarded("b", event.Quarantine{ExpiresSec: hour}), guarded("c", event.Quarantine{ExpiresSec: hour}))
 	w.MustFold(blockedBy(w, run, "a"))
-	noOutput := blockedBy(w, run, "b") // a check before the work
+	noOutput := blockedBy(w, run, "b") // a check blocks b before the work
 	noOutput.Output = nil
 	w.MustFold(noOutput)
 	w.MustFold(&event.RunCancelRequested{RunID: run})
@@ -122,7 +122,7 @@ func TestCandidateExpires(t *testing.T) {
 		w := foldtest.New(t)
 		run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour, Approve: approve}))
 		w.MustFold(blockedBy(w, run, "a"))
-		w.Pass(3 * time.Hour) // the call is late, which matters to workers only
+		w.Pass(3 * time.Hour) // a late call delays only what waits for workers
 		w.MustFold(w.Fire(w.Timer(event.TimerLiveness)))
 		row := candidate(w, run)
 		require.Equal(t, map[bool]state.CandidateState{true: state.CandidateApproved, false: state.CandidateRejected}[approve], row.State)

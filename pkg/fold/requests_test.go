@@ -41,7 +41,7 @@ func TestRequestBecomesOneRun(t *testing.T) {
 	require.Equal(t, ids.RequestedRunID(foldtest.Domain, r.RequestID, r.ReleasedAt.Time()), r.RunID)
 	require.GreaterOrEqual(t, ids.Time(r.RunID), w.Now.Truncate(time.Millisecond))
 
-	first, second := w.Group(planOf(w, r)...), w.Group(planOf(w, r)...) // of two automators
+	first, second := w.Group(planOf(w, r)...), w.Group(planOf(w, r)...) // the plans of two automators
 	require.Equal(t, state.Folded, w.Apply(first).Row.Outcome)
 	require.Equal(t, state.NoChange, w.Apply(second).Row.Outcome)
 	require.Equal(t, state.RequestStarted, w.State.Requests.Get(r.RequestID).State)

@@ -159,8 +159,8 @@ func note(t *state.Tick, run *state.Run) string {
 	return " " + string(t.Outcome)
 }
 
-// Each run takes three and a half minutes, and the schedule ticks every minute. A line is a tick: it waits
-// (·), its run is live (━), or it has no run (×). A column is half a minute.
+// Each run takes three and a half minutes, and the schedule ticks every minute. Each line shows a tick, which waits
+// (·), has a live run (━), or has no run (×). A column is half a minute.
 func TestI27OverlapPoliciesAsDiagrams(t *testing.T) {
 	for policy, want := range map[string]string{
 		event.OverlapSkip: `
@@ -235,7 +235,7 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 			w.Pass(72 * time.Hour)
 			w.MustFold(w.Fire(w.Timer(event.TimerWake)))
 			w.automate()
-			for i := 0; i < len(w.runs); i++ { // buffered ticks follow each other
+			for i := 0; i < len(w.runs); i++ { // runs of buffered ticks follow each other
 				w.finish(w.runs[i], event.Succeeded)
 				w.automate()
 			}

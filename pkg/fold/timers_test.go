@@ -60,7 +60,7 @@ func TestEarlyTimerCallGetsNewQueueName(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(hop).Row.Outcome, "the same call again")
 	require.Equal(t, state.Stale, w.Fold(&event.TimerEnqueued{TimerID: cron}).Row.Outcome, "an old generation")
 
-	w.Pass(40 * time.Minute) // ten minutes late
+	w.Pass(40 * time.Minute) // the call is ten minutes late
 	w.MustFold(w.Fire(after))
 	require.Nil(t, w.Timer(foldtest.TimerOther))
 }

@@ -61,7 +61,7 @@ func (s *story) tell(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, " ") {
-			continue // decided in an earlier version
+			continue // the line is the old result
 		}
 		out.WriteString(line + "\n")
 		if line == "" || strings.HasPrefix(line, "#") {

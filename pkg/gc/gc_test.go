@@ -219,8 +219,8 @@ func (f *fixture) candidate(s state.CandidateState) (uri string) {
 	return uri
 }
 
-// TestI23CollectorKeepsCandidates collects outputs in quarantine, which are those of failed tasks. One
-// that waits stays. One that was approved is a version of its partition.
+// TestI23CollectorKeepsCandidates collects outputs in quarantine, which are those of failed tasks. An output that waits
+// stays. An approved output is a version of its partition.
 func TestI23CollectorKeepsCandidates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -491,7 +491,7 @@ func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
 	require.NoError(t, f.cfg.Manifests.Pin(t.Context(), pinned))
 	f.run(state.RunSucceeded, state.TaskSucceeded, "c")
 	until := event.At(f.clock.now.Add(90 * day))
-	absent := f.newest.Revision + 1_000 // collected before its pin took effect
+	absent := f.newest.Revision + 1_000 // as if the revision was collected before its pin took effect
 	for i, revision := range []int64{pinned, absent} {
 		row := &state.Pin{Revision: fmt.Sprint(revision), Until: until, Meta: f.meta()}
 		state.Set(&f.rows, append(state.List[state.Pin](&f.rows), row))

@@ -485,8 +485,7 @@ func TestAppendBlocksWhileQueueIsFull(t *testing.T) {
 	})
 }
 
-// Many callers append to a store that loses answers, stalls and collides, while callers
-// leave at any time.
+// Many callers append to a store that loses answers, stalls, and finds names taken, while callers leave at any time.
 func TestAppendLosesNothingUnderFaults(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

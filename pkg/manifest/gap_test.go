@@ -38,7 +38,7 @@ func TestRetainStepsOverDeletedManifests(t *testing.T) {
 	}
 }
 
-// The revision before a gap is kept as long as the one after it is young.
+// The revision before a gap is kept as long as the revision after the gap is young.
 func TestRetainKeepsARevisionBeforeAYoungGap(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)

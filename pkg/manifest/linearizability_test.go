@@ -99,7 +99,7 @@ func (r *recorder) tick() int64 {
 func (r *recorder) add(client int, call int64, in request, out response) {
 	returned := r.tick()
 	if out.outcome == unknown {
-		returned = math.MaxInt64 // it may happen at any time from now on
+		returned = math.MaxInt64 // the operation may take effect at any time from now on
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,7 +265,7 @@ func (c *client) retain(fx *fixture) {
 		require.NoError(c.n.t, err)
 		through := b.DeletedThrough
 		for {
-			m, err := fx.writer().LoadAt(c.n.t.Context(), through+2) // the newest stays
+			m, err := fx.writer().LoadAt(c.n.t.Context(), through+2) // +2, because the newest revision stays
 			if err != nil || now().Sub(m.PublishedAt.Time()) < time.Hour {
 				break
 			}

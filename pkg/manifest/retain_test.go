@@ -59,7 +59,7 @@ func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 	}
 	_, orphans, err := fx.audit(t.Context())
 	require.NoError(t, err)
-	for _, key := range orphans { // the floor of the oldest revision is 70 minutes old, and it is swept every ten
+	for _, key := range orphans { // the floor of the oldest revision is 70 minutes old; collections run every nine revisions
 		require.Less(t, c.Now().Sub(ids.Time(id(key))), 4*time.Hour)
 	}
 }
@@ -234,7 +234,7 @@ func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
 		}), "%s has garbage", prefix)
 	}
 
-	for _, once := range []bool{true, false} { // one failed operation; the death of the process
+	for _, once := range []bool{true, false} { // true: one operation fails; false: the process dies
 		for _, fault := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 			for n, hit := 1, true; hit; n++ {
 				fx, a := origin.copied()
@@ -342,7 +342,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 				first, err := rebuild.s.NewTimeline(t.Context(), "rebuild")
 				require.NoError(t, err)
 				first.BaseSnapshot = manifest.BaseSnapshot{ID: id(early.Key), Files: []manifest.File{early}}
-				if err := rebuild.s.Publish(t.Context(), first); err != nil { // early is below the floor
+				if err := rebuild.s.Publish(t.Context(), first); err != nil { // the file early is below the floor
 					require.ErrorContains(t, err, "new names")
 					refused++
 					late, err := fx.write(t.Context(), manifest.TierBase, rebuild.ids.New())

@@ -199,7 +199,7 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		synctest.Wait()
 		row := s.state().Promises.Get("test/a")
 		require.Equal(t, "2000-01-01T08:00:00.000000Z", row.DueAt.String(), "bubbles begin at the midnight before")
-		for (clock.System{}).Now().Before(row.DueAt.Time()) { // the message to the channel that is gone is tried again
+		for (clock.System{}).Now().Before(row.DueAt.Time()) { // the timer also fires for retries of the message to the removed channel
 			s.fire()
 			require.NoError(t, s.notifier.Drain(t.Context()))
 		}

@@ -74,8 +74,8 @@ func TestTasksAreInTopologicalOrder(t *testing.T) {
 	})
 }
 
-// TestTasksWaitForTheirInputs expands groups and compares what each task waits for with what it
-// reads, and both with the partition mappings.
+// TestTasksWaitForTheirInputs expands groups, and compares what each task waits for and what it reads with the
+// partition mappings.
 func TestTasksWaitForTheirInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, assets := drawPlan(t)

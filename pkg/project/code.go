@@ -35,7 +35,7 @@ var (
 	codeField = other("code", shape{
 		Type: "array", Items: &shape{Type: "string", Pattern: globPattern}, MaxItems: maxPatterns,
 		Description: "Further files of the project that decide what the asset contains, as patterns with *, ? and **: " +
-			"a change of one makes its partitions stale.",
+			"a change of such a file makes the partitions stale.",
 		Examples: []any{[]any{"scripts/**"}},
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.codeFiles(n, a) })
 	versionField = other("version", shape{

@@ -94,7 +94,7 @@ func TestLoadReadsSchedules(t *testing.T) {
 	}, p.Schedules)
 }
 
-// A release without a broken schedule would remove the schedule.
+// A release that leaves out a broken schedule would remove it.
 func TestBrokenScheduleStopsProject(t *testing.T) {
 	files, _ := archive(t, "testdata/good.txtar")
 	files["schedules/often.yml"] = &fstest.MapFile{Data: []byte("often: {every: 1s, run: {assets: [raw/weather]}}")}

@@ -500,7 +500,7 @@ func TestDefaultsOfSchemaAreThoseOfLoad(t *testing.T) {
 		count++
 		empty := document(p.file, p.path, p.Default)
 		if p.path[len(p.path)-1] == "starts" {
-			continue // the zero value
+			continue // the default of starts is the zero value
 		}
 		if len(p.path) == 1 {
 			empty = document(p.file, []string{"description"}, "")

@@ -366,7 +366,7 @@ func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
 	_, err := f.Update(t.Context(), []publisher.Asset{a}, 1, day)
 	require.NoError(t, err)
 	a.Outputs = outputs[1:2]
-	f.StopAfter(4) // the record, its name, the new link, its name
+	f.StopAfter(4) // allow the record, its rename, the new link and its rename
 	_, err = f.Update(t.Context(), []publisher.Asset{a}, 2, day)
 	require.ErrorIs(t, err, publisher.ErrStopped)
 	target, err := os.Readlink(filepath.Join(f.Path, "a/b"))
@@ -398,7 +398,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 		f := newFixture(dir)
 		require.NoError(t, os.Mkdir(f.store, 0o700))
 		version := 0
-		modes := map[string]map[bool]bool{} // of assets, since the last update that was not stopped
+		modes := map[string]map[bool]bool{} // the modes of each asset since the last complete update
 		var before map[string]string
 		rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
 		for round := range rounds {

@@ -29,7 +29,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	s.max = 100
 	var want []string
 	for i := range 1000 {
-		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // newest first
+		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // the newest run comes first
 		run.Seq = int64(i + 1)
 		want = append([]string{run.RunID}, want...)
 		require.NoError(t, s.add(t.Context(), state.Set(&state.Rows{}, []*state.Run{run})))
@@ -39,7 +39,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	require.EqualValues(t, 1000, s.rows)
 	require.Len(t, s.files["runs"], 10)
 
-	floor := source.New() // all files so far may be collected
+	floor := source.New() // all files so far are below this floor
 	require.NoError(t, s.refresh(t.Context(), floor))
 	require.True(t, manifest.NamedFrom(floor, s.files["runs"]))
 	indexes, err := s.indexes(t.Context())

@@ -167,7 +167,7 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 		return fmt.Sprintf("its commit marker %s cannot be read: %v", key, err), nil
 	}
 	if marker.URI != t.OutputURI {
-		return fmt.Sprintf("the state names %s, its commit marker %s", t.OutputURI, marker.URI), nil
+		return fmt.Sprintf("the state names %s, but its commit marker names %s", t.OutputURI, marker.URI), nil
 	}
 	for _, f := range marker.Files {
 		if problem, err := cfg.file(ctx, marker.URI+f.Name, f); problem != "" || err != nil {

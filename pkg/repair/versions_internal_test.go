@@ -78,8 +78,8 @@ func TestDeferredRetryWaitsForItsRun(t *testing.T) {
 	require.False(t, rest[0].Proven)
 }
 
-// Two automators have planned one request. The plan that a report names is folded first, and without a
-// report that of the earliest entry.
+// Two automators have planned one request. The plan that a report names is folded first; without a report, the plan of
+// the earliest entry is.
 func TestDeferredRequestFollowsExecutedPlan(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	planned := func(entry, run, plan string) fold.Group {

@@ -113,7 +113,7 @@ var (
 	domainsBytes = &metrics.Metric{
 		Name: "servo_domains_bytes", Type: metrics.Gauge,
 		Help:     "Approximate memory of the open domains.",
-		Act:      "at --cache-bytes all the time: domains are closed and reopened; raise it",
+		Act:      "always at --cache-bytes: domains are closed and reopened; raise --cache-bytes",
 		Services: []string{compactorName, dispatcherName},
 	}
 	handovers = &metrics.Metric{

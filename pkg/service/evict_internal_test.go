@@ -43,7 +43,7 @@ func newCached(t *testing.T, limit int64) *cached {
 // ask opens a domain for a request. end ends the request.
 func (c *cached) ask(name string) (end func()) {
 	c.t.Helper()
-	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // requests have different times
+	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // so that requests have different times
 	ctx, cancel := context.WithCancel(c.t.Context())
 	_, ok, err := c.get(ctx, ids.Domain{Tenant: name, Workspace: "main"})
 	require.NoError(c.t, err)
@@ -97,7 +97,7 @@ func TestDomainsAreEvictedByBytes(t *testing.T) {
 
 func TestDomainsInUseAreNeverEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCached(t, 150) // less than one domain
+		c := newCached(t, 150) // one domain alone needs more
 		endA, endB, endC := c.ask("a"), c.ask("b"), c.ask("c")
 		require.Equal(t, []string{"a", "b", "c"}, c.open(), "all in use")
 		again := c.ask("b")

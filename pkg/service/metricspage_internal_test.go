@@ -131,8 +131,8 @@ func TestMetricsFollowConventions(t *testing.T) {
 
 // Words with our prefix that are not names of metrics.
 var notMetrics = []string{
-	"servo_root", "servo_context", // of queries
-	"servo_error", // a file of commands
+	"servo_root", "servo_context", // variables of queries
+	"servo_error", // a file that commands write
 }
 
 // A renamed metric would silence its alerts, and leave instructions that nobody can follow.

@@ -164,7 +164,7 @@ func TestRegistryReplacesIdleDomain(t *testing.T) {
 				count(d, 1)
 				<-ctx.Done()
 				if t.Context().Err() == nil {
-					_ = (clock.System{}).Sleep(t.Context(), time.Second) // work at its end
+					_ = (clock.System{}).Sleep(t.Context(), time.Second) // closing a domain takes a second
 				}
 				count(d, -1)
 			}}, nil

@@ -398,7 +398,7 @@ func TestWarningsAreLimitedByReason(t *testing.T) {
 	w.warn(t.Context(), "a", "first")
 	require.Equal(t, 3, strings.Count(log.String(), "\n"))
 	require.Contains(t, log.String(), `"left_out":999`)
-	clk.now = clk.now.Add(-time.Hour) // a clock that is set back silences no warning
+	clk.now = clk.now.Add(-time.Hour) // setting the clock back must not silence warnings
 	w.warn(t.Context(), "a", "first")
 	require.Equal(t, 4, strings.Count(log.String(), "\n"))
 }

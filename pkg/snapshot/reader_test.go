@@ -187,7 +187,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // reads next after the base covers revisions that it has not read
+	stale := fx.newReader() // next reads only when the base covers revisions that this reader has not read
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string
@@ -224,7 +224,7 @@ func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 		fx.run(foldtest.Task("x"))
 		fx.compact.AwaitMerges()
 	}
-	fx.options = compactor.Options{} // with defaults, no other base is written
+	fx.options = compactor.Options{} // with the defaults, no other base is written
 	fx.open()
 	from := load()
 	own, err := snapshot.Load(t.Context(), codec, fx.manifests(), from)
@@ -259,8 +259,7 @@ func TestNewReaderSeesNewTimeline(t *testing.T) {
 	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(run).State)
 }
 
-// A running reader does not read the boundary for ten seconds. Then it does, and finds the
-// new timeline.
+// A running reader does not read the boundary for ten seconds. Then it reads the boundary, and finds the new timeline.
 func TestWarmReaderSeesNewTimelineAfterTrustWindow(t *testing.T) {
 	fx := newFixture(t)
 	run := fx.run(foldtest.Task("a"))

@@ -208,13 +208,13 @@ func TestCacheRemovesUnusedArchives(t *testing.T) {
 		require.NoError(t, err)
 		return release
 	}
-	release := get(0) // in use all the time
+	release := get(0) // archive 0 is in use until the test ends
 	for i := 1; i < 8; i++ {
 		get(i)()
 	}
 	for i, a := range archives {
 		_, err := os.Stat(filepath.Join(c.dir, a.SHA))
-		if i == 0 || i >= 4 { // 4, 5 and 6 were kept when 7 came
+		if i == 0 || i >= 4 { // when 7 was added, 4, 5 and 6 were kept
 			require.NoError(t, err, i)
 		} else {
 			require.ErrorIs(t, err, fs.ErrNotExist, i)

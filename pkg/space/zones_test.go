@@ -42,7 +42,7 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
 		} {
 			if zoned.CheckZone(&d) != nil {
-				continue // its offset changes by a part of the period
+				continue // the zone's offset changes by a part of the period
 			}
 			hours++
 			countOnce(t, d, every, seen)
@@ -85,8 +85,8 @@ type steadyDay struct {
 	offset int
 }
 
-// countOnce checks the days around every change of the offset, or every day. If steady days are equal in
-// several zones, it checks their periods in one zone, and in all zones that the days themselves join.
+// countOnce checks the days around every change of the offset, or every day. If several zones have the same steady day,
+// it checks the periods of the day in one zone only, and in all zones that each day begins where the previous one ends.
 func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}

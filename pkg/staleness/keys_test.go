@@ -38,8 +38,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// Removing a key, or adding it again, makes exactly those partitions stale that would read one of its
-// partitions without being one themselves.
+// Removing a key, or adding it again, makes exactly those partitions stale that would read a partition of the key but
+// do not have the key themselves.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

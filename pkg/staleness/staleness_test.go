@@ -298,8 +298,8 @@ func cell(asset ids.AssetKey, partition string) string { return asset.String() +
 type chain struct {
 	id     string
 	inputs int64
-	seen   map[string]int64 // the versions that were visible when it was planned
-	made   map[string]int64 // the versions that it has made
+	seen   map[string]int64 // the versions that were visible when the run was planned
+	made   map[string]int64 // the versions that the chain has made
 }
 
 func (h *history) plan(n int) *chain {

@@ -113,7 +113,7 @@ func TestWaitingListsGroupsOfOneRun(t *testing.T) {
 	}
 	put("e2", "g", "r", state.DeadLetter)
 	put("e1", "g", "r", state.DeadLetter)
-	put("e1", "g", "s", state.DeadLetter) // the same group now waits for another run
+	put("e1", "g", "s", state.DeadLetter) // the group now waits for another run
 	put("e3", "g", "ra", state.DeadLetter)
 	require.Equal(t, []state.Key2{{A: "e2", B: "g"}}, s.Waiting("r"))
 	put("e2", "g", "", state.Folded)

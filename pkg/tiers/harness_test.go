@@ -34,7 +34,7 @@ type fixture struct {
 	ids       *ids.Source
 	hook      faultblob.Hook
 	manifests *manifest.Store
-	manifest  *manifest.Manifest // the newest; nil: none
+	manifest  *manifest.Manifest // the newest manifest, or nil
 	floor     string             // the orphan floor of the next manifest
 	tiers     *tiers.Tiers
 }

@@ -59,7 +59,7 @@ func (f *fixture) runs() map[string]string {
 		}
 		found[strings.TrimPrefix(row.AssetKey, "test/")] = row.RunID
 	}
-	delete(found, "a") // of rebase
+	delete(found, "a") // the run of a belongs to rebase
 	return found
 }
 
@@ -127,7 +127,7 @@ func TestI20PartitionStaysWhileEarlierTaskRuns(t *testing.T) {
 	require.Nil(t, f.live("y"), "no earlier task writes it")
 	f.verify()
 	f.fold(f.Finished(early, "x", 1, event.Succeeded))
-	f.verify() // the base was written before
+	f.verify() // the newest base does not have this change
 	require.Equal(t, later, f.runs()["x"])
 	f.age()
 	require.Nil(t, f.live("x"))
@@ -159,7 +159,7 @@ func TestDamagedPageIsAnError(t *testing.T) {
 	for _, file := range files {
 		require.NoError(t, f.blobs.Delete(t.Context(), file.Key))
 	}
-	codec := snapshot.NewCodec() // without cached pages
+	codec := snapshot.NewCodec() // a new codec has no cached pages
 	snap, err := snapshot.NewReader(foldtest.Domain, codec, f.manifests, now(f.now)).Current(t.Context())
 	require.NoError(t, err)
 	_, err = snap.Partition(t.Context(), "test/x", "")

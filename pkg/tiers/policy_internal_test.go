@@ -80,7 +80,7 @@ func TestDueMerges(t *testing.T) {
 func TestNegativeMaxInlineKeepsNoRowsInline(t *testing.T) {
 	o := Options{MaxDeltas: 2, MaxInline: -1, MinBase: 10_000}
 	require.Empty(t, o.due(&manifest.Manifest{L0: []manifest.Delta{stored("a", 1)}}, nil, 0, false))
-	due := o.due(&manifest.Manifest{L0: []manifest.Delta{inline("a", 1)}}, nil, 0, false) // of another build
+	due := o.due(&manifest.Manifest{L0: []manifest.Delta{inline("a", 1)}}, nil, 0, false) // another build wrote this inline delta
 	require.Equal(t, []string{"l0 a"}, described(due))
 }
 
@@ -104,7 +104,7 @@ func TestIntoL1(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		l1   []manifest.Delta
-		size int64 // of z, the only delta of L0
+		size int64 // the size of z, the only delta in L0
 		want string
 	}{
 		"the first":                    {nil, 10, "z"},

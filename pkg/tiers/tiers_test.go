@@ -73,7 +73,7 @@ func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 func TestBaseReplacesLostDelta(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: -1})
 	f.run(foldtest.Task("a"))
-	f.open() // has the state in memory, but not the rows of each delta
+	f.open() // the state is in memory, but not the rows of each delta
 	lost := f.manifest.L0[0].Files[0].Key
 	require.NoError(t, f.blobs.Delete(t.Context(), lost))
 	reads := f.counts(func(op faultblob.Op, key string) bool { return op == faultblob.Get && key == lost })
@@ -88,7 +88,7 @@ func TestBaseReplacesLostDelta(t *testing.T) {
 // A manifest must not reach the number of deltas at which none can be added. This test fails if
 // baseDue does not count them.
 func TestTooManyDeltasMakeABase(t *testing.T) {
-	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // nothing else merges them
+	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // no other rule merges the deltas
 	run := f.run(foldtest.Task("a"))
 	for range 1031 {
 		f.fold(f.Beat(run, "a", 1))
@@ -115,7 +115,7 @@ func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
 		publish()
 	}
 	base := f.manifest.BaseSnapshot.ID
-	f.floor = f.ids.New() // above the base that was written
+	f.floor = f.ids.New() // the floor is above the base that was written
 	for f.manifest.BaseSnapshot.ID == base {
 		publish()
 	}
@@ -181,7 +181,7 @@ func TestOldestUnpublishedFile(t *testing.T) {
 	merge := f.tiers.Oldest("Z")
 	require.Greater(t, merge, before)
 	require.Equal(t, before, f.tiers.Oldest(before))
-	f.tiers.Follow(f.manifest, false) // another timeline
+	f.tiers.Follow(f.manifest, false) // false: the manifest is of another timeline
 	require.False(t, f.tiers.Ready())
 	require.Equal(t, "Z", f.tiers.Oldest("Z"))
 }

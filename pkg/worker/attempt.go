@@ -278,7 +278,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.resources = t.Resources // also if the plan was not readable when the task reserved memory
+	a.resources = t.Resources // set here too: the plan may have been unreadable when the task reserved memory
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}

@@ -249,7 +249,7 @@ func TestPreCheckFailsBeforeTheWork(t *testing.T) {
 	require.NoFileExists(t, w.root+"/ran")
 }
 
-// TestPreCheckThatChangesAnInputFails: the work would read what the check has left.
+// TestPreCheckThatChangesAnInputFails: otherwise the work would read the inputs as the check has changed them.
 func TestPreCheckThatChangesAnInputFails(t *testing.T) {
 	const in, key = "raw/in", "a/b"
 	for format, script := range map[string]string{

@@ -252,7 +252,7 @@ func newProcesses(t *testing.T, trap string) *processes {
 func (p *processes) started(t *testing.T) int {
 	t.Helper()
 	var err error
-	p.pipe, err = os.Open(p.fifo) // waits for the command to open it
+	p.pipe, err = os.Open(p.fifo) // Open waits for the command to open the pipe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.pipe.Close()) })
 	p.lines = bufio.NewReader(p.pipe)
@@ -331,7 +331,7 @@ func TestProcessLeftByCommandIsKilled(t *testing.T) {
 	pipe, err := os.Open(fifo)
 	require.NoError(t, err)
 	defer pipe.Close()
-	said, err := io.ReadAll(pipe) // ends when sleep is dead
+	said, err := io.ReadAll(pipe) // the read ends when sleep is dead
 	require.NoError(t, err)
 	require.Equal(t, "ok\n", string(said))
 	require.Equal(t, http.StatusOK, <-answer)

@@ -128,7 +128,7 @@ type control struct {
 	clock  *manualClock
 	// answer returns the response to the n-th callback of a verb; status 0 means 200.
 	answer       func(verb string, n int) (status int, body any)
-	failedStarts int // number of calls to started that fail, for answer
+	failedStarts int // how many calls to started the function answer rejects
 
 	mu    sync.Mutex
 	count map[string]int

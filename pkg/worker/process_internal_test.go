@@ -46,7 +46,7 @@ func TestCommandDiesWithKilledWorker(t *testing.T) {
 	_, err = io.ReadFull(pipe, said)
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Kill())
-	rest, err := io.ReadAll(pipe) // ends when no process has it open
+	rest, err := io.ReadAll(pipe) // the read ends when no process has the pipe open
 	require.NoError(t, err)
 	require.Empty(t, rest)
 	require.Error(t, cmd.Wait())

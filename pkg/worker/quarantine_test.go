@@ -37,7 +37,7 @@ func TestI23BlockedOutputIsQuarantined(t *testing.T) {
 		keys := w.keysBelow("assets/")
 		require.Contains(t, keys, contract.QuarantineMarkerKeyOf(first.Output.URI))
 		require.NotContains(t, keys, contract.CommitMarkerKeyOf(first.Output.URI))
-		w.file("good", "") // too late for this run
+		w.file("good", "") // the check could pass now, but its result is recorded
 		second := w.end(key, 2)
 		require.Equal(t, first.Output, second.Output)
 		require.Equal(t, worker.CodeCheckFailed, second.Error.Code)

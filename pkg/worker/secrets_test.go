@@ -173,7 +173,7 @@ func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{"a/b": printing, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))
 	w.failed("a/b")
 	require.Contains(t, w.log("a/b"), "WAREHOUSE_PASSWORD="+canary+"\n", "not declared as a secret yet")
-	w.plan.SecretVariables = []string{"WAREHOUSE_PASSWORD", "NOT_SET"} // of an asset that is not in the run
+	w.plan.SecretVariables = []string{"WAREHOUSE_PASSWORD", "NOT_SET"} // variables of an asset that is not in the run
 	w.storePlan()
 	got := w.failed("a/b")
 	require.NotContains(t, got.Message+w.log("a/b"), canary)

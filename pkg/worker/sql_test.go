@@ -323,7 +323,7 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
 	limits := query("SELECT current_setting('threads') AS threads")
 	limits.Resources = &plan.Resources{Threads: 3}
-	const outage = 4 // the tries of one read
+	const outage = 4 // the number of tries of one read
 	var reads atomic.Int32
 	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if (op == faultblob.Open || op == faultblob.Get) && strings.Contains(key, "plans/") && reads.Add(1) <= outage {
@@ -352,7 +352,7 @@ func TestUnreadableInputFileIsNamed(t *testing.T) {
 		require.NoError(t, db.Close())
 		data, err := os.ReadFile(made)
 		require.NoError(t, err)
-		for i := 60; i < len(data)/2; i++ { // pages, not the footer
+		for i := 60; i < len(data)/2; i++ { // damage the pages, not the footer
 			data[i] = 0xaa
 		}
 		w.file("data/bad.parquet", string(data))

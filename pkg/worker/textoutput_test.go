@@ -97,7 +97,7 @@ func TestTextOutputRoundsNothing(t *testing.T) {
 		{"BIGINT", "7.0", ""},
 	} {
 		w := textAsset(t, `(echo n; echo "`+c[1]+`") >$SERVO_OUTPUT/a.csv`, "n "+c[0], plan.TextOutput{Format: "csv"})
-		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // the check spells types as DuckDB does
+		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // a warning: the check fails, because it expects DuckDB's spelling of types
 		w.storePlan()
 		if c[2] == "" {
 			w.run("a/x")

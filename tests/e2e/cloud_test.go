@@ -240,8 +240,8 @@ func TestCloudRunsExample(t *testing.T) {
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }
 
-// Sweeps only visit domains with a wakeup here. The client creates one when no service folds
-// its entry, and from then on the services announce to each other.
+// Sweeps only visit domains with a wakeup here. The client creates a wakeup when no service folds its entry. From then
+// on the services announce entries to each other.
 func TestCloudRunSucceedsWithoutNotifications(t *testing.T) {
 	c := startCloud(t, 1000, 0, "0")
 	c.requireSucceeded(c.weather("date=2012-01-01..2012-01-03"))

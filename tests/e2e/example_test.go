@@ -48,7 +48,7 @@ func TestExampleHasSameResultWithFaults(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Duration(c.pick(200))*time.Millisecond))
 		name := services[c.pick(len(services))]
 		if killed < len(services) {
-			name = services[killed] // each service at least once
+			name = services[killed] // each service is killed at least once
 		}
 		c.kill(name)
 		c.start(name)

@@ -97,7 +97,7 @@ type progress struct {
 	RunID     string
 	Succeeded int32
 	State     state.RunState
-	PeakKiB   int // of memory in use, when it ends
+	PeakKiB   int // peak of the memory in use, set at the end
 }
 
 func childMain(spec string) int {
@@ -175,7 +175,7 @@ func peakMemory() (int, error) {
 // child is a running child.
 type child struct {
 	cmd    *exec.Cmd
-	lines  chan progress // closed when it has ended
+	lines  chan progress // closed when the child has ended
 	stderr strings.Builder
 }
 

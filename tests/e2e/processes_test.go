@@ -392,7 +392,7 @@ func disk(t *testing.T, kib int) string {
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "ballast")
-	file, err := os.Create(name) //nolint:gosec // of this test
+	file, err := os.Create(name) //nolint:gosec // a file of this test
 	require.NoError(t, err)
 	for err == nil {
 		_, err = file.Write(make([]byte, 4<<10))

@@ -29,7 +29,7 @@ func (c *cloud) startPython() {
 	c.t.Helper()
 	c.kill("worker")
 	keys := c.flags["worker"][1]
-	ctx := context.WithoutCancel(c.t.Context()) // stop ends it
+	ctx := context.WithoutCancel(c.t.Context()) // stop ends the process
 	cmd := exec.CommandContext(ctx, "python3", "../../examples/worker/worker.py",
 		"--bucket", "servo", "--keys", keys, "--listen", c.address["worker"])
 	cmd.Env, cmd.Stderr = append(os.Environ(), c.environ...), c.t.Output()
@@ -124,7 +124,7 @@ func TestPythonWorkerReportsFailures(t *testing.T) {
 	require.Equal(t, map[string]string{"raw/unknown": "COMMAND_NOT_FOUND", "raw/wrong": "ACTION_FAILED", "raw/late": "TASK_TIMEOUT"}, codes)
 
 	slow := action("slow", []string{"sleep", "60"})
-	slow.HeartbeatTimeoutSec = 4 // a heartbeat a second, whose answer cancels the task
+	slow.HeartbeatTimeoutSec = 4 // the worker sends a heartbeat a second; the answer cancels the task
 	runID = c.run(slow)
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
 	require.NoError(t, c.engine.Cancel(t.Context(), runID, "a test", false))

@@ -54,7 +54,7 @@ var builtPrograms atomic.Bool
 // program; otherwise it is this test binary, which contains the same code and needs no build.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // the caller ends it
+	ctx := context.WithoutCancel(t.Context()) // the caller ends the process
 	if *full {
 		builtPrograms.Store(true)
 		dir, err := programs()
@@ -304,8 +304,8 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	}
 }
 
-// An entry that is appended to an idle domain while no compactor runs is folded by the next
-// full sweep, and its tasks are dispatched. Sweeps of domains with wakeups do not find it.
+// An entry that is appended to an idle domain while no compactor runs is folded by the next full sweep, and its tasks
+// are dispatched. Sweeps of domains with wakeups do not find the entry.
 func TestFullSweepFoldsUnannouncedEntry(t *testing.T) {
 	c := startCluster(t)
 	c.requireSucceeded(c.run(command("a", "true"))) // creates the domain

@@ -67,7 +67,7 @@ func predict(env cli.Env) (stderr io.Writer, check func()) {
 		Tasks int `json:"tasks"`
 	}
 	if json.Unmarshal(answer.Bytes(), &predicted) != nil {
-		return env.Stderr, func() {} // the run fails as well, or is no run of assets
+		return env.Stderr, func() {} // the run will fail too, or has no assets
 	}
 	return io.MultiWriter(env.Stderr, &printed), func() {
 		found := regexp.MustCompile(`(?m)^run \w+: ([\d,]+) tasks?(, handed to .*)?$`).FindStringSubmatch(printed.String())

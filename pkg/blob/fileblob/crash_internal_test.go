@@ -30,8 +30,8 @@ type crashTest struct {
 	steps  int
 
 	acked map[string]image
-	// pending are possible outcomes that are not known: of the running operation, or of one
-	// that failed.
+	// pending has the possible images of a key whose last operation is running or has failed, so that its outcome is
+	// unknown.
 	pending   map[string][]image
 	snapshots []snapshot
 }

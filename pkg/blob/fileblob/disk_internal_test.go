@@ -24,14 +24,14 @@ type disk struct {
 	dir    string
 	random *rand.Rand
 
-	objects map[string][]image // of each key: the durable image, and later ones
-	folders map[string]bool    // durable
+	objects map[string][]image // the durable image of each key, and its later images
+	folders map[string]bool    // the folders that are durable
 	flushed map[string]int64   // temporary files with durable content, and their durable modification time
 	logs    map[uint64]*logImage
-	names   []map[string]uint64 // of journals: the durable ones, and later ones
+	names   []map[string]uint64 // the durable names of journals, and later sets of names
 
 	// The fate of a later system call.
-	in       int // calls until then
+	in       int // number of calls before the fate
 	fate     fate
 	snapshot func() // called for takeSnapshot
 	err      error  // returned for fail
@@ -50,7 +50,7 @@ const (
 type image struct {
 	data    []byte // nil: no object
 	version int64
-	durable bool // the content; its name may not be
+	durable bool // the content is durable; its name may not be
 	// stamped is the modification time that was flushed last, or 0. Setting the time later
 	// changes the inode only in memory.
 	stamped int64
@@ -252,8 +252,8 @@ func (d *disk) syncedFolder(folder string) {
 		for path.Dir(at) != folder && at != "." {
 			at = path.Dir(at)
 		}
-		// at is the folder's own entry for the key: an object, or a subfolder. If the
-		// subfolder was removed, everything in it was too.
+		// at is the folder's own entry for the key: an object, or a subfolder. If the subfolder was removed, everything
+		// in it was removed too.
 		if _, err := os.Stat(filepath.Join(d.dir, at)); at == key || err != nil {
 			d.objects[key] = images[len(images)-1:]
 		}

@@ -179,7 +179,7 @@ func TestFullJournalDiskUndoesWrite(t *testing.T) {
 	s := openWith(t, dir, func(sys *system) {
 		sys.write = func(f *os.File, p []byte, off int64) (int, error) {
 			if full {
-				n, _ := f.WriteAt(p, off) // everything is written despite the error
+				n, _ := f.WriteAt(p, off) // all bytes are written although the call fails
 				return n, fmt.Errorf("write: %w", syscall.ENOSPC)
 			}
 			return f.WriteAt(p, off)
@@ -296,7 +296,7 @@ func TestFailedRotationReplaysJournals(t *testing.T) {
 	fails = syscall.EIO
 	later[0]()
 	require.FileExists(t, own(dir, oldName))
-	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // simulates what is on the disk
+	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // the content is not on the disk
 	fails = nil
 	_, err := s.Create(ctx, "k", nil)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func TestHangingCollectorDoesNotBlock(t *testing.T) {
 	endpoint, asked := hanging(t)
 	tracer := open(t, endpoint, io.Discard)
 	spans(t.Context(), tracer, 1)
-	<-asked // it hangs
+	<-asked // the request to the collector hangs
 	const more = 50_000
 	began := time.Now() //nolint:forbidigo // the test measures real time
 	spans(t.Context(), tracer, more)

@@ -25,7 +25,7 @@ func Check(s *state.State) error {
 		errs = append(errs, checkTask(s, task))
 	}
 	return errors.Join(append(errs,
-		checkCandidates(s), checkHistory(s), checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), CheckBackfills(s), s.Verify())...)
+		checkCandidates(s), checkHistory(s), checkStatistics(s), checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), CheckBackfills(s), s.Verify())...)
 }
 
 // checkRun compares the counters and the state of a run with its tasks.

@@ -30,6 +30,7 @@ type assetInfo struct {
 	view.Asset
 	of     int
 	counts *staleness.Counts // nil: not known
+	usual  *typical          // nil: no task has succeeded
 }
 
 func staleCount(c *staleness.Counts) int   { return c.Stale }
@@ -116,7 +117,11 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 		if err != nil {
 			return nil, fmt.Errorf("read the partitions of %s: %w", asset.Key, err)
 		}
-		infos = append(infos, assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key)})
+		usual, err := typicalOf(snap.State, asset.Key)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key), usual})
 	}
 	return infos, nil
 }
@@ -206,6 +211,11 @@ var assetColumns = []column[assetInfo]{
 	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return len(i.Schemas) }},
 	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
 	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
+	typicalColumn("samples", func(t *typical) any { return t.Samples }),
+	typicalColumn("typical_seconds", func(t *typical) any { return t.Duration }),
+	typicalColumn("typical_cpu_seconds", func(t *typical) any { return numberOrNil(t.CPU) }),
+	typicalColumn("typical_rows", func(t *typical) any { return t.Rows }),
+	typicalColumn("typical_bytes", func(t *typical) any { return t.Bytes }),
 	{Name: "depends_on", Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
 	{Name: "description", Machine: true, Value: func(i assetInfo) any { return orNil(i.Description) }},
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
@@ -268,6 +278,9 @@ func (a *app) assetText(i *assetInfo, data dataText) string {
 	}
 	if i.MaterializedAt != 0 {
 		t.field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)
+	}
+	if i.usual != nil {
+		t.field("one task", "%s", i.usual)
 	}
 	t.known("data", data.stored)
 	for n, text := range data.published {

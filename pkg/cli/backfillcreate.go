@@ -173,6 +173,9 @@ func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha 
 	a.warnings(made.Warnings)
 	total := made.Chunks.Total()
 	text := fmt.Sprintf("%s of %s in %s", plural(total, "partition"), plural(len(made.Assets), "asset"), plural(len(made.Chunks.Lists), "chunk"))
+	if err := a.noteEstimate(snap, p, made, f.request.Pool); err != nil {
+		return err
+	}
 	if total > confirmAbove && !f.yes {
 		if err := a.confirmBackfill(text); err != nil {
 			return err
@@ -190,6 +193,23 @@ func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha 
 		return err
 	}
 	return a.followBackfill(ctx, s, id, &f.backfillFlags)
+}
+
+// noteEstimate prints what a backfill will take, make and cost, before it is created.
+func (a *app) noteEstimate(snap *snapshot.Snapshot, p *project.Project, made *engine.PlannedBackfill, pool string) error {
+	limits, err := a.slots(snap.State, p, 0)
+	if err != nil {
+		return err
+	}
+	expected, err := engine.EstimateBackfill(snap.State, made, pool, limits)
+	if err != nil {
+		return err
+	}
+	of := estimateOf(&expected, p.Pricing)
+	for _, text := range of.texts(&expected) {
+		a.note("%s", text)
+	}
+	return nil
 }
 
 // printBackfill writes a new backfill as a row.
@@ -245,6 +265,8 @@ type dryBackfillAsset struct {
 	Samples    int      `json:"samples"`
 	Duration   float64  `json:"duration"`
 	Bytes      int64    `json:"bytes"`
+	// Cost is what all tasks cost, in nano-dollars. Absent: unknown, or there are no prices.
+	Cost *int64 `json:"cost_nanousd,omitempty"`
 }
 
 // dryBackfill prints what a backfill would do, and changes nothing.
@@ -257,11 +279,11 @@ func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapsho
 	if err != nil {
 		return err
 	}
-	expected, err := engine.EstimateBackfill(ctx, snap, made, f.request.Pool, limits)
+	expected, err := engine.EstimateBackfill(snap.State, made, f.request.Pool, limits)
 	if err != nil {
 		return err
 	}
-	d := describeBackfill(made, p.Assets, &expected)
+	d := describeBackfill(made, p, &expected)
 	d.Ordered = made.Ordered
 	a.warnings(d.Warnings)
 	if a.format == render.JSON || a.format == render.YAML {
@@ -280,16 +302,16 @@ func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapsho
 		stages = fmt.Sprintf(", in %d stages that run one after the other", d.Stages)
 	}
 	a.note("dry run: %s in %s%s; nothing was created", plural(d.Partitions, "partition"), plural(d.Chunks, "chunk"), stages)
-	for _, text := range estimateTexts(&expected) {
+	for _, text := range d.Estimate.texts(&expected) {
 		a.note("%s", text)
 	}
 	return nil
 }
 
-func describeBackfill(made *engine.PlannedBackfill, assets []plan.Asset, e *estimate.Estimate) dryBackfillResult {
+func describeBackfill(made *engine.PlannedBackfill, p *project.Project, e *estimate.Estimate) dryBackfillResult {
 	d := dryBackfillResult{
 		Partitions: made.Chunks.Total(), Chunks: len(made.Chunks.Lists), Stages: len(made.Chunks.Stages) + 1, StopAt: made.StopAt,
-		Warnings: append([]string{}, made.Warnings...), Estimate: estimateOf(e),
+		Warnings: append([]string{}, made.Warnings...), Estimate: estimateOf(e, p.Pricing),
 	}
 	keys := map[ids.AssetKey][]string{}
 	for _, chunk := range made.Chunks.Lists {
@@ -298,14 +320,14 @@ func describeBackfill(made *engine.PlannedBackfill, assets []plan.Asset, e *esti
 		}
 	}
 	spaces := map[ids.AssetKey]*space.Space{}
-	for i := range assets {
-		spaces[assets[i].Key] = assets[i].Partitions
+	for i := range p.Assets {
+		spaces[p.Assets[i].Key] = p.Assets[i].Partitions
 	}
 	for _, key := range made.Assets {
 		one := dryBackfillAsset{Asset: key.String(), Tasks: made.Tasks[key], Partitions: append([]string{}, spaces[key].Selections(keys[key])...)}
 		if at, ok := slices.BinarySearchFunc(e.Assets, one.Asset, func(a estimate.Asset, key string) int { return strings.Compare(a.Asset, key) }); ok {
 			past := e.Assets[at]
-			one.Samples, one.Duration, one.Bytes = past.Samples, past.Median.Duration.Seconds(), past.Median.Bytes
+			one.Samples, one.Duration, one.Bytes, one.Cost = past.Samples, past.Median.Duration.Seconds(), past.Median.Bytes, costOf(&past)
 		}
 		d.Assets = append(d.Assets, one)
 	}
@@ -324,5 +346,6 @@ func dryBackfillColumns() []column[dryBackfillAsset] {
 			}
 			return d.Duration
 		}},
+		{Name: "cost_nanousd", Machine: true, Value: func(d dryBackfillAsset) any { return numberOrNil(d.Cost) }},
 	}
 }

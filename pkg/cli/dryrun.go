@@ -50,8 +50,11 @@ type dryAsset struct {
 	Samples  int     `json:"samples"`
 	Duration float64 `json:"duration"`
 	P95      float64 `json:"duration_p95"`
+	CPU      float64 `json:"cpu"`
 	Rows     int64   `json:"rows"`
 	Bytes    int64   `json:"bytes"`
+	// Cost is what all tasks cost, in nano-dollars. Absent: unknown, or there are no prices.
+	Cost *int64 `json:"cost_nanousd,omitempty"`
 }
 
 // dryInput counts the partitions of an upstream asset that the tasks read.
@@ -59,17 +62,6 @@ type dryInput struct {
 	Asset    string `json:"asset"`
 	ThisRun  int    `json:"this_run"`
 	Existing int    `json:"existing"`
-}
-
-// dryRunEstimate is the estimate of the whole run. Durations are seconds. Tasks of assets that
-// have never succeeded are not part of it.
-type dryRunEstimate struct {
-	Unknown     int     `json:"unknown_tasks"`
-	Work        float64 `json:"work"`
-	Makespan    float64 `json:"makespan"`
-	MakespanP95 float64 `json:"makespan_p95"`
-	Rows        int64   `json:"rows"`
-	Bytes       int64   `json:"bytes"`
 }
 
 // dryRun prints what a run would do, and writes nothing.
@@ -88,11 +80,11 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 		if err != nil {
 			return err
 		}
-		expected, err := engine.Estimate(ctx, snap, built, limits)
+		expected, err := engine.Estimate(snap.State, built, limits)
 		if err != nil {
 			return err
 		}
-		d, err := describeRun(ctx, snap, built, &expected)
+		d, err := describeRun(ctx, snap, built, &expected, p.Pricing)
 		if err != nil {
 			return err
 		}
@@ -154,8 +146,8 @@ func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (esti
 }
 
 // describeRun returns the description of a planned run.
-func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *estimate.Estimate) (dryRun, error) {
-	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: estimateOf(e)}
+func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *estimate.Estimate, prices *estimate.Prices) (dryRun, error) {
+	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: estimateOf(e, prices)}
 	for _, in := range p.Incomplete {
 		d.Warnings = append(d.Warnings, in.String())
 	}
@@ -178,7 +170,7 @@ func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *
 		past := e.Assets[at]
 		asset := dryAsset{
 			Asset: key, Tasks: len(tasks[key]), Inputs: inputsOf(p, tasks[key]), Samples: past.Samples, Duration: past.Median.Duration.Seconds(),
-			P95: past.P95.Duration.Seconds(), Rows: past.Median.Rows, Bytes: past.Median.Bytes,
+			P95: past.P95.Duration.Seconds(), CPU: max(past.Median.CPU, 0).Seconds(), Rows: past.Median.Rows, Bytes: past.Median.Bytes, Cost: costOf(&past),
 		}
 		for _, t := range tasks[key] {
 			row, err := snap.Partition(ctx, key, t.PartitionKey)
@@ -259,7 +251,7 @@ func (a *app) showDryRun(d *dryRun, e *estimate.Estimate) error {
 		return err
 	}
 	a.note("dry run: %s of %s; nothing was started", plural(d.Tasks, "task"), plural(len(d.Assets), "asset"))
-	for _, text := range estimateTexts(e) {
+	for _, text := range d.Estimate.texts(e) {
 		a.note("%s", text)
 	}
 	return nil
@@ -283,6 +275,7 @@ var dryRunColumns = []column[dryAsset]{
 		}
 		return number(view.Span(time.Duration(d.Duration * float64(time.Second))))
 	}},
+	{Name: "cost_nanousd", Machine: true, Value: func(d dryAsset) any { return numberOrNil(d.Cost) }},
 }
 
 // readTexts describes the inputs of an asset's tasks.

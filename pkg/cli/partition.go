@@ -91,8 +91,12 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 		*view.PartitionExplanation
 
 		Backfills []engine.PartitionBackfill `json:"backfills,omitempty"`
-	}{x, backfills}
-	return true, text, a.document(with, func() string { return a.partitionText(x, backfills, asset.Key, partition) })
+		Typical   *typical                   `json:"typical,omitempty"`
+	}{x, backfills, nil}
+	if with.Typical, err = typicalOf(v.State, asset.Key); err != nil {
+		return true, text, err
+	}
+	return true, text, a.document(with, func() string { return a.partitionText(x, backfills, with.Typical, asset.Key, partition) })
 }
 
 // codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
@@ -138,7 +142,7 @@ func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, 
 }
 
 // partitionText formats the explanation of a partition for people.
-func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.PartitionBackfill, asset ids.AssetKey, partition ids.Partition) string {
+func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.PartitionBackfill, usual *typical, asset ids.AssetKey, partition ids.Partition) string {
 	t := &outline{style: a.style}
 	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(x.Partition), x.Headline)
 	t.section("holds")
@@ -169,6 +173,10 @@ func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.Par
 	t.section("backfill")
 	for _, b := range backfills {
 		t.line("%s is %s%s; chunk %d is %s", b.ID, b.State, after(": ", b.PauseReason), b.Chunk, b.ChunkState)
+	}
+	t.section("one task")
+	if usual != nil {
+		t.line("%s", usual)
 	}
 	t.section("next")
 	for _, b := range backfills {

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
-	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/estimate"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -20,25 +18,6 @@ type planEstimate struct {
 	// UnknownAssets are those of which no task has succeeded yet.
 	UnknownAssets []string `json:"unknown_assets,omitempty"`
 	texts         []string
-}
-
-// estimateOf returns the parts of an estimate that people see.
-func estimateOf(e *estimate.Estimate) dryRunEstimate {
-	return dryRunEstimate{
-		Unknown: e.Unknown, Work: e.Work.Seconds(), Makespan: e.Makespan.Seconds(), MakespanP95: e.MakespanP95.Seconds(), Rows: e.Rows, Bytes: e.Bytes,
-	}
-}
-
-// estimateTexts describes an estimate in one line, and the assets that it does not cover in another.
-func estimateTexts(e *estimate.Estimate) (texts []string) {
-	if e.Tasks > e.Unknown {
-		texts = append(texts, fmt.Sprintf("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s",
-			view.Span(e.Makespan), view.Span(e.MakespanP95), view.Span(e.Work), plural(int(e.Rows), "row"), bytesText(e.Bytes)))
-	}
-	if unknown := withoutPast(e); len(unknown) > 0 {
-		texts = append(texts, fmt.Sprintf("no estimate for %s: no task has succeeded yet", view.Some(unknown)))
-	}
-	return texts
 }
 
 // withoutPast returns the assets of which no task has succeeded yet.
@@ -70,12 +49,12 @@ func (a *app) addEstimate(ctx context.Context, r *planReport, c *candidate, snap
 	if err != nil {
 		return err
 	}
-	e, err := engine.Estimate(ctx, snap, built, limits)
+	e, err := engine.Estimate(snap.State, built, limits)
 	if err != nil {
 		return err
 	}
-	r.Estimate = &planEstimate{Tasks: e.Tasks, dryRunEstimate: estimateOf(&e), UnknownAssets: withoutPast(&e)}
-	r.Estimate.texts = estimateTexts(&e)
+	of := estimateOf(&e, c.project.Pricing)
+	r.Estimate = &planEstimate{Tasks: e.Tasks, dryRunEstimate: of, UnknownAssets: withoutPast(&e), texts: of.texts(&e)}
 	return nil
 }
 

@@ -269,13 +269,13 @@ func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey]
 	return nil
 }
 
-// EstimateBackfill predicts the duration of a backfill from earlier attempts of its assets.
-func EstimateBackfill(ctx context.Context, snap *snapshot.Snapshot, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
+// EstimateBackfill predicts what a backfill takes and makes, from earlier attempts of its assets.
+func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
 	assets := make(map[string]bool, len(p.Assets))
 	for _, key := range p.Assets {
 		assets[key.String()] = true
 	}
-	past, err := Past(ctx, snap, assets)
+	past, err := Past(s, assets)
 	if err != nil {
 		return estimate.Estimate{}, err
 	}

@@ -225,7 +225,7 @@ func newRisk(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, 
 	for i := range assets {
 		wanted[assets[i].Key.String()] = true
 	}
-	past, err := Past(ctx, snap, wanted)
+	past, err := Past(snap.State, wanted)
 	if err != nil {
 		return nil, err
 	}

@@ -16,12 +16,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Bounds of the past that an estimate reads.
-const (
-	maxPastRuns  = 64
-	maxPastTasks = 200_000
-)
-
 // Prepare plans a run on a snapshot, as [Engine.Run] does, and changes nothing.
 func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now time.Time) (*plan.Plan, error) {
 	var failed error
@@ -64,7 +58,7 @@ func history(s *state.State, asset, check, season, partition string) (past []int
 
 // Estimate predicts what a planned run takes and makes, from the newest successful attempts of its
 // assets. Limits are the numbers of tasks that run at once.
-func Estimate(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
+func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
 	tasks := make([]estimate.Task, len(p.Tasks))
 	at := make(map[string]int, len(p.Tasks))
 	assets := map[string]bool{}
@@ -79,46 +73,41 @@ func Estimate(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, limits
 			assets[t.AssetKey] = true
 		}
 	}
-	past, err := Past(ctx, snap, assets)
+	past, err := Past(s, assets)
 	if err != nil {
 		return estimate.Estimate{}, err
 	}
 	return estimate.Of(tasks, past, limits), nil
 }
 
-// Past returns the newest successful attempts of assets, live and closed: at most
-// [estimate.MaxSamples] each. It reads at most 64 runs and 200,000 tasks.
-func Past(ctx context.Context, snap *snapshot.Snapshot, assets map[string]bool) (map[string][]estimate.Sample, error) {
-	runs, err := snap.Runs(ctx, maxPastRuns, func(*state.Run) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	past := map[string][]estimate.Sample{}
-	lacking, read := len(assets), 0
-	for _, run := range runs {
-		if lacking == 0 || read > maxPastTasks {
-			break
-		}
-		s, err := snap.WithRun(ctx, run.RunID)
+// Past returns the newest successful attempts of assets.
+func Past(s *state.State, assets map[string]bool) (map[string][]estimate.Sample, error) {
+	past := make(map[string][]estimate.Sample, len(assets))
+	for asset := range assets {
+		samples, err := Samples(s, asset)
 		if err != nil {
 			return nil, err
 		}
-		if s == nil {
-			continue // the run left history in the meantime
-		}
-		s.TasksOf(run.RunID, func(t *state.Task) bool {
-			read++
-			if !assets[t.AssetKey] || t.State != state.TaskSucceeded || t.Kind != event.KindTask || len(past[t.AssetKey]) == estimate.MaxSamples {
-				return lacking > 0 && read <= maxPastTasks
-			}
-			past[t.AssetKey] = append(past[t.AssetKey], estimate.Sample{
-				Duration: max(t.CompletedAt.Sub(t.StartedAt), 0), Rows: t.RowCount, Bytes: t.ByteSize,
-			})
-			if len(past[t.AssetKey]) == estimate.MaxSamples {
-				lacking--
-			}
-			return true
-		})
+		past[asset] = samples
 	}
 	return past, nil
+}
+
+// Samples returns the newest successful attempts of an asset, the oldest first.
+func Samples(s *state.State, asset string) ([]estimate.Sample, error) {
+	row := s.Statistics.Get(asset)
+	if row == nil {
+		return nil, nil
+	}
+	kept, err := row.Samples()
+	samples := make([]estimate.Sample, len(kept))
+	for i, k := range kept {
+		samples[i] = estimate.Sample{
+			Duration: time.Duration(k.DurationMS) * time.Millisecond, Rows: k.Rows, Bytes: k.Bytes, CPU: estimate.Unknown, Memory: k.MemoryMS,
+		}
+		if k.CPUMS >= 0 {
+			samples[i].CPU = time.Duration(k.CPUMS) * time.Millisecond
+		}
+	}
+	return samples, err
 }

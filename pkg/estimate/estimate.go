@@ -14,10 +14,18 @@ import (
 // MaxSamples is how many successful attempts of an asset an estimate uses: the newest ones.
 const MaxSamples = 32
 
+// Unknown is the value of a measure that no attempt has reported.
+const Unknown = -1
+
 // Sample is what one successful attempt took and made.
 type Sample struct {
 	Duration    time.Duration
 	Rows, Bytes int64
+	// CPU is the CPU time, or [Unknown].
+	CPU time.Duration
+	// Memory is the memory that was reserved times the duration, in MiB times milliseconds, or
+	// [Unknown].
+	Memory int64
 }
 
 // Task is one task of a run.
@@ -50,6 +58,11 @@ type Asset struct {
 	Samples int
 	// Median and P95 describe one task.
 	Median, P95 Sample
+	// Cost is what all tasks cost, and CostP95 what they cost if each takes its 95th percentile, in
+	// nano-dollars. Priced is false if the asset has no past, or if no attempt has reported a measure that
+	// has a price.
+	Cost, CostP95 int64
+	Priced        bool
 }
 
 // Estimate is the estimate of a run. Sums and times leave out the assets without a past.
@@ -59,9 +72,15 @@ type Estimate struct {
 	// Work is the time of all tasks one after the other. Rows and Bytes are what they write.
 	Work        time.Duration
 	Rows, Bytes int64
+	// CPU leaves out the assets without a measured CPU time.
+	CPU time.Duration
 	// Makespan is the time from start to end of the run if every task takes its median; with P95,
 	// if every task takes its 95th percentile.
 	Makespan, MakespanP95 time.Duration
+	// Cost and CostP95 are the sums of the priced assets, in nano-dollars. [Estimate.Price] sets them.
+	Cost, CostP95 int64
+	// Unpriced is the number of tasks that are not part of the costs.
+	Unpriced int
 	// Assets are sorted by name.
 	Assets []Asset
 }
@@ -93,33 +112,40 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 		e.Work += a.Median.Duration * time.Duration(a.Tasks)
 		e.Rows += a.Median.Rows * int64(a.Tasks)
 		e.Bytes += a.Median.Bytes * int64(a.Tasks)
+		e.CPU += max(a.Median.CPU, 0) * time.Duration(a.Tasks)
 	}
 	e.Makespan = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].Median.Duration })
 	e.MakespanP95 = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].P95.Duration })
 	return e
 }
 
-// quantile returns the nearest-rank percentile of each measure.
+// quantile returns the nearest-rank percentile of each measure, of the attempts that reported it.
 func quantile(samples []Sample, percent int) Sample {
 	if len(samples) == 0 {
 		return Sample{}
 	}
-	const whole = 100
-	at := (len(samples)*percent+whole-1)/whole - 1
 	return Sample{
-		Duration: nth(samples, at, func(s Sample) time.Duration { return s.Duration }),
-		Rows:     nth(samples, at, func(s Sample) int64 { return s.Rows }),
-		Bytes:    nth(samples, at, func(s Sample) int64 { return s.Bytes }),
+		Duration: rank(samples, percent, func(s Sample) time.Duration { return s.Duration }),
+		Rows:     rank(samples, percent, func(s Sample) int64 { return s.Rows }),
+		Bytes:    rank(samples, percent, func(s Sample) int64 { return s.Bytes }),
+		CPU:      rank(samples, percent, func(s Sample) time.Duration { return s.CPU }),
+		Memory:   rank(samples, percent, func(s Sample) int64 { return s.Memory }),
 	}
 }
 
-func nth[V cmp.Ordered](samples []Sample, at int, value func(Sample) V) V {
-	values := make([]V, len(samples))
-	for i, s := range samples {
-		values[i] = value(s)
+func rank[V time.Duration | int64](samples []Sample, percent int, value func(Sample) V) V {
+	values := make([]V, 0, len(samples))
+	for _, s := range samples {
+		if v := value(s); v >= 0 {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 {
+		return Unknown
 	}
 	slices.Sort(values)
-	return values[at]
+	const whole = 100
+	return values[(len(values)*percent+whole-1)/whole-1]
 }
 
 // makespan schedules the tasks as admission does: of the ready tasks whose pool has a free slot, the

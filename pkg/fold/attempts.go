@@ -164,6 +164,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	f.finish(current, &t, c)
 	if t.State == state.TaskSucceeded && t.Kind != event.KindCheck && t.AssetKey != "" {
 		f.learn(t.AssetKey, t.PartitionKey, t.RunID, t.MaterializationID, measuredIn(p.CheckResults))
+		f.measure(&t, p.Metrics)
 	}
 	if t.State == state.TaskFailed && t.ErrorCode == CodeCheckFailed {
 		f.quarantine(&t, p)

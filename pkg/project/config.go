@@ -85,7 +85,7 @@ var environmentFields = table[Project]{
 		Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
 		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
-	publishPlacesField,
+	publishPlacesField, pricingField,
 	other("defaults", defaultFields.shape(shape{Description: "Fields of assets that do not set them.", Examples: []any{map[string]any{"timeout": "10m"}}}),
 		func(f yamlFile, n *yaml.Node, p *Project) {
 			f.mapping(n, "defaults", defaultFields.fields(f, &p.Defaults))

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/estimate"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -62,6 +63,8 @@ type Project struct {
 	// Publish names the places where outputs are published. Nil: there are none. Assets say what is
 	// published.
 	Publish *release.Places
+	// Pricing has the prices of estimates. Nil: there are none.
+	Pricing *estimate.Prices
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
 	// Schedules are sorted by name.

@@ -66,6 +66,15 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 
 {publish}
 
+### pricing
+
+Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
+` + "`servo backfill create`" + ` multiply them with what earlier tasks took. ` + "`cpu_second`" + ` counts the CPU time of queries and
+commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a task. A price
+that is absent is 0:
+
+{pricing}
+
 ### channels
 
 A channel is where alerts are sent. Each has a name and one kind. [Alert on Slack](../howto/alert-on-slack.md) sets one

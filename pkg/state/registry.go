@@ -61,6 +61,8 @@ type Tables struct {
 
 	Pins Table[string, Pin] `table:"revision_pins"`
 
+	Statistics Table[string, AssetStatistics] `table:"asset_statistics"`
+
 	Backfills Table[string, Backfill] `table:"backfills,history,ulid=backfill_id"`
 	Chunks    Table[ChunkKey, Chunk]  `table:"backfill_chunks,history,ulid=backfill_id"`
 

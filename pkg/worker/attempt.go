@@ -61,6 +61,9 @@ type attempt struct {
 	startAccepted atomic.Bool
 	startMu       sync.Mutex
 	metrics       map[string]int64
+	// cpu is the CPU time of the query or the command, if measured is set.
+	cpu      time.Duration
+	measured bool
 	// checkResults are the results of the checks so far, or those of an adopted marker.
 	checkResults []event.CheckResult
 	// codeChanged means that the task may have executed other code than the plan's.
@@ -296,7 +299,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	}
 	began := a.now()
 	made, err := a.checkedWork(ctx, t, inputs)
-	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
+	a.measure(a.now().Sub(began))
 	a.output.close()
 	a.showLog()
 	defer a.waitForLog(ctx, a.saveLog(err))

@@ -86,6 +86,7 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 		return launchFailure(cmd.Path, err)
 	}
 	err = p.wait(ctx, a.w.cfg.Clock)
+	a.used(cpuOf(cmd.ProcessState))
 	_, _ = stdout.Flush(), stderr.Flush() // the writers are in memory and cannot fail
 	if err != nil {
 		return exitFailure(err, errorTail, cmd.Args[0])

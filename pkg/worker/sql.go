@@ -52,6 +52,7 @@ func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*d
 		"SET TimeZone = 'UTC'",
 		"SET errors_as_json = true",
 		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query
+		profiling,
 	}
 	settings = append(settings, "SET memory_limit = "+quote(memoryLimit), "SET threads = "+strconv.Itoa(threads))
 	if _, err := d.exec(ctx, strings.Join(settings, "; ")); err != nil {
@@ -94,6 +95,9 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	}
 	target := filepath.Join(a.dir, outputName)
 	rows, err := d.copyTo(ctx, t, query, target)
+	if cpu, ok := d.cpuTime(); ok {
+		a.used(cpu)
+	}
 	if err != nil {
 		err = a.explainMemory(a.brokenInput(ctx, inputs, err))
 		a.output.printf("%v\n", err)

@@ -1,0 +1,109 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxSamples limits the successful attempts that the statistics of an asset describe: the newest ones.
+const MaxSamples = 32
+
+// AssetStatistics is a row of asset_statistics: what the newest successful attempts of an asset took and
+// made. Each list has one value for each attempt, in the order of folding. Values have three significant
+// digits, which keeps the row small: every success writes it.
+type AssetStatistics struct {
+	AssetKey   string `col:"asset_key,key"`
+	DurationMS string `col:"duration_ms"` // JSON list of whole numbers
+	Rows       string `col:"rows"`
+	Bytes      string `col:"bytes"`
+	CPUMS      string `col:"cpu_ms"`           // with null for an attempt that reported none
+	MemoryMS   string `col:"allocated_mib_ms"` // MiB times milliseconds, with null as in CPUMS
+	Meta
+}
+
+// Key returns the primary key.
+func (r *AssetStatistics) Key() string { return r.AssetKey }
+
+func (*AssetStatistics) newTable() store {
+	return new(rowTable[string, AssetStatistics, *AssetStatistics])
+}
+
+// Sample is what one successful attempt took and made. A value below 0 is unknown.
+type Sample struct{ DurationMS, Rows, Bytes, CPUMS, MemoryMS int64 }
+
+// Add adds an attempt to the lists, and drops the oldest one of more than [MaxSamples].
+func (r *AssetStatistics) Add(s Sample) {
+	for _, column := range r.lists(&s) {
+		*column.list = addSample(*column.list, *column.value)
+	}
+}
+
+// Samples returns the attempts of a row, the oldest first.
+func (r *AssetStatistics) Samples() ([]Sample, error) {
+	var samples []Sample
+	for i, column := range r.lists(&Sample{}) {
+		var values []*int64
+		if err := json.Unmarshal([]byte(*column.list), &values); err != nil {
+			return nil, fmt.Errorf("read the statistics of asset %s: %w", r.AssetKey, err)
+		}
+		if i == 0 {
+			samples = make([]Sample, len(values))
+		}
+		if len(values) != len(samples) {
+			return nil, fmt.Errorf("read the statistics of asset %s: lists of %d and %d values", r.AssetKey, len(samples), len(values))
+		}
+		for j, v := range values {
+			if v == nil {
+				v = &unknownSample
+			}
+			*r.lists(&samples[j])[i].value = *v
+		}
+	}
+	return samples, nil
+}
+
+var unknownSample = int64(-1)
+
+type sampleColumn struct {
+	list  *string
+	value *int64
+}
+
+// lists returns the columns of a row with the matching values of a sample.
+func (r *AssetStatistics) lists(s *Sample) [5]sampleColumn {
+	return [5]sampleColumn{
+		{&r.DurationMS, &s.DurationMS}, {&r.Rows, &s.Rows}, {&r.Bytes, &s.Bytes}, {&r.CPUMS, &s.CPUMS}, {&r.MemoryMS, &s.MemoryMS},
+	}
+}
+
+// addSample appends a value to a JSON list of at most [MaxSamples] values. It edits the text, because every
+// success does this for five lists.
+func addSample(list string, value int64) string {
+	text := "null"
+	if value >= 0 {
+		text = strconv.FormatInt(RoundSample(value), 10)
+	}
+	inner := strings.TrimSuffix(strings.TrimPrefix(list, "["), "]")
+	if inner == "" {
+		return "[" + text + "]"
+	}
+	if strings.Count(inner, ",") == MaxSamples-1 {
+		_, inner, _ = strings.Cut(inner, ",")
+	}
+	return "[" + inner + "," + text + "]"
+}
+
+// RoundSample rounds a value that is not negative to three significant digits.
+func RoundSample(v int64) int64 {
+	unit := int64(1)
+	for v/unit >= 1000 {
+		unit *= 10
+	}
+	rest := v % unit
+	if v -= rest; rest >= unit-rest && v <= 1<<62 {
+		v += unit
+	}
+	return v
+}

@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/duckdb/duckdb-go/v2"
+)
+
+// profiling are the settings with which DuckDB measures the CPU time of statements.
+const profiling = `SET enable_profiling = 'no_output'; SET custom_profiling_settings = '{"CPU_TIME": "true"}'`
+
+// measure records what the execution of a task took. The report of its end contains these metrics, also if
+// the task fails.
+func (a *attempt) measure(took time.Duration) {
+	a.metrics["execute_ms"] = took.Milliseconds()
+	if a.measured {
+		a.metrics["cpu_ms"] = (a.cpu + time.Millisecond - 1).Milliseconds()
+	}
+	if a.reserved != nil {
+		a.metrics["allocated_mib_ms"] = (a.reserved.bytes >> 20) * max(took.Milliseconds(), 1)
+	}
+}
+
+// used adds CPU time to that of the task.
+func (a *attempt) used(cpu time.Duration) { a.cpu, a.measured = a.cpu+cpu, true }
+
+// cpuOf returns the CPU time of a program that has exited and of the processes that it waited for.
+func cpuOf(s *os.ProcessState) time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.UserTime() + s.SystemTime()
+}
+
+// cpuTime returns the CPU time of the last statement, as DuckDB measures it: the time of its threads in
+// operators. On a machine with too few cores that includes time in which a thread waits for a core.
+func (d *database) cpuTime() (time.Duration, bool) {
+	info, err := duckdb.GetProfilingInfo(d.conn)
+	if err != nil {
+		return 0, false // the statement failed
+	}
+	seconds, err := strconv.ParseFloat(info.Metrics["CPU_TIME"], 64)
+	return time.Duration(seconds * float64(time.Second)), err == nil
+}

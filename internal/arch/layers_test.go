@@ -167,7 +167,7 @@ var layers = []layer{
 		// Translates REST into calls of the same process.
 		{"pkg/api/rest", []string{"pkg/servov1", "=pkg/api/jsonpb"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/calendar", "pkg/staleness", "pkg/blob", "pkg/manifest",
-			"pkg/snapshot", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
+			"pkg/snapshot", "pkg/query", "pkg/query/render", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",

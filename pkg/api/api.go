@@ -47,6 +47,9 @@ type Config struct {
 	Project func() (*Project, error)
 	// User returns the verified user who sends a request with a header. Runs and events record it.
 	User func(http.Header) string
+	// OpenQuery opens a session for SQL over a revision or a time; "": the newest revision. It also
+	// returns the number of the revision. Nil: queries are rejected.
+	OpenQuery func(ctx context.Context, asOf string) (QuerySession, int64, error)
 	// Logs are the logs of running attempts; nil: this process executes none.
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].
@@ -72,6 +75,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 		mux.Handle(path, calls)
 	}
 	mux.Handle("/v1/", rest.New(calls))
+	mux.Handle("POST /v1/query", &queries{s, make(chan struct{}, maxQueries)})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ok"}) // the client has disconnected if this fails
 	})

@@ -34,6 +34,11 @@ var (
 	conflict        = problemKind{"conflict", "Conflict", http.StatusConflict, connect.CodeAlreadyExists, false}
 	wrongState      = problemKind{"wrong-state", "Not possible in this state", http.StatusConflict, connect.CodeFailedPrecondition, false}
 	pageExpired     = problemKind{"page-token-expired", "Page token expired", http.StatusGone, connect.CodeAborted, false}
+	revisionGone    = problemKind{"revision-gone", "Revision not kept", http.StatusGone, connect.CodeNotFound, false}
+	notAcceptable   = problemKind{"not-acceptable", "Not acceptable", http.StatusNotAcceptable, connect.CodeInvalidArgument, false}
+	unsupportedType = problemKind{"unsupported-media-type", "Unsupported media type", http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, false}
+	notBuilt        = problemKind{"not-implemented", "Not implemented", http.StatusNotImplemented, connect.CodeUnimplemented, false}
+	tooManyQueries  = problemKind{"too-many-queries", "Too many queries", http.StatusTooManyRequests, connect.CodeResourceExhausted, true}
 	tooManyStreams  = problemKind{"too-many-streams", "Too many streams", http.StatusTooManyRequests, connect.CodeResourceExhausted, true}
 	unavailable     = problemKind{"unavailable", "Unavailable", http.StatusServiceUnavailable, connect.CodeUnavailable, true}
 	cancelled       = problemKind{"cancelled", "Cancelled by the caller", 499, connect.CodeCanceled, true}
@@ -43,7 +48,8 @@ var (
 // problemKinds lists the kinds in the order of their statuses.
 func problemKinds() []problemKind {
 	return []problemKind{
-		invalidRequest, permissionLacks, notFound, conflict, wrongState, pageExpired, tooManyStreams, cancelled, internal, unavailable,
+		invalidRequest, permissionLacks, notFound, notAcceptable, conflict, wrongState, pageExpired, revisionGone, unsupportedType,
+		tooManyStreams, tooManyQueries, cancelled, internal, notBuilt, unavailable,
 	}
 }
 

@@ -139,6 +139,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 		cfg := api.Config{
 			Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: options.Logger, Version: servoVersion(),
+			OpenQuery: a.openAPIQuery,
 		}
 		if w != nil {
 			cfg.Logs = w

@@ -61,35 +61,72 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	if _, err := strconv.ParseInt(asOf, 10, 64); asOf != "" && err != nil {
 		a.note("as of revision %d, published at %s, the last one kept before %s", m.Revision, m.PublishedAt, asOf)
 	}
-	places, err := newPlacer(parts)
+	s, err := a.openQuery(ctx, p, parts, m, query.Options{})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, places.Close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if len(args) == 1 {
+		return a.answer(ctx, s.DB, args[0])
+	}
+	return a.queryShell(ctx, s.DB, m)
+}
+
+// querySession is a session over one revision.
+type querySession struct {
+	*query.DB
+
+	places  *placer
+	links   string           // the folder of links; "": none
+	checked *filecheck.Cache // nil: none
+}
+
+// Close ends the session and deletes its files.
+func (s *querySession) Close() error {
+	var err error
+	if s.DB != nil {
+		err = s.DB.Close()
+	}
+	if s.checked != nil {
+		_ = s.checked.Save() // in a read-only folder every query verifies the files again
+	}
+	if s.links != "" {
+		_ = os.RemoveAll(s.links)
+	}
+	return errors.Join(err, s.places.Close())
+}
+
+// openQuery opens a session over a revision; m may be nil.
+func (a *app) openQuery(
+	ctx context.Context, p *project.Project, parts *embedded.Workspace, m *manifest.Manifest, o query.Options,
+) (_ *querySession, err error) {
+	places, err := newPlacer(parts)
+	if err != nil {
+		return nil, err
+	}
+	s := &querySession{places: places}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	files, err := tables(ctx, places, m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
 	if parts.Folder != nil {
 		dir := a.options(p).Dir
-		links, err := os.MkdirTemp("", "servo-query-")
-		if err != nil {
-			links = "" // queries work without links, but read more files
+		if s.links, err = os.MkdirTemp("", "servo-query-"); err != nil {
+			s.links = "" // queries work without links, but read more files
 		}
-		defer func() { _ = os.RemoveAll(links) }()
-		source = query.Source{Tables: files, Outputs: dir, Links: links, Checked: filecheck.Open(filepath.Join(dir, checkedFile)), Declared: a.declaredBy(parts.Store, p)}
-		defer func() { _ = source.Checked.Save() }() // in a read-only folder every query verifies the files again
+		s.checked = filecheck.Open(filepath.Join(dir, checkedFile))
+		source = query.Source{Tables: files, Outputs: dir, Links: s.links, Checked: s.checked, Declared: a.declaredBy(parts.Store, p)}
 	}
-	db, err := query.Open(ctx, source, query.Options{})
-	if err != nil {
-		return fmt.Errorf("%w; check the whole folder with `servo admin verify`", err)
+	if s.DB, err = query.Open(ctx, source, o); err != nil {
+		return nil, fmt.Errorf("%w; check the whole folder with `servo admin verify`", err)
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if len(args) == 1 {
-		return a.answer(ctx, db, args[0])
-	}
-	return a.queryShell(ctx, db, m)
+	return s, nil
 }
 
 // declaredBy returns a function that says what a release declares. Partitions of earlier dimensions, values and ranges

@@ -103,6 +103,9 @@ func encodeProblem(p *servov1.Problem) []byte {
 	return []byte(b.String())
 }
 
+// WriteProblem answers with a problem document.
+func WriteProblem(w http.ResponseWriter, p *servov1.Problem) { writeProblem(w, p) }
+
 // writeProblem answers with a problem document.
 func writeProblem(w http.ResponseWriter, p *servov1.Problem) {
 	if p.GetRetryAfterMs() > 0 {

@@ -88,6 +88,9 @@ func plain(cell any) bool {
 	return true
 }
 
+// AppendJSON appends a cell as JSON. A value without a JSON form becomes text.
+func AppendJSON(out []byte, cell any) ([]byte, error) { return appendJSON(out, cell) }
+
 // appendJSON appends the cell as JSON. A value without a JSON form becomes text.
 func appendJSON(out []byte, cell any) ([]byte, error) {
 	switch v := cell.(type) {

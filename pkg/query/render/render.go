@@ -86,6 +86,9 @@ func Write(w io.Writer, result Result, opts Options) error {
 	return err
 }
 
+// Distinct numbers duplicate names of columns: a, a_2.
+func Distinct(columns []string) []string { return distinct(columns) }
+
 // distinct numbers duplicate names, since names are keys in JSON and YAML.
 func distinct(columns []string) []string {
 	seen := make(map[string]int, len(columns))

@@ -1,0 +1,321 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/api/rest"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+// QuerySession runs SQL over one revision.
+type QuerySession interface {
+	// Query runs statements and returns the rows of the last one.
+	Query(ctx context.Context, sql string, args ...any) (*query.Rows, error)
+	Close() error
+}
+
+// Limits of queries.
+const (
+	maxQueries       = 2
+	maxQueryTime     = time.Minute
+	defaultQueryRows = 1000
+	maxQueryRows     = 1_000_000
+	maxQueryBytes    = 64 << 20
+)
+
+// queryRequest asks for the rows of a statement.
+type queryRequest struct {
+	SQL string `json:"sql"`
+	// AsOf is a revision or a time. "": the newest revision.
+	AsOf string `json:"as_of"`
+	// RowLimit is the greatest number of rows. 0: 1,000 as JSON, else all.
+	RowLimit int `json:"row_limit"`
+}
+
+// Formats of results, by the header Accept.
+const (
+	formatJSON   = "application/json"
+	formatNDJSON = "application/x-ndjson"
+	formatCSV    = "text/csv"
+)
+
+// queries answers SQL. It is no call of the schema, because the caller chooses the format of the rows.
+type queries struct {
+	*server
+
+	running chan struct{} // has an item for each running query
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *queries) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.answer(w, r); err != nil {
+		rest.WriteProblem(w, problemOf(err))
+	}
+}
+
+// queryOf reads a request.
+func queryOf(w http.ResponseWriter, r *http.Request) (body queryRequest, format string, err error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != formatJSON {
+		return body, "", refuse(unsupportedType, "unsupported Content-Type %q: send application/json", r.Header.Get("Content-Type"))
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		return body, "", refuse(invalidRequest, "invalid request: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return body, "", refuse(invalidRequest, "invalid request: text follows the JSON object")
+	}
+	if format, err = queryFormat(r.Header.Get("Accept")); err != nil {
+		return body, "", err
+	}
+	switch {
+	case strings.TrimSpace(body.SQL) == "":
+		return body, "", invalid("sql", "is empty: write a statement, such as FROM runs LIMIT 10")
+	case body.RowLimit < 0 || body.RowLimit > maxQueryRows:
+		return body, "", invalid("row_limit", "is %d: must be 1 to %d, or 0 for the default", body.RowLimit, maxQueryRows)
+	case body.RowLimit == 0 && format == formatJSON:
+		body.RowLimit = defaultQueryRows
+	}
+	return body, format, nil
+}
+
+// answer returns an error only before it has written anything.
+func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
+	body, format, err := queryOf(w, r)
+	if err != nil {
+		return err
+	}
+	if h.OpenQuery == nil {
+		return refuse(notBuilt, "this server does not answer queries: use `servo query`")
+	}
+	select {
+	case h.running <- struct{}{}:
+		defer func() { <-h.running }()
+	default:
+		return refuse(tooManyQueries, "%d queries are running, the most that may run at once: try again when one has ended", maxQueries)
+	}
+	start := h.Engine.Now()
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxQueryTime, fmt.Errorf("the query took longer than %s", maxQueryTime))
+	defer cancel()
+	session, revision, err := h.OpenQuery(ctx, body.AsOf)
+	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
+		return as(revisionGone, err)
+	}
+	if err != nil {
+		return as(invalidRequest, err)
+	}
+	defer func() { _ = session.Close() }() // the answer is complete
+	rows, err := session.Query(ctx, body.SQL)
+	if err != nil {
+		return as(invalidRequest, err)
+	}
+	defer func() { _ = rows.Close() }() // as above
+	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
+	w.Header().Set("Content-Type", format)
+	w.Header().Set("Servo-Revision", strconv.FormatInt(revision, 10))
+	out := bufio.NewWriterSize(w, 64<<10)
+	if err := errors.Join(a.write(out, format), out.Flush()); err != nil && format != formatJSON {
+		panic(http.ErrAbortHandler) // the client must not take the rows so far for the whole result
+	}
+	return nil
+}
+
+// queryFormat returns the first format of a header Accept that the server knows.
+func queryFormat(accept string) (string, error) {
+	if accept == "" {
+		return formatJSON, nil
+	}
+	for one := range strings.SplitSeq(accept, ",") {
+		kind, _, _ := strings.Cut(one, ";")
+		switch kind = strings.TrimSpace(kind); kind {
+		case formatJSON, formatNDJSON, formatCSV:
+			return kind, nil
+		case "*/*", "application/*":
+			return formatJSON, nil
+		}
+	}
+	return "", refuse(notAcceptable, "unknown format %q: accept %s, %s or %s", accept, formatJSON, formatNDJSON, formatCSV)
+}
+
+// queryAnswer is the result of a query.
+type queryAnswer struct {
+	rows     *query.Rows
+	limit    int
+	revision int64
+	took     func() time.Duration
+
+	count     int
+	bytes     int64
+	truncated bool // the request's limit left out rows
+}
+
+// all yields the rows up to the limit of the request. Beyond the limits of the server, it yields an error.
+func (a *queryAnswer) all() iter.Seq2[[]any, error] {
+	return func(yield func([]any, error) bool) {
+		for row, err := range a.rows.All() {
+			switch {
+			case err != nil:
+			case a.limit > 0 && a.count == a.limit:
+				a.truncated = true
+				return
+			case a.count == maxQueryRows:
+				err = fmt.Errorf("the result has more than %d rows: add a LIMIT", maxQueryRows)
+			case a.bytes > maxQueryBytes:
+				err = fmt.Errorf("the result has more than %d MiB: select fewer rows or columns", maxQueryBytes>>20)
+			}
+			if err == nil {
+				a.count++
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (a *queryAnswer) write(w io.Writer, format string) error {
+	out := &counted{w, &a.bytes}
+	switch format {
+	case formatCSV:
+		return render.Write(out, a.result(), render.Options{Format: render.CSV})
+	case formatNDJSON:
+		return a.writeLines(out)
+	}
+	return a.writeColumns(out)
+}
+
+func (a *queryAnswer) result() render.Result {
+	names := make([]string, len(a.rows.Columns))
+	for i, c := range a.rows.Columns {
+		names[i] = c.Name
+	}
+	return render.Result{Columns: names, Rows: a.all()}
+}
+
+// writeLines writes an object for each row.
+func (a *queryAnswer) writeLines(w io.Writer) error {
+	names := render.Distinct(a.result().Columns)
+	fields := make(render.Fields, len(names))
+	var line []byte
+	for row, err := range a.all() {
+		if err != nil {
+			return err
+		}
+		for i, name := range names {
+			fields[i] = render.Field{Name: name, Value: row[i]}
+		}
+		if line, err = render.AppendJSON(line[:0], fields); err != nil {
+			return err
+		}
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeColumns writes one object: the columns once, and each row as a list of cells. An error that
+// occurs after the first row is its member error. Numbers that JavaScript cannot represent are text.
+func (a *queryAnswer) writeColumns(w io.Writer) error {
+	columns := make([]any, len(a.rows.Columns))
+	for i, c := range a.rows.Columns {
+		columns[i] = render.Fields{{Name: "name", Value: c.Name}, {Name: "type", Value: c.Type}}
+	}
+	line, err := render.AppendJSON([]byte(`{"columns":`), columns)
+	if err != nil {
+		return err
+	}
+	line = append(line, `,"rows":[`...)
+	var failed error
+	first := true
+	for row, err := range a.all() {
+		if err != nil {
+			failed = err
+			break
+		}
+		if !first {
+			line = append(line, ',', '\n')
+		}
+		first = false
+		for i, cell := range row {
+			row[i] = exact(cell)
+		}
+		if line, failed = render.AppendJSON(line, row); failed != nil {
+			return failed
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+		line = line[:0]
+	}
+	end := render.Fields{
+		{Name: "revision", Value: a.revision},
+		{Name: "row_count", Value: int64(a.count)},
+		{Name: "truncated", Value: a.truncated},
+		{Name: "changes", Value: a.rows.Changes},
+		{Name: "elapsed_ms", Value: a.took().Milliseconds()},
+	}
+	if failed != nil {
+		end = append(end, render.Field{Name: "error", Value: failed.Error()})
+	}
+	line = append(line, ']', ',')
+	tail, err := render.AppendJSON(nil, end)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(append(line, tail[1:]...), '\n'))
+	return errors.Join(failed, err)
+}
+
+// exact returns a number that a float64 cannot represent as text, also within lists and structs.
+func exact(cell any) any {
+	const most = 1<<53 - 1
+	switch v := cell.(type) {
+	case int64:
+		if v > most || v < -most {
+			return strconv.FormatInt(v, 10)
+		}
+	case uint64:
+		if v > most {
+			return strconv.FormatUint(v, 10)
+		}
+	case render.Number:
+		return string(v)
+	case []any:
+		for i, part := range v {
+			v[i] = exact(part)
+		}
+	case render.Fields:
+		for i := range v {
+			v[i].Value = exact(v[i].Value)
+		}
+	}
+	return cell
+}
+
+// counted counts what is written.
+type counted struct {
+	io.Writer
+
+	n *int64
+}
+
+func (c *counted) Write(data []byte) (int, error) {
+	n, err := c.Writer.Write(data)
+	*c.n += int64(n)
+	return n, err
+}

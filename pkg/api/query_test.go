@@ -1,0 +1,157 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/domain"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/query"
+)
+
+// asked is the answer to a query.
+type asked struct {
+	status int
+	kind   string
+	body   string
+	err    error
+}
+
+// clockOnly returns an engine without a domain: queries read their own session.
+func clockOnly() *engine.Engine {
+	return engine.New(engine.Config{Handle: &domain.Handle{Clock: clock.System{}}})
+}
+
+// ask sends a query to a server over an empty state.
+func ask(t *testing.T, accept, body string, open func(context.Context, string) (api.QuerySession, int64, error)) asked {
+	t.Helper()
+	mux := http.NewServeMux()
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: open})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/query", strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	response, err := server.Client().Do(r)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	data, err := io.ReadAll(response.Body)
+	return asked{response.StatusCode, response.Header.Get("Content-Type"), string(data), err}
+}
+
+func openEmpty(ctx context.Context, asOf string) (api.QuerySession, int64, error) {
+	if asOf == "9" {
+		return nil, 0, fmt.Errorf("load revision 9: %w", manifest.ErrAbsent)
+	}
+	db, err := query.Open(ctx, query.Source{}, query.Options{})
+	return db, 7, err
+}
+
+func TestQueryFormats(t *testing.T) {
+	const sql = `{"sql": "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e"}`
+	got := ask(t, "", sql, openEmpty)
+	require.Equal(t, http.StatusOK, got.status)
+	require.Equal(t, "application/json", got.kind)
+	require.Contains(t, got.body, `"columns":[{"name":"a","type":"INTEGER"},{"name":"b","type":"BIGINT"},{"name":"c","type":"DECIMAL(9,2)"},`)
+	require.Contains(t, got.body, `"rows":[[1,"9007199254740993","1.50",["9223372036854775807"],null]]`) // JavaScript would round these numbers
+	require.Contains(t, got.body, `"revision":7,"row_count":1,"truncated":false`)
+
+	got = ask(t, "application/x-ndjson", sql, openEmpty)
+	require.Equal(t, `{"a":1,"b":9007199254740993,"c":1.50,"d":[9223372036854775807],"e":null}`+"\n", got.body)
+
+	got = ask(t, "text/csv", `{"sql": "FROM range(3)", "row_limit": 2}`, openEmpty)
+	require.Equal(t, "range\n0\n1\n", got.body)
+	require.Equal(t, "text/csv", got.kind)
+}
+
+func TestQueryLimits(t *testing.T) {
+	got := ask(t, "", `{"sql": "FROM range(5000)"}`, openEmpty)
+	require.Contains(t, got.body, `"row_count":1000,"truncated":true`)
+	got = ask(t, "", `{"sql": "FROM range(5000)", "row_limit": 5000}`, openEmpty)
+	require.Contains(t, got.body, `"row_count":5000,"truncated":false`)
+	got = ask(t, "text/csv", `{"sql": "FROM range(5000)"}`, openEmpty)
+	require.Equal(t, 5001, strings.Count(got.body, "\n")) // programs get all rows
+}
+
+// Fails if an answer that ends early looks complete.
+func TestQueryErrorAfterRows(t *testing.T) {
+	const sql = `{"sql": "FROM range(1100000)", "row_limit": 0}`
+	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
+		got := ask(t, accept, sql, openEmpty)
+		require.ErrorIs(t, got.err, io.ErrUnexpectedEOF, accept)
+	}
+	got := ask(t, "", `{"sql": "SELECT repeat('x', 1000000) FROM range(100)"}`, openEmpty)
+	require.NoError(t, got.err)
+	require.Contains(t, got.body, `"error":"the result has more than 64 MiB: select fewer rows or columns"`)
+}
+
+func TestQueryRefusals(t *testing.T) {
+	tests := []struct {
+		name, accept, body string
+		status             int
+		detail             string
+	}{
+		{"no SQL", "", `{"sql": " "}`, http.StatusBadRequest, "sql: is empty"},
+		{"broken SQL", "", `{"sql": "SELEC 1"}`, http.StatusBadRequest, "syntax error"},
+		{"write a file", "", `{"sql": "COPY (SELECT 1) TO '/tmp/x'"}`, http.StatusBadRequest, "disabled"},
+		{"read a file", "", `{"sql": "FROM read_text('/etc/passwd')"}`, http.StatusBadRequest, "disabled"},
+		{"unknown member", "", `{"sql": "SELECT 1", "rows": 5}`, http.StatusBadRequest, "rows"},
+		{"too many rows", "", `{"sql": "SELECT 1", "row_limit": 1000001}`, http.StatusBadRequest, "row_limit: is 1000001: must be 1 to 1000000"},
+		{"unknown format", "application/xml", `{"sql": "SELECT 1"}`, http.StatusNotAcceptable, "unknown format"},
+		{"collected revision", "", `{"sql": "SELECT 1", "as_of": "9"}`, http.StatusGone, "revision 9"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := ask(t, test.accept, test.body, openEmpty)
+			require.Equal(t, test.status, got.status, got.body)
+			require.Equal(t, "application/problem+json", got.kind)
+			require.Contains(t, got.body, test.detail)
+		})
+	}
+	require.Equal(t, http.StatusNotImplemented, ask(t, "", `{"sql": "SELECT 1"}`, nil).status)
+}
+
+// Fails if a query that waits for nothing keeps its place.
+func TestQueriesAtOnce(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
+		entered <- struct{}{}
+		<-release
+		return nil, 0, errors.New("no session")
+	}})
+	post := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+		r.Header.Set("Content-Type", "application/json")
+		mux.ServeHTTP(w, r)
+		return w
+	}
+	done := make(chan int)
+	for range 2 {
+		go func() { done <- post().Code }()
+		<-entered
+	}
+	third := post()
+	require.Equal(t, http.StatusTooManyRequests, third.Code)
+	require.Equal(t, "1", third.Header().Get("Retry-After"))
+	close(release)
+	require.Equal(t, http.StatusBadRequest, <-done)
+	require.Equal(t, http.StatusBadRequest, <-done)
+	go func() { <-entered }()
+	require.Equal(t, http.StatusBadRequest, post().Code)
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/query"
+)
+
+// queryMemory bounds the memory of a query of the HTTP API, in bytes. It runs in the process that owns
+// the state folder.
+const queryMemory = 512 << 20
+
+// openAPIQuery opens a session for a query of the HTTP API.
+func (a *app) openAPIQuery(ctx context.Context, asOf string) (_ api.QuerySession, revisionNumber int64, err error) {
+	p, err := a.settings()
+	if err != nil {
+		return nil, 0, err
+	}
+	parts, err := a.parts(ctx, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, parts.Close())
+		}
+	}()
+	m, err := revision(ctx, parts, asOf)
+	if err != nil {
+		return nil, 0, err
+	}
+	if m != nil {
+		revisionNumber = m.Revision
+	}
+	s, err := a.openQuery(ctx, p, parts, m, query.Options{MemoryBytes: queryMemory})
+	if err != nil {
+		return nil, 0, err
+	}
+	return &apiQuery{a, s, parts.Close}, revisionNumber, nil
+}
+
+// apiQuery is a session for one query.
+type apiQuery struct {
+	app     *app
+	session *querySession
+	end     func() error
+}
+
+func (q *apiQuery) Query(ctx context.Context, sql string, args ...any) (*query.Rows, error) {
+	rows, err := q.session.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, q.app.missing(ctx, q.session.DB, sql, err)
+	}
+	return rows, nil
+}
+
+func (q *apiQuery) Close() error { return errors.Join(q.session.Close(), q.end()) }

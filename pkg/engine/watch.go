@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Limits of watching.
+const (
+	// maxChanges is the greatest number of changed rows that a watcher gets at once.
+	maxChanges = 10_000
+	// maxBehind is the greatest number of deltas that are read for a watcher at once.
+	maxBehind = 256
+	// watchPause is the least time between two messages. It bounds what a watcher costs while revisions are
+	// published one after the other.
+	watchPause = 50 * time.Millisecond
+)
+
+// Position is a place in the history of a domain.
+type Position struct {
+	Timeline string
+	Revision int64
+}
+
+// Changes are the rows that changed between two revisions: the newest version of each.
+type Changes struct {
+	Position
+
+	PublishedAt event.Time
+	// Resync means that other rows may have changed, too.
+	Resync bool
+	// Alive means that nothing has changed for a while.
+	Alive bool
+	Rows  []state.Record
+}
+
+// Watch calls send for each change after a position, until ctx ends or send fails. A zero position stands
+// for the newest revision; Watch then sends that position first. While nothing changes, it calls send
+// every quiet. Changes that are published while send is busy are merged. If it cannot know what has
+// changed since the position, or if too much has changed, it sends a Resync.
+//
+// Only rows for which keep returns true are sent.
+func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
+	w := watcher{e: e, keep: keep, send: send}
+	if err := w.start(ctx, after); err != nil {
+		return err
+	}
+	for {
+		waiting, cancel := context.WithTimeout(ctx, quiet)
+		snap, err := e.Await(waiting, w.last())
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded):
+			if err := send(&Changes{Position: w.position(), Alive: true}); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		if err := w.advance(ctx, snap.Revision); err != nil {
+			return err
+		}
+		if err := e.cfg.Clock.Sleep(ctx, watchPause); err != nil {
+			return err
+		}
+	}
+}
+
+// watcher follows the revisions of a domain.
+type watcher struct {
+	e    *Engine
+	keep func(state.Record) bool
+	send func(*Changes) error
+	// from is the manifest of the last revision that was sent; nil before the first revision.
+	from *manifest.Manifest
+}
+
+func (w *watcher) position() Position {
+	if w.from == nil {
+		return Position{}
+	}
+	return Position{w.from.Timeline, w.from.Revision}
+}
+
+func (w *watcher) last() int64 { return w.position().Revision }
+
+// start sets the manifest of the position.
+func (w *watcher) start(ctx context.Context, after Position) error {
+	if after.Revision > 0 {
+		m, err := w.e.cfg.Manifests.LoadAt(ctx, after.Revision)
+		if err == nil && m.Timeline == after.Timeline {
+			w.from = m
+			return nil
+		}
+		if err != nil && !errors.Is(err, manifest.ErrAbsent) {
+			return err
+		}
+	}
+	m, err := w.e.cfg.Manifests.Load(ctx)
+	if err != nil && !errors.Is(err, manifest.ErrNone) {
+		return err
+	}
+	w.from = m
+	c := &Changes{Position: w.position(), Resync: after.Revision > 0}
+	if m != nil {
+		c.PublishedAt = m.PublishedAt
+	}
+	return w.send(c)
+}
+
+// advance sends what has changed up to a revision, or up to a newer one.
+func (w *watcher) advance(ctx context.Context, revision int64) error {
+	m, err := w.e.cfg.Manifests.LoadAt(ctx, revision)
+	if errors.Is(err, manifest.ErrAbsent) { // it was collected
+		m, err = w.e.cfg.Manifests.Load(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c := &Changes{Position: Position{m.Timeline, m.Revision}, PublishedAt: m.PublishedAt}
+	if c.Rows, c.Resync, err = w.changed(ctx, m); err != nil {
+		return err
+	}
+	w.from = m
+	if len(c.Rows) == 0 && !c.Resync {
+		return nil
+	}
+	return w.send(c)
+}
+
+// changed returns the rows that differ between the last manifest and m. resync means that they are not known.
+func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []state.Record, resync bool, err error) {
+	from := w.from
+	if from == nil { // nothing had been published
+		from = &manifest.Manifest{Timeline: m.Timeline}
+	}
+	if m.Timeline != from.Timeline || m.Revision < from.Revision ||
+		m.BaseSnapshot.ID != from.BaseSnapshot.ID && m.BaseSnapshot.After(from.Revision) {
+		return nil, true, nil
+	}
+	var fresh []manifest.Delta
+	for _, d := range slices.Concat(m.L1, m.L0) {
+		if d.Revision > from.Revision {
+			fresh = append(fresh, d)
+		}
+	}
+	if len(fresh) > maxBehind {
+		return nil, true, nil
+	}
+	rows, err := snapshot.LoadDeltas(ctx, w.e.cfg.Codec, w.e.cfg.Manifests, fresh)
+	if errors.Is(err, manifest.ErrMissing) { // a file was collected meanwhile
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for d, list := range rows.Lists {
+		for row := range d.Each(list) {
+			// A merged delta also has rows that were sent before.
+			if row.RowMeta().Seq <= from.FoldSeq || !w.keep(row) {
+				continue
+			}
+			if len(changed) == maxChanges {
+				return nil, true, nil
+			}
+			changed = append(changed, row)
+		}
+	}
+	return changed, false, nil
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -70,7 +71,11 @@ func (a *app) runCommand() *cobra.Command {
 			case f.resume:
 				return a.resume(cmd.Context(), args)
 			}
-			return a.run(cmd.Context(), f, args)
+			err = a.run(cmd.Context(), f, args)
+			if early := new(space.NotBegunError); f.at == "" && errors.As(err, &early) {
+				return fmt.Errorf("%w, or add --allow-future", err) // --at cannot be combined with it
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()

@@ -61,7 +61,7 @@ func TestBuildRejectsDaysThatHaveNotBegun(t *testing.T) {
 		}
 	}
 	_, err := planned(t, "2025-03-01T04:59:59Z", "date=2025-03-01", false, zoned("2025-01-01", "America/New_York"))
-	require.EqualError(t, err, "asset a/days: date=2025-03-01 has not begun: it is 2025-02-28 in the time zone America/New_York: select earlier days, or add --allow-future")
+	require.EqualError(t, err, "asset a/days: date=2025-03-01 has not begun: it is 2025-02-28 in the time zone America/New_York: select earlier days")
 	_, err = planned(t, "2025-03-01T05:00:00Z", "date=2025-03-01", false, zoned("2025-01-01", "America/New_York"))
 	require.NoError(t, err)
 }

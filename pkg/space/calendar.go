@@ -32,6 +32,11 @@ type Calendar struct {
 	Keys func(set string) []string
 }
 
+// NotBegunError says that a selection contains a period that has not begun. [Calendar.Future] allows it.
+type NotBegunError struct{ text string }
+
+func (e *NotBegunError) Error() string { return e.text }
+
 // axis is a time dimension with its zone and its declared range.
 type axis struct {
 	*Dimension

@@ -369,8 +369,8 @@ func (c Calendar) periods(d *Dimension, clause *Clause, chosen *Chosen) ([]strin
 			s.last = max(s.last, spans[i].last)
 		}
 		if c.Zone != nil && !c.Future && s.last > a.current(c.Now) {
-			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s: select earlier %s, or add --allow-future",
-				d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone, d.Kind.Plural())
+			return nil, "", &NotBegunError{fmt.Sprintf("%s=%s has not begun: it is %s in the time zone %s: select earlier %s",
+				d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone, d.Kind.Plural())}
 		}
 		text := a.key(s.first)
 		if s.first != s.last {

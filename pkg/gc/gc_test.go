@@ -196,6 +196,36 @@ func TestRunCollectsGarbage(t *testing.T) {
 	require.Contains(t, f.left(), contract.LogKey(acme, running, asset.String(), 1, running))
 }
 
+// TestTenRunsLeaveThreeVersions runs one asset ten times. An hour later its outputs take at most three times
+// the space of one, and a dry run has predicted the deleted bytes.
+func TestTenRunsLeaveThreeVersions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 10 {
+		f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+		f.clock.now = f.clock.now.Add(time.Minute)
+	}
+	f.publish()
+	stored := func() (size int64) {
+		for o, err := range f.blobs.List(t.Context(), blob.ListOptions{Prefix: "assets/"}) {
+			require.NoError(t, err)
+			size += o.Size
+		}
+		return size
+	}
+	require.Empty(t, f.collect(gc.Options{}).Counts, "superseded outputs stay for an hour")
+	all := stored()
+	f.clock.now = f.clock.now.Add(time.Hour)
+	f.publish()
+	dry := f.collect(gc.Options{DryRun: true})
+	require.Equal(t, all, stored())
+	report := f.collect(gc.Options{})
+	require.Equal(t, dry.Counts, report.Counts)
+	require.Len(t, report.Counts, 1)
+	require.Equal(t, all-stored(), report.Counts[0].Bytes, "a dry run predicts the bytes")
+	require.Equal(t, all*3/10, stored())
+}
+
 // candidate records an output in quarantine, of an ended run.
 func (f *fixture) candidate(s state.CandidateState) (uri string) {
 	f.t.Helper()

@@ -435,6 +435,7 @@ func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
 			event.Succeeded, event.Failed, event.Skipped, event.Cancelled, event.TimedOut,
 		}).Draw(t, "outcome"),
 		MaterializationID: optional(t, ULID(), "materialization"),
+		Log:               text().Draw(t, "log"),
 		Metrics:           filledMap(rapid.MapOfN(name(), rapid.Int64(), 0, 3).Draw(t, "metrics")),
 		StartedAt:         optional(t, Time(), "started"),
 		CompletedAt:       optional(t, Time(), "completed"),

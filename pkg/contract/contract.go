@@ -43,6 +43,8 @@ type Envelope struct {
 	// the attempt ends before its start was reported, the worker may answer 200 with
 	// [Finished] instead of sending callbacks. 0 allows neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
+	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender takes none.
+	LogBytes int32 `json:"log_bytes,omitempty"`
 	// CausalToken is a ULID smaller than every id that this dispatch causes.
 	CausalToken string `json:"causal_token,omitempty"`
 	// Traceparent and Tracestate identify the dispatch span (W3C Trace Context).
@@ -123,8 +125,10 @@ type Finished struct {
 	// counts as stale.
 	CodeChanged bool             `json:"code_changed,omitempty"`
 	Metrics     map[string]int64 `json:"metrics,omitempty"`
-	StartedAt   event.Time       `json:"started_at"`
-	CompletedAt event.Time       `json:"completed_at"`
+	// Log is the whole log of a task that has printed little. Such a log is not stored as an object.
+	Log         string     `json:"log,omitempty"`
+	StartedAt   event.Time `json:"started_at"`
+	CompletedAt event.Time `json:"completed_at"`
 }
 
 // Problem is the body of an error response (RFC 9457).

@@ -172,6 +172,7 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	for key := range f.Metrics {
 		c.name("metrics (a key)", key)
 	}
+	c.text("log", f.Log, event.MaxLog)
 	if f.StartedAt != 0 {
 		c.time("started_at", f.StartedAt)
 	}

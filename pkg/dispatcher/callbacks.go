@@ -354,7 +354,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
-		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, CodeChanged: body.CodeChanged, Metrics: body.Metrics,
+		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, CodeChanged: body.CodeChanged, Metrics: body.Metrics, Log: body.Log,
 		StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
 	})
 	if refused := new(event.DecodeError); errors.As(err, &refused) {

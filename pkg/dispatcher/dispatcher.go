@@ -358,7 +358,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.cfg.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
+		LogBytes: event.MaxLog, CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
 	env.Auth.ExpiresAt = event.At(d.cfg.Clock.Now().Add(startedValid))
 	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.cfg.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.cfg.Keys)

@@ -22,13 +22,16 @@ type Log struct {
 }
 
 // ReadLog reads the log of a task's attempt. Attempt 0 stands for the last attempt that has
-// started. Workers store the log when the attempt ends.
+// started. Workers store or report the log when the attempt ends.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := FindAttempt(s, task, attempt)
 	if err != nil {
 		return Log{}, err
 	}
 	log := Log{RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, State: row.State, Outcome: row.Outcome}
+	if log.Text = []byte(row.Log); row.Log != "" {
+		return log, nil // a short log is in the report of the attempt's end
+	}
 	key := contract.LogKey(s.Domain, row.RunID, row.TaskKey, row.Attempt, row.AttemptID)
 	log.Text, _, err = store.Get(ctx, key)
 	switch {

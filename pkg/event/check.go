@@ -189,6 +189,7 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		c.text(path+".message", r.Message, MaxMessage)
 		c.text(path+".sample", r.Sample, MaxRef)
 	}
+	c.atMost("payload.log (bytes)", int64(len(p.Log)), MaxLog)
 	c.atMost("payload.metrics (count)", int64(len(p.Metrics)), MaxMetrics)
 	for key := range p.Metrics {
 		c.name("payload.metrics (a key)", key)

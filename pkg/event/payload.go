@@ -364,9 +364,11 @@ type TaskFinished struct {
 	// was written while it ran.
 	CodeChanged bool `json:"code_changed,omitempty"`
 	// Metrics are the worker's measurements: integers, with the unit in the name.
-	Metrics     map[string]int64 `json:"metrics,omitempty"`
-	StartedAt   Time             `json:"started_at,omitempty,omitzero"`
-	CompletedAt Time             `json:"completed_at,omitempty,omitzero"`
+	Metrics map[string]int64 `json:"metrics,omitempty"`
+	// Log is the whole log of an attempt that has printed little.
+	Log         string `json:"log,omitempty"`
+	StartedAt   Time   `json:"started_at,omitempty,omitzero"`
+	CompletedAt Time   `json:"completed_at,omitempty,omitzero"`
 }
 
 func attemptKey(verb string, r AttemptRef) string {

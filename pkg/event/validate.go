@@ -21,6 +21,7 @@ const (
 	MaxSelection  = 10_000 // root assets, partitions
 	MaxChecks     = 1000
 	MaxMetrics    = 256
+	MaxLog        = 256      // bytes of a log in an event
 	MaxTimerData  = 64 << 10 // the payload of a timer
 	MaxDetails    = 4 << 10  // details of an error
 

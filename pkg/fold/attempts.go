@@ -126,7 +126,7 @@ func (f *folder) recordHeartbeat(t *state.Task, at event.Time, progress int32, m
 
 // taskFinished closes an attempt and decides the next state of its task.
 func (f *folder) taskFinished(p *event.TaskFinished) verdict {
-	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics)}
+	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics), log: p.Log}
 	if len(p.CheckResults) > 0 {
 		c.checks = jsonOf(p.CheckResults)
 	}
@@ -241,7 +241,7 @@ type closing struct {
 	category            string
 	details, suggestion string
 	retryAfterMS        int64
-	metrics             string
+	metrics, log        string
 	checks              string
 	// unqueue means that the queue task must be deleted if the attempt has not started.
 	unqueue bool
@@ -271,7 +271,7 @@ func (f *folder) fillClosed(a *state.Attempt, c closing) {
 	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
 	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
 	a.ErrorDetails, a.Suggestion = c.details, c.suggestion
-	a.RetryReason, a.CheckResults = "", c.checks
+	a.RetryReason, a.CheckResults, a.Log = "", c.checks, c.log
 }
 
 func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {

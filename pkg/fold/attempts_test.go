@@ -30,6 +30,7 @@ func TestStartAndSuccessFreeOutboxAndSlot(t *testing.T) {
 	w.Pass(time.Second)
 	finished := w.Finished(run, "a", 1, event.Succeeded)
 	finished.Metrics = map[string]int64{"rows_read": 3}
+	finished.Log = "3 rows\n"
 	finished.Output.SchemaHash = "h"
 	w.MustFold(finished)
 	task = w.Task(run, "a")
@@ -37,6 +38,7 @@ func TestStartAndSuccessFreeOutboxAndSlot(t *testing.T) {
 	require.Equal(t, []any{finished.Output.URI, int64(1), int64(2), "h"}, []any{task.OutputURI, task.RowCount, task.ByteSize, task.SchemaHash})
 	require.Equal(t, ids.MaterializationID(foldtest.Domain, run, "a"), task.MaterializationID)
 	require.JSONEq(t, `{"rows_read":3}`, attempt(w, run, 1).Metrics)
+	require.Equal(t, "3 rows\n", attempt(w, run, 1).Log)
 	require.Equal(t, []any{int32(0), int32(0)}, []any{w.State.SlotsInUse(), w.State.SlotsInUseByRun(run)})
 	row := w.State.Runs.Get(run)
 	require.Equal(t, []any{state.RunSucceeded, event.At(w.Now)}, []any{row.State, row.CompletedAt})

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -61,6 +62,8 @@ type attempt struct {
 	startAccepted atomic.Bool
 	startMu       sync.Mutex
 	metrics       map[string]int64
+	// shortLog is the log, if the report of the end contains it.
+	shortLog string
 	// cpu is the CPU time of the query or the command, if measured is set.
 	cpu      time.Duration
 	measured bool
@@ -387,13 +390,17 @@ func (a *attempt) folder(name string) (string, error) {
 	return path, nil
 }
 
-// saveLog stores the task's log in the background; wait waits for that. A log that cannot be stored
-// does not fail the task.
+// saveLog stores the task's log in the background, unless it is short; wait waits for that. A log that cannot
+// be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
 	// Each stream was masked as it arrived, because omitting the middle may cut a secret in two.
 	// This second pass masks secrets whose parts came from two streams.
 	text := a.mask.Bytes(a.output.bytes())
 	if len(text) == 0 {
+		return func() {}
+	}
+	if len(text) <= int(a.env.LogBytes) && utf8.Valid(text) {
+		a.shortLog = string(text) // in the report, which saves an object
 		return func() {}
 	}
 	key := contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
@@ -429,7 +436,7 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 	f := &contract.Finished{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
 		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(), CheckResults: a.checkResults,
-		CodeChanged: a.codeChanged,
+		CodeChanged: a.codeChanged, Log: a.shortLog,
 	}
 	if err == nil {
 		f.Outcome, f.Output = event.Succeeded, output

@@ -148,7 +148,7 @@ type scheduledStack struct {
 	meter *cloudblob.Store
 
 	due     map[string]event.Time // by schedule and instant: when the tick is due
-	starts  map[string]event.Time // the same: when its task started
+	starts  map[string]event.Time // by schedule and instant: when the task of the tick started
 	lastRun event.Time            // when the newest run was created
 }
 

@@ -47,9 +47,9 @@ type seeder struct {
 	ids      *ids.Source
 	appender *ledger.Appender
 	folding  *compactor.Compactor
-	plans    map[int]*seededPlan // by the number of tasks
+	plans    map[int]*seededPlan // plans by their number of tasks
 	waiting  []compactor.Entry   // to be folded
-	tasks    int                 // in waiting
+	tasks    int                 // number of tasks in waiting
 }
 
 // seed adds finished tasks to an empty state folder, in runs of perRun tasks.

@@ -30,7 +30,7 @@ type model struct {
 	store   blob.Store
 	folder  string // ends in a slash
 	objects map[string]modelObject
-	used    map[int64]bool // versions
+	used    map[int64]bool // versions that the store has used so far
 }
 
 type modelObject struct {

@@ -116,7 +116,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer r.Body.Close()
 	n := t.network
-	half := n.random.Draw(t.dist) / 2 //nolint:mnd // one half
+	half := n.random.Draw(t.dist) / 2 //nolint:mnd // one half of the latency
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ type Fault int
 // The faults. For Open and List, FailAfter yields the whole content and then the error.
 const (
 	None       Fault = iota // the operation runs normally
-	FailBefore              // it fails without effect
-	FailAfter               // it takes effect, but its answer is replaced by an error
+	FailBefore              // the operation fails without effect
+	FailAfter               // the operation takes effect, but its answer is replaced by an error
 )
 
 // Hook selects the fault of each operation, by the key or, for List, the prefix. It is

@@ -31,7 +31,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	objects *btree.Map[string, stored]
-	version int64 // of the latest write
+	version int64 // version of the latest write
 	stats   Stats
 }
 

@@ -99,7 +99,7 @@ func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 // channelLog counts the messages that channels have accepted.
 type channelLog struct {
 	mu    sync.Mutex
-	tried map[string]int // by notification
+	tried map[string]int // number of tries by notification
 	sent  map[string]int
 }
 
@@ -126,7 +126,7 @@ func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.M
 	}
 	log.sent[m.ID]++
 	if refused {
-		return errChannel // it has accepted the message, but says that it has not
+		return errChannel // the channel has accepted the message, but says that it has not
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ type counted struct {
 
 // noted is what the oracle remembers of the notifications of a domain.
 type noted struct {
-	counts map[string]counted // by notification
+	counts map[string]counted // counted transitions by notification
 	failed int64              // tasks that failed while the rules existed
 }
 
@@ -171,7 +171,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
 			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
 		}
-		if !n.final { // otherwise it has expired
+		if !n.final { // otherwise the notification has expired
 			delete(f.noted.counts, id) // counted in a digest
 		}
 	}

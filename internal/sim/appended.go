@@ -112,7 +112,7 @@ func (o *oracle) requested(f *followed, p event.Payload) {
 func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 	row := f.state.Outbox.Get(p.DispatchID)
 	if row == nil || row.AttemptID != p.AttemptID || row.Generation+1 != p.Generation {
-		return // stale: it is rejected
+		return // the request is stale: it is rejected
 	}
 	for id, t := range o.w.queue.waiting {
 		if strings.HasSuffix(id, "/"+row.QueueTaskName) && o.w.now().Sub(t.since) >= longQueued {

@@ -43,7 +43,7 @@ func (w *world) outputWritten(key string) {
 		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
 	}
 	if key != contract.CommitMarkerKeyOf(key) && contract.IsMarker(key) {
-		return // of an output in quarantine
+		return // the file is of an output in quarantine
 	}
 	if !contract.IsMarker(key) {
 		if w.made[key] == nil {
@@ -202,9 +202,9 @@ func (o *oracle) refusedInputs(f *followed) {
 // damagedOutput is an output with a damaged file.
 type damagedOutput struct {
 	line string // in the report of a verification, without the reason
-	kept bool   // its run is kept
+	kept bool   // the run of the output is kept
 
-	visible bool // its partition shows it
+	visible bool // the partition shows the output
 }
 
 // damagedOutputs returns the outputs that a verification must report, and those that it may report

@@ -14,7 +14,7 @@ import (
 // driver executes one event at a time.
 type driver struct {
 	wait   func()
-	clock  clock.System // of the bubble
+	clock  clock.System // clock of the bubble
 	start  time.Time
 	events events
 	seq    int
@@ -32,7 +32,7 @@ type call struct {
 	proc   *process
 	label  string
 	begin  func()          // called by the driver
-	serves int             // the number of the request that the process serves with it; it orders equal calls
+	serves int             // number of the request that the process serves with the call; orders equal calls
 	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}
 }

@@ -85,7 +85,7 @@ func (d *dice) latency() time.Duration { return d.between(time.Millisecond, 30*t
 
 type storageFault struct {
 	before, after         bool
-	later                 time.Duration // with before: it takes effect then nevertheless
+	later                 time.Duration // after a failure: when the request takes effect nevertheless
 	killBefore, killAfter bool
 	delay                 time.Duration
 }

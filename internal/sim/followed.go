@@ -65,7 +65,7 @@ type followed struct {
 	ended    bool
 	endedAt  time.Time
 	seenAt   map[string]time.Time              // when runs were first published
-	deployed map[string]*event.ProjectDeployed // of the ledger, by id
+	deployed map[string]*event.ProjectDeployed // deployments in the ledger, by id
 	approved map[string]bool                   // materializations that commands of the ledger approve
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
 	ticks    map[instant]string                // ids of ticks

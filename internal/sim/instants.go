@@ -13,7 +13,7 @@ import (
 type zoneOf struct {
 	name          string
 	before, after time.Duration
-	at            time.Time // of the change
+	at            time.Time // time of the change
 }
 
 var zonesOf = []zoneOf{

@@ -12,7 +12,7 @@ import (
 // limit sets or removes a limit, or applies the limits of a servo.yaml with one pool. A workspace
 // has four times the slots of a pool.
 func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
-	const applies, removes = 14, 12 // of 3 to 14 slots
+	const applies, removes = 14, 12 // 3 to 14 slots are drawn: 14 means apply, 12 and 13 mean remove
 	slots := a.slots
 	if a.pool == "" {
 		slots *= 4

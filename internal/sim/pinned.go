@@ -54,7 +54,7 @@ func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error 
 // heldRevision is a pinned revision with the materializations that it shows.
 type heldRevision struct {
 	since   time.Time         // when its pin was committed
-	outputs map[string]string // their places
+	outputs map[string]string // places of the materializations
 }
 
 // hold records what the revisions show that are pinned since this commit.

@@ -159,7 +159,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 			ticks++
 		}
 		if t.Outcome == state.TickDropped && before.Ticks.Get(t.TickID) == nil {
-			dropped-- // counted, but has a row
+			dropped-- // the tick is counted as dropped, but has a row
 		}
 	}
 	if was.Version != is.Version && is.Cursor > is.DefinedAt {

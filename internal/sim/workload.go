@@ -54,17 +54,17 @@ type behaviour struct {
 
 // ask is one request of a client.
 type ask struct {
-	after   time.Duration // after the one before
+	after   time.Duration // delay after the previous request
 	verb    verb
 	project *project
 	only    int  // index of the selected asset; -1: all
-	alone   bool // without its upstreams
+	alone   bool // select the asset without its upstreams
 	runKey  string
 	slots   int32 // parallelism of the run, or a limit
 	pool    string
 	seconds int32 // timeout of the run
 	force   bool
-	name    string // of a schedule
+	name    string // name of a schedule
 }
 
 type verb int

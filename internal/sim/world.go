@@ -39,12 +39,12 @@ type world struct {
 
 	listings     *listings
 	machines     []*machine
-	visitors     []*machine // run once
+	visitors     []*machine // machines that run once
 	alive        sync.WaitGroup
 	requests     int
-	calls        int                  // so far, of all processes
+	calls        int                  // number of calls so far, of all processes
 	mutated      map[string]time.Time // when keys were last written
-	firstCreate  map[string]origin    // by key
+	firstCreate  map[string]origin    // who first tried to create each key
 	sealed       map[string]time.Time // until when objects cannot be read
 	delayedUntil time.Time            // until when timers wait because an object is unreadable or the queue is stalled
 	skipped      map[string]bool      // entries that an operator has skipped

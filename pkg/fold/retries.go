@@ -84,7 +84,7 @@ func (c closing) user() bool {
 	return false
 }
 
-// retryReason returns the reason for an attempt after this end, or "" if the end is final.
+// retryReason returns why another attempt follows this end, or "" if the end is final.
 func (c closing) retryReason(t *state.Task) string {
 	switch {
 	case c.lost(t):

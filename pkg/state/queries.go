@@ -165,7 +165,7 @@ func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 // Liveness returns the domain's latest liveness timer in any state, or nil.
 func (s *State) Liveness() *Timer { return s.singleton("timer:liveness:", event.TimerLiveness) }
 
-// singleton returns the timer of a type of which a domain has one, by the prefix of its id.
+// singleton returns the only timer of a type in a domain. Its id begins with the prefix.
 func (s *State) singleton(prefix, timerType string) *Timer {
 	timer := s.Timers.Ceiling(prefix)
 	for timer != nil && strings.HasPrefix(timer.TimerID, prefix) {

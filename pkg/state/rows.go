@@ -76,7 +76,7 @@ type Run struct {
 	// run of the chain was planned.
 	InputsSeq int64      `col:"inputs_seq"`
 	InputsAt  event.Time `col:"inputs_at,null"`
-	// SLAAt is when the run of a schedule has taken too long; 0: never, or it is reported.
+	// SLAAt is when the run of a schedule has taken too long; 0: never, or this is reported already.
 	SLAAt event.Time `col:"sla_at,null"`
 
 	TasksTotal     int32 `col:"tasks_total"`

@@ -152,7 +152,7 @@ func turns(ctx context.Context, b *bench, rows []*row, workloads []string, sampl
 			}
 			for _, r := range slices.Concat(rows[n%len(rows):], rows[:n%len(rows)]) {
 				if r.failed(workload) {
-					continue // it would fail again
+					continue // the peer would fail again
 				}
 				done, err := b.sample(ctx, r.peer, workload)
 				if ctx.Err() != nil {

@@ -36,7 +36,7 @@ type bench struct {
 type sample struct {
 	work.Done
 
-	idle *idle // of the workload work.Idle
+	idle *idle // set for the workload work.Idle
 }
 
 // sample measures a workload once. It starts the peer's server before and stops it afterwards.

@@ -41,7 +41,7 @@ func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said i
 	if err == nil {
 		err = hear(out)
 	}
-	_ = in.Close() // it may have ended
+	_ = in.Close() // the program may have ended
 	// The program's failure explains more than an error of reading its output.
 	if ended := failure(ctx, cmd, cmd.Wait(), stderr); ended != nil {
 		return ended

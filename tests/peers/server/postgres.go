@@ -19,7 +19,7 @@ import (
 // sample starts a server and creates a new database, because removing a cluster's thousand files
 // would slow down the next measurement.
 type Postgres struct {
-	dir       string // of the cluster
+	dir       string // folder of the cluster
 	databases int
 }
 

@@ -50,7 +50,7 @@ func run(dir string, as *syscall.Credential, program string, args ...string) (*p
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()                                                                               // the child has its own
+	defer log.Close()                                                                               // the child has its own descriptor
 	p := &process{cmd: exec.Command(program, args...), log: log.Name(), ended: make(chan struct{})} //nolint:noctx // ended below
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
 	// Telemetry would wait for remote hosts.

@@ -14,7 +14,7 @@ type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed one
-	decoder   manifest.Decoder
+	decoder   *manifest.Decoder  // the oracle shares no cache with the processes
 	// state is the state of manifest, including history.
 	state *state.State
 	// past holds the states of recent revisions, to compare with those that readers load.

@@ -42,7 +42,7 @@ func newOracle(w *world) *oracle {
 			shown: map[string]string{}, held: map[int64]heldRevision{}, pinned: map[string]floorAt{},
 			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{}, forgotten: map[state.Key2]bool{},
 			settings: map[state.Key2][]setting{},
-			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
+			state:    state.New(d), decoder: &manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
 	}

@@ -43,7 +43,7 @@ func Open(h Handle) *Handle {
 		h.Codec = snapshot.NewCodec()
 	}
 	if h.Manifests == nil {
-		h.Manifests = manifest.New(manifest.Config{Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger})
+		h.Manifests = manifest.New(manifest.Config{Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger, Decoder: h.Codec.Decoder(h.Domain)})
 	}
 	return &h
 }

@@ -38,6 +38,9 @@ func (d *Delta) key(tier string) deltaKey {
 }
 
 func (t texts) has(tier string, _ int, d *Delta) bool {
+	if tier == TierBase {
+		return false
+	}
 	_, ok := t[d.key(tier)]
 	return ok
 }

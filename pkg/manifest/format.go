@@ -252,10 +252,16 @@ func (m *Manifest) Rebuilt(timeline, writer string) *Manifest {
 // Successor returns the revision after m, to be filled in and published. Its lists and
 // maps are copies of m's.
 func (m *Manifest) Successor(writer string) *Manifest {
-	next := *m
+	next := m.copied()
 	parent := m.Ref()
 	next.SchemaVersion, next.Revision, next.Nonce, next.Parent, next.Writer = SchemaVersion, m.Revision+1, "", &parent, writer
 	next.PublishedAt = m.PublishedAt.Add(time.Millisecond)
+	return next
+}
+
+// copied returns a copy whose lists and maps are its own.
+func (m *Manifest) copied() *Manifest {
+	next := *m
 	next.BaseSnapshot.Files = slices.Clone(m.BaseSnapshot.Files)
 	next.L1, next.L0 = slices.Clone(m.L1), slices.Clone(m.L0)
 	next.History, next.RowCounts = maps.Clone(m.History), maps.Clone(m.RowCounts)

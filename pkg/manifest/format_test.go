@@ -131,6 +131,23 @@ func TestSuccessorSharesNoMutableData(t *testing.T) {
 	require.Equal(t, full(), m)
 }
 
+func TestDecoderRemembersManifests(t *testing.T) {
+	first := full()
+	good, err := manifest.Encode(first)
+	require.NoError(t, err)
+	decoder := &manifest.Decoder{Domain: domain, Remember: 1}
+	one, err := decoder.Decode("manifests/the.json", first.Revision, good)
+	require.NoError(t, err)
+	want, err := manifest.Decode("manifests/the.json", domain, first.Revision, good)
+	require.NoError(t, err)
+	one.RowCounts["runs"], one.L0[0].Rows, one.BaseSnapshot.Files[0].Size = 99, 98, 97
+	two, err := decoder.Decode("manifests/the.json", first.Revision, good)
+	require.NoError(t, err)
+	require.Equal(t, want, two, "a caller that changes its copy does not change that of another one")
+	_, err = decoder.Decode("manifests/the.json", first.Revision+1, good)
+	require.ErrorContains(t, err, "it contains revision")
+}
+
 func TestDecodeRejectsDamagedManifest(t *testing.T) {
 	good, err := manifest.Encode(full())
 	require.NoError(t, err)

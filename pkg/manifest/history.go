@@ -65,7 +65,7 @@ func (s *Store) Segments(ctx context.Context, f File) ([]File, error) {
 	p.check(len(x.Segments) <= maxSegments, "it has %d segments; at most %d are allowed", len(x.Segments), maxSegments)
 	for i := range x.Segments {
 		p.check(x.Segments[i].Table == f.Table, "segments[%d] belongs to table %.100q", i, x.Segments[i].Table)
-		validateFile(p, s.domain, fmt.Sprintf("segments[%d]", i), &x.Segments[i], TierHistory)
+		validateFile(p, s.domain, func() string { return fmt.Sprintf("segments[%d]", i) }, &x.Segments[i], TierHistory)
 	}
 	if p.err != nil {
 		return nil, &CorruptError{Key: f.Key, Reason: p.err.Error()}

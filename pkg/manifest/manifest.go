@@ -162,6 +162,8 @@ type Config struct {
 	OnStored func(revision int64)
 	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger
+	// Decoder decodes manifests. nil: a decoder of this store.
+	Decoder *Decoder
 }
 
 // Store publishes and reads the revisions of one domain. It is safe for
@@ -181,7 +183,7 @@ type Store struct {
 	texts      texts               // the texts of the last encoded manifest; never modified
 	segments   map[string]segments // the last read history segments, by table
 
-	decoder Decoder
+	decoder *Decoder
 }
 
 // New returns the store of a domain's manifests.
@@ -192,9 +194,12 @@ func New(cfg Config) *Store {
 	if cfg.OnStored == nil {
 		cfg.OnStored = func(int64) {}
 	}
+	if cfg.Decoder == nil {
+		cfg.Decoder = &Decoder{Domain: cfg.Domain}
+	}
 	return &Store{
 		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, onStored: cfg.OnStored, log: cfg.Logger,
-		decoder: Decoder{Domain: cfg.Domain},
+		decoder: cfg.Decoder,
 	}
 }
 

@@ -43,7 +43,8 @@ func (p *problem) count(path string, n int64) { p.check(n >= 0, "%s: %d is negat
 
 func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is before 1970", path, t) }
 
-// isKnown reports whether the delta at index i of a tier has been validated before.
+// isKnown reports whether the delta at index i of a tier has been validated before. For the
+// base, whose delta is nil, it reports whether all of its files have.
 type isKnown func(tier string, i int, d *Delta) bool
 
 // validate checks a manifest, except the content of known deltas.
@@ -111,7 +112,10 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 	p.optionalULID("base_snapshot.partitions_from", m.BaseSnapshot.PartitionsFrom)
 	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: %d files; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
-		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
+		if known(TierBase, i, nil) {
+			break // all files were validated together
+		}
+		validateFile(p, m.Domain(), func() string { return fmt.Sprintf("base_snapshot.files[%d]", i) }, &m.BaseSnapshot.Files[i], TierBase)
 	}
 	m.validateOrder(p)
 	m.validateDeltas(p, "l1", m.L1, TierL1, known)
@@ -120,7 +124,7 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
 		f := m.History[table]
 		p.check(f.Table == table, "history: the index of %.100q belongs to table %.100q", table, f.Table)
-		validateFile(p, m.Domain(), "history."+f.Table, &f, TierHistory)
+		validateFile(p, m.Domain(), func() string { return "history." + f.Table }, &f, TierHistory)
 	}
 }
 
@@ -149,7 +153,7 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		p.count(here+".bytes", d.Bytes)
 		p.check(len(d.Files) <= maxTables, "%s.files: %d files; at most %d are allowed", here, len(d.Files), maxTables)
 		for j := range d.Files {
-			validateFile(p, m.Domain(), fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
+			validateFile(p, m.Domain(), func() string { return fmt.Sprintf("%s.files[%d]", here, j) }, &d.Files[j], tier)
 		}
 		p.check(len(d.Inline) == 0 || tier == TierL0, "%s.inline: only L0 deltas may have inline rows", here)
 		p.check(len(d.Inline) <= maxTables, "%s.inline: %d tables; at most %d are allowed", here, len(d.Inline), maxTables)
@@ -166,24 +170,41 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 }
 
 // validateFile checks that a file belongs to the domain, so that no manifest leads a
-// reader to the files of another tenant.
-func validateFile(p *problem, d ids.Domain, path string, f *File, tier string) {
-	p.check(isTable(f.Table), "%s.table: invalid table name %.100q", path, f.Table)
+// reader to the files of another tenant. It calls path, which describes the file, only if
+// the file has a problem: a manifest names hundreds of files.
+func validateFile(p *problem, d ids.Domain, path func() string, f *File, tier string) {
 	name, below := strings.CutPrefix(f.Key, StatePrefix(d)+f.Table+"/"+tier+"/")
 	id, _, _ := strings.Cut(name, ".")
-	p.check(below && ids.Valid(id) && !strings.Contains(name, "/") && len(f.Key) <= maxKeyLength,
-		"%s.key: %.200q is not the key of a %s file of the table", path, f.Key, tier)
-	p.count(path+".size", f.Size)
-	p.count(path+".rows", f.Rows)
-	p.optionalULID(path+".min_run_id", f.MinRun)
-	p.optionalULID(path+".max_run_id", f.MaxRun)
-	p.check(f.MinRun <= f.MaxRun, "%s: min_run_id is greater than max_run_id", path)
-	p.optionalULID(path+".min_entry_id", f.MinEntry)
-	p.optionalULID(path+".max_entry_id", f.MaxEntry)
-	p.check(f.MinEntry <= f.MaxEntry, "%s: min_entry_id is greater than max_entry_id", path)
-	p.optionalULID(path+".sorted_run", f.Run)
-	p.check(f.Min.Compare(f.Max) <= 0, "%s: min_key is greater than max_key", path)
+	switch {
+	case !isTable(f.Table):
+		p.check(false, "%s.table: invalid table name %.100q", path(), f.Table)
+	case !below || !ids.Valid(id) || strings.Contains(name, "/") || len(f.Key) > maxKeyLength:
+		p.check(false, "%s.key: %.200q is not the key of a %s file of the table", path(), f.Key, tier)
+	case f.Size < 0:
+		p.count(path()+".size", f.Size)
+	case f.Rows < 0:
+		p.count(path()+".rows", f.Rows)
+	case !optional(f.MinRun):
+		p.ulid(path()+".min_run_id", f.MinRun)
+	case !optional(f.MaxRun):
+		p.ulid(path()+".max_run_id", f.MaxRun)
+	case f.MinRun > f.MaxRun:
+		p.check(false, "%s: min_run_id is greater than max_run_id", path())
+	case !optional(f.MinEntry):
+		p.ulid(path()+".min_entry_id", f.MinEntry)
+	case !optional(f.MaxEntry):
+		p.ulid(path()+".max_entry_id", f.MaxEntry)
+	case f.MinEntry > f.MaxEntry:
+		p.check(false, "%s: min_entry_id is greater than max_entry_id", path())
+	case !optional(f.Run):
+		p.ulid(path()+".sorted_run", f.Run)
+	case f.Min.Compare(f.Max) > 0:
+		p.check(false, "%s: min_key is greater than max_key", path())
+	}
 }
+
+// optional reports whether an id is empty or a ULID.
+func optional(id string) bool { return id == "" || ids.Valid(id) }
 
 func isTable(s string) bool {
 	if s == "" || len(s) > 63 {

@@ -1,20 +1,42 @@
 package snapshot
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 	"sync"
 
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
 // memory is a [table.Format] that keeps the rows in memory. The bytes of a file contain only
 // its number.
 type memory struct {
-	mu    sync.Mutex
-	files [][]reflect.Value // the rows by the number of the file
+	mu       sync.Mutex
+	files    [][]reflect.Value // the rows by the number of the file
+	decoders map[ids.Domain]*manifest.Decoder
+}
+
+// remembered is how many manifests of a domain a memory codec remembers.
+const remembered = 256
+
+// Decoder returns a decoder of a domain's manifests that all processes of a simulation share, or nil:
+// only memory codecs have one.
+func (c *Codec) Decoder(d ids.Domain) *manifest.Decoder {
+	m, ok := c.files.(*memory)
+	if !ok {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.decoders[d] == nil {
+		m.decoders[d] = &manifest.Decoder{Domain: d, Remember: remembered}
+	}
+	return m.decoders[d]
 }
 
 // NewMemoryCodec returns a codec that keeps rows in memory. Its files contain only the
@@ -22,16 +44,14 @@ type memory struct {
 // would otherwise spend most of their time on Parquet. Callers must not modify rows after
 // encoding them.
 func NewMemoryCodec() *Codec {
-	m := &memory{}
+	m := &memory{decoders: map[ids.Domain]*manifest.Decoder{}}
 	return &Codec{files: m, inline: m}
 }
 
-// memoryFile is the content of a file of a memory codec. It is JSON, so that a manifest
-// can contain it.
-type memoryFile struct {
-	Table  string `json:"table"`
-	Number int    `json:"rows_in_memory"`
-}
+// memoryFile is the content of a file of a memory codec: the table, and the number of the file. It is
+// JSON, so that a manifest can contain it. Simulations decode so many of them that encoding/json would
+// take a noticeable share of their time.
+const memoryFile = `{"table":%q,"rows_in_memory":%d}`
 
 // rowBytes is the approximate size of a row as JSON.
 const rowBytes = 400
@@ -45,21 +65,22 @@ func (m *memory) Encode(s *table.Schema, n int, row func(i int) reflect.Value) (
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files = append(m.files, rows)
-	return json.Marshal(memoryFile{Table: s.Name, Number: len(m.files) - 1})
+	return fmt.Appendf(nil, memoryFile, s.Name, len(m.files)-1), nil
 }
 
 // Decode implements [table.Format]. It adds copies of the rows.
 func (m *memory) Decode(s *table.Schema, data []byte, add func() reflect.Value) error {
-	var file memoryFile
-	if err := json.Unmarshal(data, &file); err != nil || file.Table != s.Name {
+	rest, table := strings.CutPrefix(string(data), `{"table":"`+s.Name+`","rows_in_memory":`)
+	number, err := strconv.Atoi(strings.TrimSuffix(rest, "}"))
+	if !table || err != nil {
 		return errors.New("not a file of this codec and table")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if file.Number < 0 || file.Number >= len(m.files) {
-		return fmt.Errorf("unknown file number %d", file.Number)
+	if number < 0 || number >= len(m.files) {
+		return fmt.Errorf("unknown file number %d", number)
 	}
-	for _, row := range m.files[file.Number] {
+	for _, row := range m.files[number] {
 		add().Set(row)
 	}
 	return nil

@@ -92,6 +92,7 @@ func (o *oracle) minute() {
 		if f.manifest == nil || f.broken {
 			continue
 		}
+		f.follow(o.w.now())
 		o.timeBounds(f)
 		if o.disturbed(f) {
 			continue
@@ -128,7 +129,7 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 		return
 	}
 	since := m.BaseSnapshot.FoldTime.Time().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())
-	if last := f.lastFollowed(o.w.now()); last >= 0 && f.lines[last].at.Add(-o.slack()).Before(since) {
+	if last := f.lastFollowed(); last >= 0 && f.lines[last].at.Add(-o.slack()).Before(since) {
 		since = f.lines[last].at.Add(-o.slack())
 	}
 	rows, most := int(m.RowCounts["ledger_entries"]), allowance+len(f.ahead)+f.linesSince(since)
@@ -137,15 +138,36 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
+// follow notes up to when a sweep has had the time to follow appends. Nobody lists an idle domain before the
+// daily full sweep, whatever is appended to it. So an append counts only if a wakeup was due later, or if the
+// domain has waited for one ever since.
+func (f *followed) follow(now time.Time) {
+	at := f.manifest.Wakeup.At
+	switch {
+	case at == 0:
+		f.waitsSince = time.Time{}
+	case f.waitsSince.IsZero():
+		f.waitsSince = now
+	case now.Sub(f.waitsSince) >= calmSlack:
+		f.followedUpTo = now.Add(-calmSlack)
+	}
+	if at != 0 && !at.Time().After(now) {
+		f.due = append(f.due, now)
+	}
+	for len(f.due) > 0 && now.Sub(f.due[0]) >= calmSlack {
+		f.followedUpTo, f.due = latest(f.followedUpTo, f.due[0]), f.due[1:]
+	}
+}
+
 // lastFollowed returns the index of the last append that a sweep has had the time to follow, or -1.
-// Bounds on listings count back from it, because nobody lists an idle domain.
-func (f *followed) lastFollowed(now time.Time) int {
-	return len(f.lines) - f.entriesSince(now.Add(-calmSlack)) - 1
+// Bounds on listings count back from it.
+func (f *followed) lastFollowed() int {
+	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
 }
 
 // listing checks how many entries a barrier has to list.
 func (o *oracle) listing(f *followed) {
-	last := f.lastFollowed(o.w.now())
+	last := f.lastFollowed()
 	if last < 0 {
 		return
 	}

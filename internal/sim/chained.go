@@ -14,9 +14,8 @@ import (
 
 // drawChains adds an asset that reads its own earlier days to each project of some worlds. Its tasks in a
 // run form a chain. Worlds whose tasks take an hour have none, because a chain of these takes a day.
-// Backfills of a world cover assets without partitions; schedules and alerts have worlds of their own.
 func (c *World) drawChains() {
-	if r := random(c.Seed, "chains", 0); r.IntN(4) == 0 && c.Overtaken == 0 && c.Backfills+c.Schedules+c.Alerts == 0 {
+	if r := random(c.Seed, "chains", 0); r.IntN(4) == 0 && c.Overtaken == 0 {
 		c.Chained = 2 + r.IntN(5)
 	}
 }

@@ -61,8 +61,9 @@ type World struct {
 	Bare int
 	// Checked is how many of a thousand assets have checks.
 	Checked int
-	// Schedules is the number of schedules of each domain.
-	Schedules int
+	// Schedules is the number of schedules of each domain. Wide is the maximum number of assets that a
+	// schedule selects. 0: one.
+	Schedules, Wide int
 	// Backfills is the number of backfills that clients create.
 	Backfills int
 	// Alerts gives the releases of domains rules of alerts, and deadlines. Their channels refuse so many tenths

@@ -204,6 +204,8 @@ func (o *oracle) bareLedger(f *followed) {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
 			// The rebuild decided that the later tick replaced its request. No fact says otherwise.
+		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
+			// A person cancelled the request at about the time of its planning. Names of entries depend on clocks.
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
 		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact
@@ -219,6 +221,12 @@ func (o *oracle) bareLedger(f *followed) {
 				t.TaskKey, t.RunID, again.State, again.Attempt)
 		}
 	}
+}
+
+// cancelledFirst reports whether a rebuilt state has cancelled the request of a run.
+func cancelledFirst(rebuilt *state.State, run *state.Run) bool {
+	r := rebuilt.Requests.Get(run.RequestID)
+	return r != nil && r.State == state.RequestCancelled
 }
 
 // executed reports whether a worker has begun a task of a run.

@@ -59,7 +59,11 @@ type followed struct {
 	floors    []floorAt
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt time.Time
-	unlisted  time.Duration // how long listings of the ledger have only failed
+	// waitsSince is since when the domain has had a wakeup. due holds when wakeups were due lately. Sweeps have
+	// had the time to follow what was appended up to followedUpTo.
+	waitsSince, followedUpTo time.Time
+	due                      []time.Time
+	unlisted                 time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended    bool

@@ -40,6 +40,7 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // drawSchedules draws schedules in a third of the worlds. A third of these begin minutes before clocks
 // change.
 func (c *World) drawSchedules() {
+	defer c.drawDense()
 	defer c.drawBackfills()
 	defer c.drawAlerts()
 	r := random(c.Seed, "schedules", 0)
@@ -52,6 +53,19 @@ func (c *World) drawSchedules() {
 		change := changesOfClocks[r.IntN(len(changesOfClocks))]
 		c.Begin = int(change.Sub(epoch).Minutes()) - r.IntN(5)
 	}
+}
+
+// drawDense adds tasks to half of the worlds with schedules or backfills: whatever happens only with the time,
+// such as sweeps and ticks without work, then takes a smaller share of the steps. Listings in small pages are left
+// out: with faults, a long one hardly ever completes.
+func (c *World) drawDense() {
+	r := random(c.Seed, "dense", 0)
+	if c.Schedules+c.Backfills == 0 || c.PageSize < 1000 || r.IntN(2) == 0 {
+		return
+	}
+	c.Tasks = max(c.Tasks, 12+r.IntN(36))
+	c.Requests = max(c.Requests, min(c.Requests*(2+r.IntN(3)), 24))
+	c.Wide = 1 + r.IntN(6)
 }
 
 // begin returns when the world begins, unless its bubble has existed for longer.
@@ -165,6 +179,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	if draw.IntN(12) == 0 {
 		s.Run.Assets[0] += "missing" // the planner refuses it
 	}
+	l.widen(&s, of, assets)
 	s.Run.Upstream = draw.IntN(3) > 0
 	s.Run.AllowIncomplete = draw.IntN(2) == 0
 	if l.isChain(s.Run.Assets[0]) {
@@ -174,6 +189,19 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 		s.Run.Only = []string{event.OnlyStale, event.OnlyMissing, event.OnlyFailed}[draw.IntN(3)]
 	}
 	return s, true
+}
+
+// widen adds assets to the selection of a schedule, except those that need a selection of partitions.
+func (l *workload) widen(s *event.Schedule, of string, assets []string) {
+	if l.w.cfg.Wide == 0 || l.isChain(s.Run.Assets[0]) {
+		return
+	}
+	draw := random(l.w.cfg.Seed, "width of schedule "+of, 0)
+	for range draw.IntN(l.w.cfg.Wide) {
+		if a := assets[draw.IntN(len(assets))]; !slices.Contains(s.Run.Assets, a) && !l.isChain(a) {
+			s.Run.Assets = append(s.Run.Assets, a)
+		}
+	}
 }
 
 // drawCommands inserts the first deployments of schedules into scripts, and commands.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,8 +39,8 @@ func (l *workload) alertsOf(d ids.Domain) []event.AlertRule {
 		return nil
 	}
 	r := random(l.w.cfg.Seed, "rules of "+d.Tenant, 0)
-	return []event.AlertRule{
-		{Name: ruleOfTasks, On: []string{event.CauseTaskFailed}, To: []string{"ops", "data"}, GroupSec: 1 + r.Int64N(400)},
+	rules := []event.AlertRule{
+		{Name: ruleOfTasks, On: causesOfRules[ruleOfTasks], To: []string{"ops", "data"}, GroupSec: 1 + r.Int64N(400)},
 		{
 			Name: ruleOfRest, To: []string{"ops"}, GroupSec: 1 + r.Int64N(400), On: []string{
 				event.CauseRunFailed, event.CauseSchedulePaused, event.CauseScheduleBlocked, event.CauseDeploy, event.CauseDeadlineMissed,
@@ -47,6 +48,12 @@ func (l *workload) alertsOf(d ids.Domain) []event.AlertRule {
 			},
 		},
 	}
+	for _, name := range slices.Sorted(maps.Keys(causesOfRules)) {
+		if name != ruleOfTasks {
+			rules = append(rules, event.AlertRule{Name: name, On: causesOfRules[name], To: []string{"data"}, GroupSec: 1 + r.Int64N(400)})
+		}
+	}
+	return rules
 }
 
 // channelsOf returns the channels of these rules, sorted.
@@ -201,6 +208,10 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		}
 	}
 	o.failures(f, before, after, first)
+	if !first {
+		o.reported(f, before, after)
+		o.promised(f, before, after)
+	}
 }
 
 // failures checks that the rule of tasks has counted every task that failed.

@@ -192,6 +192,7 @@ func (o *oracle) listing(f *followed) {
 // are added.
 func (o *oracle) lateness(f *followed) {
 	late := event.At(o.w.now().Add(-o.slack() - o.delays - f.unlisted))
+	o.latePromises(f, late)
 	for t := range f.state.Tasks.All {
 		if t.State == state.TaskRetryWait && t.RetryNotBefore < late {
 			o.violation("lateness", "task %s of run %s should have been retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)

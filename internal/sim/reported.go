@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"math"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// The oracle counts transitions by the rows that they leave behind, and compares the counts with those of rules that
+// report one kind of transition. A revision may contain several transitions of one row. Where rows then do not show
+// how many, the oracle has bounds.
+
+// counts are bounds on the number of transitions that a revision reports to a rule.
+type transitionCount struct{ least, most int64 }
+
+func exactly(n int64) transitionCount { return transitionCount{n, n} }
+
+// causesOfRules are the rules of worlds with alerts that report one kind of transition each.
+var causesOfRules = map[string][]string{
+	ruleOfTasks: {event.CauseTaskFailed},
+	"runs":      {event.CauseRunFailed},
+	"checks":    {event.CauseCheckFailed, event.CauseQuarantined},
+	"deploys":   {event.CauseDeploy},
+	"deadlines": {event.CauseDeadlineMissed},
+	"freshness": {event.CauseFreshnessMissed},
+	"slas":      {event.CauseSLAMissed},
+	"paused":    {event.CauseSchedulePaused},
+	"blocked":   {event.CauseScheduleBlocked},
+	"backfills": {event.CauseBackfillPaused},
+	"recovered": {event.CauseRecovered},
+}
+
+// reported checks that each rule has counted the transitions of a revision.
+func (o *oracle) reported(f *followed, before, after *state.State) {
+	counts := countTransitions(before, after)
+	for rule := range causesOfRules {
+		was, is := before.AlertRules.Get(rule), after.AlertRules.Get(rule)
+		if was == nil || is == nil {
+			continue
+		}
+		got, want := is.Transitions-was.Transitions, counts[rule]
+		if got < want.least || got > want.most {
+			o.violation(everyTransition, "rule %s of %s counts %d transitions in revision %d, but the rows show %d to %d",
+				rule, f.domain, got, f.manifest.Revision, want.least, want.most)
+		}
+		if got > 0 {
+			o.w.counts["alerts of rule "+rule] += int(got)
+		}
+	}
+}
+
+// countTransitions counts the transitions of a revision, by rule.
+func countTransitions(before, after *state.State) map[string]transitionCount {
+	counts := map[string]transitionCount{}
+	tasks, checks, slas := int64(0), int64(0), int64(0)
+	for is := range after.Tasks.All {
+		was := before.Tasks.Get(is.Key())
+		if was == is || is.AssetKey == "" || is.Kind == event.KindGroup {
+			continue
+		}
+		missed := len(strings.Fields(is.SLAMissed))
+		if was != nil {
+			missed -= len(strings.Fields(was.SLAMissed))
+		}
+		slas += int64(missed)
+		if was != nil && was.State.Terminal() {
+			continue
+		}
+		switch {
+		case is.State == state.TaskFailed:
+			tasks++
+			if is.ErrorCode == "CHECK_FAILED" {
+				checks++
+			}
+		case is.State == state.TaskSucceeded && is.Quality == state.Degraded && is.Kind != event.KindCheck:
+			checks++
+		}
+	}
+	counts[ruleOfTasks], counts["checks"], counts["slas"] = exactly(tasks), exactly(checks), exactly(slas)
+	deploys, misses := int64(0), int64(0)
+	for d := range after.Deployments.All {
+		if d.Kind != event.DeployLocal && before.Deployments.Get(d.DeployID) == nil {
+			deploys++
+		}
+	}
+	for m := range after.DeadlineMisses.All {
+		if before.DeadlineMisses.Get(m.MissID) == nil {
+			misses++
+		}
+	}
+	counts["deploys"], counts["deadlines"] = exactly(deploys), exactly(misses)
+	counts["freshness"] = countLags(before, after)
+	countSchedules(before, after, counts)
+	counts["recovered"] = countRecovered(before, after)
+	return counts
+}
+
+// countLags counts the assets whose newest output has become too old. Each newer output may end a lag.
+func countLags(before, after *state.State) (n transitionCount) {
+	for is := range after.Promises.All {
+		was := before.Promises.Get(is.AssetKey)
+		if was == nil || was.LagAt == 0 || was.LagAt > after.FoldTime {
+			continue
+		}
+		if is.LagAt == 0 && is.MaxLagSec > 0 {
+			n.least++
+		}
+		if is.LagAt != was.LagAt {
+			n.most++
+		}
+	}
+	for is := range after.Tasks.All {
+		if was := before.Tasks.Get(is.Key()); was != is && is.State == state.TaskSucceeded && after.Promises.Get(is.AssetKey) != nil {
+			n.most++
+		}
+	}
+	n.most = max(n.most, n.least)
+	return n
+}
+
+// countSchedules counts failed runs and ticks, and what they cause.
+func countSchedules(before, after *state.State, counts map[string]transitionCount) {
+	failed, ended, blocked := int64(0), int64(0), int64(0)
+	for is := range after.Runs.All {
+		if was := before.Runs.Get(is.RunID); was == is || !is.State.Terminal() || was != nil && was.State.Terminal() {
+			continue
+		}
+		ended++
+		if is.State == state.RunFailed || is.State == state.RunTimedOut {
+			failed++
+		}
+	}
+	for is := range after.Ticks.All {
+		was := before.Ticks.Get(is.TickID)
+		if was != nil && was.Outcome == is.Outcome {
+			continue
+		}
+		switch is.Outcome { //nolint:exhaustive // the others need no alert
+		case state.TickRefused:
+			failed++
+			ended++
+		case state.TickSkipped, state.TickDropped:
+			blocked++
+		}
+	}
+	paused := int64(0)
+	for is := range after.Schedules.All {
+		was := before.Schedules.Get(is.ScheduleID)
+		if strings.Contains(is.Reason, "failures in a row") && is.Paused && (was == nil || !was.Paused) {
+			paused++
+		}
+		if blocked += is.TicksDropped; was != nil {
+			blocked -= was.TicksDropped
+		}
+		if is.Error != "" && (was == nil || was.Error != is.Error) {
+			blocked++
+		}
+	}
+	stopped := int64(0)
+	for is := range after.Backfills.All {
+		was := before.Backfills.Get(is.BackfillID)
+		if is.State == state.BackfillPaused && is.PausedBy == "" && is.PauseReason != "" && (was == nil || was.State != state.BackfillPaused) {
+			stopped++
+		}
+	}
+	counts["runs"] = exactly(failed)
+	counts["paused"] = transitionCount{paused, paused + ended}
+	counts["blocked"] = transitionCount{0, blocked}
+	counts["backfills"] = transitionCount{stopped, stopped + ended + int64(after.Deployments.Len()-before.Deployments.Len())}
+}
+
+// countRecovered counts the alerts that are over, by subject and cause. What recovers and fails again in one revision
+// leaves no row.
+func countRecovered(before, after *state.State) transitionCount {
+	over := map[[2]string]bool{}
+	for is := range after.Alerts.All {
+		was := before.Alerts.Get(is.Key())
+		if is.RecoveredAt != 0 && is.Reported && was != is && (was == nil || was.RecoveredAt != is.RecoveredAt) {
+			over[[2]string{is.Subject, is.Cause}] = true
+		}
+	}
+	return transitionCount{int64(len(over)), math.MaxInt64}
+}

@@ -35,6 +35,7 @@ type createBackfillFlags struct {
 	followDeploys   bool
 	dry, yes        bool
 	allowIncomplete bool
+	fullRefresh     bool
 }
 
 func (a *app) createBackfillCommand() *cobra.Command {
@@ -54,6 +55,9 @@ func (a *app) createBackfillCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if f.fullRefresh {
+				return usagef("--full-refresh comes with incremental assets, which are not built yet: without it, each partition of the backfill is already computed from all of its inputs")
+			}
 			return a.createBackfill(cmd.Context(), &f, args)
 		},
 	}
@@ -71,6 +75,8 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of that of their assets")
 	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when it starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
+	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "rejected: it comes with incremental assets")
+	_ = flags.MarkHidden("full-refresh") // the flag exists
 	flags.BoolVar(&f.dry, "dry-run", false, "show the partitions and chunks, with an estimate; create nothing")
 	flags.BoolVar(&f.yes, "yes", false, fmt.Sprintf("create a backfill of more than %s partitions without asking", view.Grouped(confirmAbove)))
 	f.add(cmd)

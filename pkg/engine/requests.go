@@ -66,7 +66,7 @@ func Requests(s *state.State, ended bool) ([]Request, error) {
 // CheckRequest returns an error if a request of a run at a time selects partitions that its assets cannot
 // have then. Assets, selections and keys may change until that time, so the request may be refused later.
 func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
-	if r.Need != "" {
+	if r.Need != "" && len(r.Plan.Partitions) == 0 {
 		return nil // the state at that time chooses the partitions
 	}
 	p := r.Plan

@@ -76,6 +76,9 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	if err != nil {
 		return nil, err
 	}
+	if err := restrictTo(e, snap, r, selected, now); err != nil {
+		return nil, err
+	}
 	var blocked map[ids.AssetKey]int
 	switch r.Need {
 	case NeedStale:
@@ -111,6 +114,25 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 		}
 	}
 	return warnings, err
+}
+
+// restrictTo limits an evaluation to the partitions that a request selects of its roots, and to those that they read of
+// the other selected assets.
+func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest, selected map[ids.AssetKey]bool, now time.Time) error {
+	if len(r.Plan.Partitions) == 0 {
+		return nil
+	}
+	p := r.Plan
+	p.Calendar = view.Calendar(snap.State, now)
+	if len(r.Roots) > 0 {
+		p.Select = r.Roots
+	}
+	choice, err := plan.Choose(p, plan.MaxTasks)
+	if err != nil {
+		return err
+	}
+	r.Plan.Partitions = nil
+	return e.Restrict(choice.Partitions, selected)
 }
 
 // blockedText names the partitions that lack an input.

@@ -31,7 +31,8 @@ type RunSpec struct {
 	Downstream bool `json:"downstream,omitempty"`
 	// Partitions are selections of partitions: "date=latest".
 	Partitions []string `json:"partitions,omitempty"`
-	// Only is stale, missing or failed: it chooses partitions by their status instead of Partitions.
+	// Only is stale, missing or failed: of Partitions, and of what these read, it takes those with this status.
+	// Without Partitions, it takes all with this status.
 	Only            string            `json:"only,omitempty"`
 	AllowIncomplete bool              `json:"allow_incomplete,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -268,8 +269,8 @@ func (c *checker) runSpec(path string, r *RunSpec) {
 		c.fail(path+".assets", "set either assets or all")
 	}
 	c.optionalOneOf(path+".only", r.Only, OnlyStale, OnlyMissing, OnlyFailed)
-	if r.Only != "" && len(r.Partitions) > 0 {
-		c.fail(path+".only", "is set together with partitions")
+	if r.Only == OnlyFailed && len(r.Partitions) > 0 {
+		c.fail(path+".only", "failed is set together with partitions")
 	}
 	c.count(path+".max_parallelism", int64(r.MaxParallelism))
 	c.count(path+".timeout_sec", int64(r.TimeoutSec))

@@ -38,6 +38,9 @@ type schedule struct {
 	start, end string
 }
 
+// runOfSchedule names the field run in problems.
+const runOfSchedule = "run"
+
 // upstreams are the values of the field upstream.
 const (
 	upstreamNone    = "none"
@@ -88,7 +91,7 @@ var scheduleFields = table[schedule]{
 	noted("timezone", shape{Type: "string", Default: "UTC", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of cron, start and end."},
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.timezone(n, &s.Timezone) }),
 	other("run", tickFields.shape(shape{Description: "What a tick runs."}, "assets"), func(f yamlFile, n *yaml.Node, s *schedule) {
-		f.mapping(n, "run", tickFields.fields(f, s))
+		f.mapping(n, runOfSchedule, tickFields.fields(f, s))
 		if n.Kind == yaml.MappingNode && !hasField(n, "assets") {
 			f.fail(n, `add assets: ["*"] for all assets`, "run has no assets")
 		}
@@ -174,7 +177,7 @@ var tickFields = table[schedule]{
 	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
-		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions.",
+		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions. With partitions: only those that these select, and what they read.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.oneOf(n, "upstream", []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, &s.upstream)
 	}),
@@ -276,9 +279,6 @@ func (s *schedule) compile() {
 		if s.Run.Upstream = true; s.upstream != upstreamAll {
 			s.Run.Only = s.upstream
 		}
-	}
-	if s.Run.Only != "" && len(s.Run.Partitions) > 0 {
-		s.fail("upstream", "remove partitions, or write upstream: all", "upstream: %s chooses partitions by their state", s.upstream)
 	}
 	if err := s.Validate(); err != nil && len(s.file.problems) == 0 {
 		s.file.fail(s.node, "", "%s", err)

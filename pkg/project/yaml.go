@@ -148,6 +148,9 @@ func (f yamlFile) unknownField(name *yaml.Node, what string, known fields) {
 	names := slices.Sorted(maps.Keys(known))
 	suggestion := didYouMean(plan.Suggest(name.Value, names))
 	switch {
+	case what == runOfSchedule && name.Value == "vars":
+		f.fail(name, "set the variable for the environment in servo.yaml, or select an asset that reads another variable", "a schedule cannot set variables yet")
+		return
 	case name.ShortTag() == "!!merge":
 		suggestion = "merge keys are not supported: write the fields out"
 	case suggestion == "":

@@ -71,6 +71,8 @@ type Evaluation struct {
 	sets    map[string]keyChanges
 	// incomplete allows partitions to run although an expected input is missing.
 	incomplete bool
+	// within is what Restrict allows; nil: everything.
+	within map[ids.AssetKey]*within
 	// unlisted are the errors of assets with too many partitions.
 	unlisted []error
 }
@@ -481,6 +483,9 @@ func (e *Evaluation) choose(
 			return nil, nil, err
 		}
 		for _, p := range byTime(a, partitions) {
+			if in := e.within[key]; in != nil && !in.all && !in.keys[p.Key] {
+				continue
+			}
 			rereads, complete, err := e.inputs(a, p.Key, chosen)
 			switch {
 			case err != nil:

@@ -9,10 +9,12 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -87,16 +89,44 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	if err != nil {
 		return true, text, err
 	}
+	automations, err := engine.Automations(ctx, v.Snapshot, selecting(p.Assets, asset.Key))
+	if err != nil {
+		return true, text, err
+	}
 	with := struct {
 		*view.PartitionExplanation
 
-		Backfills []engine.PartitionBackfill `json:"backfills,omitempty"`
-		Typical   *typical                   `json:"typical,omitempty"`
-	}{x, backfills, nil}
+		Backfills   []engine.PartitionBackfill `json:"backfills,omitempty"`
+		Automations []engine.Automation        `json:"automations,omitempty"`
+		Typical     *typical                   `json:"typical,omitempty"`
+	}{x, backfills, automations, nil}
 	if with.Typical, err = typicalOf(v.State, asset.Key); err != nil {
 		return true, text, err
 	}
-	return true, text, a.document(with, func() string { return a.partitionText(x, backfills, with.Typical, asset.Key, partition) })
+	return true, text, a.document(with, func() string {
+		return a.partitionText(x, backfills, automations, with.Typical, asset.Key, partition)
+	})
+}
+
+// selecting returns a function that reports whether what a schedule or a request runs includes an asset.
+func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) bool {
+	catalog := selector.NewCatalog(assets)
+	return func(spec *event.RunSpec) bool {
+		texts := spec.Assets
+		if spec.All {
+			texts = []string{"*"}
+		}
+		q := selector.Query{Upstream: spec.Upstream, Downstream: spec.Downstream}
+		var err error
+		if q.Include, err = selector.ParseAll(texts); err == nil && len(spec.Exclude) > 0 {
+			q.Exclude, err = selector.ParseAll(spec.Exclude)
+		}
+		if err != nil {
+			return false
+		}
+		chosen, err := catalog.Select(q)
+		return err == nil && slices.Contains(chosen.Keys, asset)
+	}
 }
 
 // codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
@@ -142,7 +172,10 @@ func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, 
 }
 
 // partitionText formats the explanation of a partition for people.
-func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.PartitionBackfill, usual *typical, asset ids.AssetKey, partition ids.Partition) string {
+func (a *app) partitionText(
+	x *view.PartitionExplanation, backfills []engine.PartitionBackfill, automations []engine.Automation, usual *typical,
+	asset ids.AssetKey, partition ids.Partition,
+) string {
 	t := &outline{style: a.style}
 	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(x.Partition), x.Headline)
 	t.section("holds")
@@ -174,6 +207,7 @@ func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.Par
 	for _, b := range backfills {
 		t.line("%s is %s%s; chunk %d is %s", b.ID, b.State, after(": ", b.PauseReason), b.Chunk, b.ChunkState)
 	}
+	a.automationText(t, x, automations)
 	t.section("one task")
 	if usual != nil {
 		t.line("%s", usual)
@@ -195,6 +229,24 @@ func (a *app) partitionText(x *view.PartitionExplanation, backfills []engine.Par
 		t.line("the task: servo explain %s '%s'", x.Holds.RunID, x.Holds.TaskKey)
 	}
 	return t.b.String()
+}
+
+// automationText says what runs the asset without a person, and why it has not done so.
+func (a *app) automationText(t *outline, x *view.PartitionExplanation, automations []engine.Automation) {
+	t.section("automation")
+	for _, m := range automations {
+		what := "request " + m.Request
+		if m.Schedule != "" {
+			what = "schedule " + m.Schedule
+		}
+		t.line("%s: %s", what, m.Status)
+		if m.Next != "" {
+			t.line("   %s", m.Next)
+		}
+	}
+	if len(automations) == 0 && x.Status != staleness.Fresh {
+		t.line("no schedule of the deployed release, and no request, runs this asset")
+	}
 }
 
 func holdingText(h *view.Holding) string {

@@ -43,7 +43,7 @@ var layers = []layer{
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Rows of CSV and JSON, and their types.
 		{"pkg/textrows", nil},
-		// Predicts a run from numbers; callers read the past.
+		// Predicts a run from earlier attempts, which callers read.
 		{"pkg/estimate", nil},
 		// Compares versions and codes of partitions with definitions.
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
@@ -247,7 +247,7 @@ var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
 	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// Whatever measures receives a recorder. The names and labels are tested in pkg/service.
+	// Code that measures receives a recorder. The names and labels are tested in pkg/service.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},

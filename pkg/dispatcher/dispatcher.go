@@ -211,9 +211,9 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 // sweepTurns is how long a sweep waits in the fair queue: other domains wait for the sweep.
 const sweepTurns = 15 * time.Second
 
-// Sweep compares a state with the queue. The state has at least the given revision, which a
-// barrier has brought up to date. Sweep asks the queue for every overdue queue task and requests a
-// new dispatch for each task that the queue has lost.
+// Sweep compares a state with the queue. The state is that of the given revision, which follows a barrier, or of a
+// later one. Sweep asks the queue for every overdue queue task and requests a new dispatch for each task that the queue
+// has lost.
 func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	snap, err := d.newest(ctx, revision)
 	if err != nil {

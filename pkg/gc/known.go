@@ -37,8 +37,8 @@ type known struct {
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
-	// approved holds the URIs of the outputs that decisions have published from quarantine, by
-	// materialization: visible ones of the batch, and those of loaded partitions.
+	// approved holds the URIs of the outputs that decisions have published from quarantine, by materialization. It has
+	// the visible outputs of the batch, and all outputs of loaded partitions.
 	approved map[string]string
 	loaded   map[string]bool
 	// through is the time up to which the ledger is known to be folded. 0: unknown.

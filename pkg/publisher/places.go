@@ -20,7 +20,7 @@ const StatusFile = "published.json"
 type Place struct {
 	// Name is the path of the place as the user has written it.
 	Name string
-	// Record is the absolute path of its record.
+	// Record is the absolute path of the place's record.
 	Record string
 	// Update makes the place show the outputs of assets, and reports whether it changed the place.
 	Update func(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error)

@@ -34,7 +34,7 @@ var routes = map[string][]string{
 	sweeperName:    {sweeper.Pattern},
 }
 
-// routeLabel has every route of any service. Its series begin with those of [routes].
+// routeLabel has every route of any service. Only the series of [routes] exist before a first request.
 var routeLabel = metrics.Label{
 	Name:   "route",
 	Values: slices.Concat(routes[compactorName], routes[dispatcherName], routes[sweeperName], []string{"GET /healthz", "GET /readyz", noRoute}),

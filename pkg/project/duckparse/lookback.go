@@ -10,10 +10,10 @@ import (
 
 // lookbacks finds the expressions that need rows of earlier days.
 //
-// Every row of WHERE and ON must satisfy their filters. A filter with a lower bound before a
-// variable is a lookback, whatever the column means; the user can write it in another form. Any
-// other expression is a lookback only if its columns are the day of the partition, and therefore
-// equal in all rows that a task reads. [project.Lookback].Days names these columns.
+// A filter in WHERE or ON is one that every row of the result must satisfy. A filter with a lower bound before a
+// variable is a lookback, whatever the column means; the user can write it in another form. Any other expression is a
+// lookback only if its columns are the day of the partition, and therefore equal in all rows that a task reads.
+// [project.Lookback].Days names these columns.
 //
 // day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {

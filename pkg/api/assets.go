@@ -40,6 +40,10 @@ func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (
 	}
 	list := &servov1.ListAssetsResponse{Project: p.Name, Revision: opened.snap.Revision}
 	readers := readersOf(p.Assets)
+	j, err := newJudge(ctx, opened, p.Assets)
+	if err != nil {
+		return nil, opened.failed(err)
+	}
 	assets := slices.Clone(p.Assets)
 	slices.SortFunc(assets, func(a, b plan.Asset) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	for i := range assets {
@@ -55,6 +59,7 @@ func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (
 		if err != nil {
 			return nil, opened.failed(err)
 		}
+		j.fill(one, &assets[i])
 		list.Assets = append(list.Assets, one)
 	}
 	return list, nil
@@ -66,7 +71,17 @@ func (s *server) GetAsset(ctx context.Context, r *servov1.GetAssetRequest) (*ser
 	if err != nil {
 		return nil, err
 	}
-	return assetOf(ctx, &page{snap: snap, now: s.Engine.Now()}, asset, readersOf(p.Assets))
+	at := &page{snap: snap, now: s.Engine.Now()}
+	one, err := assetOf(ctx, at, asset, readersOf(p.Assets))
+	if err != nil {
+		return nil, err
+	}
+	j, err := newJudge(ctx, at, p.Assets)
+	if err != nil {
+		return nil, err
+	}
+	j.fill(one, asset)
+	return one, s.fillDetail(ctx, one, at, asset, j)
 }
 
 // ofAsset is a request about an asset.

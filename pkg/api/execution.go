@@ -93,7 +93,8 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 	}
 	rows, err := p.snap.Runs(ctx, p.size+1, func(row *state.Run) bool {
 		return (p.after == "" || row.RunID < p.after) && (len(states) == 0 || states[row.State]) &&
-			(r.GetTrigger() == "" || row.TriggerType == r.GetTrigger()) && (r.GetSchedule() == "" || row.ScheduleID == r.GetSchedule())
+			(r.GetTrigger() == "" || row.TriggerType == r.GetTrigger()) && (r.GetSchedule() == "" || row.ScheduleID == r.GetSchedule()) &&
+			(r.GetAsset() == "" || slices.Contains(view.Names(row.RootAssets), r.GetAsset()))
 	})
 	if err != nil {
 		return nil, p.failed(err)
@@ -281,8 +282,11 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if r.GetOnly() != "" && len(r.GetPartitions()) > 0 {
+		return nil, invalid("only", "chooses the partitions by their status: leave out partitions")
+	}
 	request := engine.RunRequest{
-		Release: p.Release, RunKey: r.GetRunKey(), Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
+		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: r.GetRunKey(), Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},
 		Plan: plan.Request{
 			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(),
@@ -303,6 +307,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	switch {
 	case errors.Is(err, engine.ErrConflict):
 		return nil, err
+	case errors.Is(err, engine.ErrNothing):
+		return nil, as(wrongState, err)
 	case err != nil && handle.RunID == "" && kindOf(err) == internal:
 		return nil, as(invalidRequest, err) // nothing was appended: the request cannot be planned
 	case err != nil:

@@ -36,14 +36,19 @@ func (s *server) GetGantt(ctx context.Context, r *servov1.GetGanttRequest) (*ser
 
 func ganttOf(g *view.Gantt, into *servov1.Gantt) *servov1.Gantt {
 	into.From, into.To, into.CriticalPath, into.UnlimitedDuration = timestamp(g.From), timestamp(g.To), g.CriticalPath, durationpb.New(g.Unlimited)
+	into.CriticalDuration = durationpb.New(g.Critical)
 	into.RowsLeftOut, into.FoldedBy = int32(g.LeftOut), "task" //nolint:gosec // at most the tasks of a run
 	if g.ByAsset {
 		into.FoldedBy = "asset"
 	}
 	for i := range g.Rows {
 		row := &servov1.Gantt_Row{
-			Key: g.Rows[i].Key, Tasks: g.Rows[i].Tasks, Critical: g.Rows[i].Critical,
+			Key: g.Rows[i].Key, Tasks: g.Rows[i].Tasks, Critical: g.Rows[i].Critical, Failed: g.Rows[i].Failed,
+			RowCount: g.Rows[i].RowCount, ByteSize: g.Rows[i].ByteSize,
 			State: servov1.TaskState_Value(enumNumber(servov1.TaskState_Value(0).Descriptor(), string(g.Rows[i].State))),
+		}
+		if t := g.Rows[i].Task; t != nil {
+			row.Attempt, row.MaxAttempts, row.ErrorCode, row.Error = t.Attempt, t.MaxAttempts, t.ErrorCode, t.ErrorMessage
 		}
 		for _, one := range g.Rows[i].Segments {
 			row.Segments = append(row.Segments, &servov1.Gantt_Segment{

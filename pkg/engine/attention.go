@@ -235,7 +235,10 @@ func (f *finder) schedules() error {
 				Headline: "the schedule was paused by " + row.PausedBy,
 				Commands: []string{"servo schedule resume " + view.Quoted(row.ScheduleID)},
 			}
-			if row.PausedBy == "" {
+			switch {
+			case row.PausedAt == 0:
+				a.Since, a.Headline = row.DefinedAt, "the schedule is declared with paused: true"
+			case row.PausedBy == "":
 				a.Severity, a.Headline = SeverityWarning, "the schedule was paused by its failures"
 			}
 			if row.Reason != "" {

@@ -278,7 +278,21 @@ type Asset struct {
 	// The run of the newest output.
 	LastRunId string `protobuf:"bytes,15,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
 	// The names of its dimensions.
-	Dimensions    []string `protobuf:"bytes,16,rep,name=dimensions,proto3" json:"dimensions,omitempty"`
+	Dimensions []string `protobuf:"bytes,16,rep,name=dimensions,proto3" json:"dimensions,omitempty"`
+	// The number of expected partitions; 1 for an asset without partitions.
+	Expected int32 `protobuf:"varint,17,opt,name=expected,proto3" json:"expected,omitempty"`
+	// The partitions by status. Not set: they cannot be judged, and status_problem says why.
+	Status        *Asset_Status `protobuf:"bytes,18,opt,name=status,proto3" json:"status,omitempty"`
+	StatusProblem string        `protobuf:"bytes,19,opt,name=status_problem,json=statusProblem,proto3" json:"status_problem,omitempty"`
+	// Why no run can materialize it; empty if one can.
+	Problem string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The query, or the command with one argument a line. Only GetAsset fills it in, and the lists below.
+	Code string `protobuf:"bytes,21,opt,name=code,proto3" json:"code,omitempty"`
+	// The columns of the newest output, if they are known.
+	Columns []*Asset_Column `protobuf:"bytes,22,rep,name=columns,proto3" json:"columns,omitempty"`
+	Checks  []*Asset_Check  `protobuf:"bytes,23,rep,name=checks,proto3" json:"checks,omitempty"`
+	// The first 100 partitions whose task failed, and which no later run has materialized.
+	Failures      []*Asset_Failure `protobuf:"bytes,24,rep,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +439,391 @@ func (x *Asset) GetDimensions() []string {
 	return nil
 }
 
+func (x *Asset) GetExpected() int32 {
+	if x != nil {
+		return x.Expected
+	}
+	return 0
+}
+
+func (x *Asset) GetStatus() *Asset_Status {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *Asset) GetStatusProblem() string {
+	if x != nil {
+		return x.StatusProblem
+	}
+	return ""
+}
+
+func (x *Asset) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Asset) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Asset) GetColumns() []*Asset_Column {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *Asset) GetChecks() []*Asset_Check {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+func (x *Asset) GetFailures() []*Asset_Failure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+// Status counts partitions.
+type Asset_Status struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Fresh   int32                  `protobuf:"varint,1,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Stale   int32                  `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
+	Missing int32                  `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
+	// Those whose task failed, and which no later run has materialized. They count as missing or stale,
+	// too.
+	Failed        int32 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asset_Status) Reset() {
+	*x = Asset_Status{}
+	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asset_Status) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asset_Status) ProtoMessage() {}
+
+func (x *Asset_Status) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asset_Status.ProtoReflect.Descriptor instead.
+func (*Asset_Status) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{3, 0}
+}
+
+func (x *Asset_Status) GetFresh() int32 {
+	if x != nil {
+		return x.Fresh
+	}
+	return 0
+}
+
+func (x *Asset_Status) GetStale() int32 {
+	if x != nil {
+		return x.Stale
+	}
+	return 0
+}
+
+func (x *Asset_Status) GetMissing() int32 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
+func (x *Asset_Status) GetFailed() int32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// Column is a column of an output.
+type Asset_Column struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asset_Column) Reset() {
+	*x = Asset_Column{}
+	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asset_Column) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asset_Column) ProtoMessage() {}
+
+func (x *Asset_Column) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asset_Column.ProtoReflect.Descriptor instead.
+func (*Asset_Column) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{3, 1}
+}
+
+func (x *Asset_Column) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Asset_Column) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+// Check is a declared check, with what its results add up to.
+type Asset_Check struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Check    string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	Kind     string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Phase    string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	Severity string                 `protobuf:"bytes,4,opt,name=severity,proto3" json:"severity,omitempty"`
+	// The newest verdict: "passed", "failed", or empty without a result.
+	Last string `protobuf:"bytes,5,opt,name=last,proto3" json:"last,omitempty"`
+	// The numbers of results.
+	Passed           int64                  `protobuf:"varint,6,opt,name=passed,proto3" json:"passed,omitempty"`
+	Failed           int64                  `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
+	LastAt           *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	LastRunId        string                 `protobuf:"bytes,9,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
+	LastPartitionKey string                 `protobuf:"bytes,10,opt,name=last_partition_key,json=lastPartitionKey,proto3" json:"last_partition_key,omitempty"`
+	// What the newest result says if it failed.
+	Message       string `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asset_Check) Reset() {
+	*x = Asset_Check{}
+	mi := &file_servo_v1_assets_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asset_Check) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asset_Check) ProtoMessage() {}
+
+func (x *Asset_Check) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asset_Check.ProtoReflect.Descriptor instead.
+func (*Asset_Check) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{3, 2}
+}
+
+func (x *Asset_Check) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetPassed() int64 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *Asset_Check) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Asset_Check) GetLastAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastAt
+	}
+	return nil
+}
+
+func (x *Asset_Check) GetLastRunId() string {
+	if x != nil {
+		return x.LastRunId
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetLastPartitionKey() string {
+	if x != nil {
+		return x.LastPartitionKey
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Failure is a partition whose newest task failed.
+type Asset_Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PartitionKey  string                 `protobuf:"bytes,1,opt,name=partition_key,json=partitionKey,proto3" json:"partition_key,omitempty"`
+	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	TaskKey       string                 `protobuf:"bytes,3,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asset_Failure) Reset() {
+	*x = Asset_Failure{}
+	mi := &file_servo_v1_assets_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asset_Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asset_Failure) ProtoMessage() {}
+
+func (x *Asset_Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asset_Failure.ProtoReflect.Descriptor instead.
+func (*Asset_Failure) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{3, 3}
+}
+
+func (x *Asset_Failure) GetPartitionKey() string {
+	if x != nil {
+		return x.PartitionKey
+	}
+	return ""
+}
+
+func (x *Asset_Failure) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Asset_Failure) GetTaskKey() string {
+	if x != nil {
+		return x.TaskKey
+	}
+	return ""
+}
+
+func (x *Asset_Failure) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Asset_Failure) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 var File_servo_v1_assets_proto protoreflect.FileDescriptor
 
 const file_servo_v1_assets_proto_rawDesc = "" +
@@ -448,7 +847,7 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\tnamespace\x18\x03 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
-	"[a-z0-9_]+0\x01R\x04name\"\xaa\x04\n" +
+	"[a-z0-9_]+0\x01R\x04name\"\x85\f\n" +
 	"\x05Asset\x12\x1b\n" +
 	"\tasset_key\x18\x01 \x01(\tR\bassetKey\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
@@ -471,7 +870,42 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\vlast_run_id\x18\x0f \x01(\tR\tlastRunId\x12\x1e\n" +
 	"\n" +
 	"dimensions\x18\x10 \x03(\tR\n" +
-	"dimensions2\xba\x02\n" +
+	"dimensions\x12\x1a\n" +
+	"\bexpected\x18\x11 \x01(\x05R\bexpected\x12.\n" +
+	"\x06status\x18\x12 \x01(\v2\x16.servo.v1.Asset.StatusR\x06status\x12%\n" +
+	"\x0estatus_problem\x18\x13 \x01(\tR\rstatusProblem\x12\x18\n" +
+	"\aproblem\x18\x14 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04code\x18\x15 \x01(\tR\x04code\x120\n" +
+	"\acolumns\x18\x16 \x03(\v2\x16.servo.v1.Asset.ColumnR\acolumns\x12-\n" +
+	"\x06checks\x18\x17 \x03(\v2\x15.servo.v1.Asset.CheckR\x06checks\x123\n" +
+	"\bfailures\x18\x18 \x03(\v2\x17.servo.v1.Asset.FailureR\bfailures\x1af\n" +
+	"\x06Status\x12\x14\n" +
+	"\x05fresh\x18\x01 \x01(\x05R\x05fresh\x12\x14\n" +
+	"\x05stale\x18\x02 \x01(\x05R\x05stale\x12\x18\n" +
+	"\amissing\x18\x03 \x01(\x05R\amissing\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x05R\x06failed\x1a0\n" +
+	"\x06Column\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x1a\xe2\x02\n" +
+	"\x05Check\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05phase\x18\x03 \x01(\tR\x05phase\x12\x1a\n" +
+	"\bseverity\x18\x04 \x01(\tR\bseverity\x12\x12\n" +
+	"\x04last\x18\x05 \x01(\tR\x04last\x12%\n" +
+	"\x06passed\x18\x06 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x06passed\x12%\n" +
+	"\x06failed\x18\a \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x06failed\x123\n" +
+	"\alast_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12\x1e\n" +
+	"\vlast_run_id\x18\t \x01(\tR\tlastRunId\x12,\n" +
+	"\x12last_partition_key\x18\n" +
+	" \x01(\tR\x10lastPartitionKey\x12\x18\n" +
+	"\amessage\x18\v \x01(\tR\amessage\x1a\xa2\x01\n" +
+	"\aFailure\x12#\n" +
+	"\rpartition_key\x18\x01 \x01(\tR\fpartitionKey\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x19\n" +
+	"\btask_key\x18\x03 \x01(\tR\ataskKey\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12*\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\xba\x02\n" +
 	"\fAssetService\x12\x92\x01\n" +
 	"\n" +
 	"ListAssets\x12\x1b.servo.v1.ListAssetsRequest\x1a\x1c.servo.v1.ListAssetsResponse\"I\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/assets\x90\x02\x01\x12\x94\x01\n" +
@@ -489,26 +923,36 @@ func file_servo_v1_assets_proto_rawDescGZIP() []byte {
 	return file_servo_v1_assets_proto_rawDescData
 }
 
-var file_servo_v1_assets_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_servo_v1_assets_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_servo_v1_assets_proto_goTypes = []any{
 	(*ListAssetsRequest)(nil),     // 0: servo.v1.ListAssetsRequest
 	(*ListAssetsResponse)(nil),    // 1: servo.v1.ListAssetsResponse
 	(*GetAssetRequest)(nil),       // 2: servo.v1.GetAssetRequest
 	(*Asset)(nil),                 // 3: servo.v1.Asset
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*Asset_Status)(nil),          // 4: servo.v1.Asset.Status
+	(*Asset_Column)(nil),          // 5: servo.v1.Asset.Column
+	(*Asset_Check)(nil),           // 6: servo.v1.Asset.Check
+	(*Asset_Failure)(nil),         // 7: servo.v1.Asset.Failure
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_servo_v1_assets_proto_depIdxs = []int32{
-	3, // 0: servo.v1.ListAssetsResponse.assets:type_name -> servo.v1.Asset
-	4, // 1: servo.v1.Asset.last_materialized_at:type_name -> google.protobuf.Timestamp
-	0, // 2: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
-	2, // 3: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
-	1, // 4: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
-	3, // 5: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3,  // 0: servo.v1.ListAssetsResponse.assets:type_name -> servo.v1.Asset
+	8,  // 1: servo.v1.Asset.last_materialized_at:type_name -> google.protobuf.Timestamp
+	4,  // 2: servo.v1.Asset.status:type_name -> servo.v1.Asset.Status
+	5,  // 3: servo.v1.Asset.columns:type_name -> servo.v1.Asset.Column
+	6,  // 4: servo.v1.Asset.checks:type_name -> servo.v1.Asset.Check
+	7,  // 5: servo.v1.Asset.failures:type_name -> servo.v1.Asset.Failure
+	8,  // 6: servo.v1.Asset.Check.last_at:type_name -> google.protobuf.Timestamp
+	8,  // 7: servo.v1.Asset.Failure.at:type_name -> google.protobuf.Timestamp
+	0,  // 8: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
+	2,  // 9: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
+	1,  // 10: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
+	3,  // 11: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
+	10, // [10:12] is the sub-list for method output_type
+	8,  // [8:10] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_assets_proto_init() }
@@ -523,7 +967,7 @@ func file_servo_v1_assets_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_assets_proto_rawDesc), len(file_servo_v1_assets_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,7 +29,7 @@ type Phase_Value int32
 
 const (
 	Phase_UNSPECIFIED Phase_Value = 0
-	// Its inputs are there, and it waits for a slot or for a worker.
+	// It has a slot, and waits for a worker.
 	Phase_QUEUED  Phase_Value = 1
 	Phase_RUNNING Phase_Value = 2
 	// An attempt has ended without success.
@@ -39,6 +39,10 @@ const (
 	// It waits for its next attempt.
 	Phase_RETRY_WAIT Phase_Value = 5
 	Phase_CANCELLED  Phase_Value = 6
+	// It waits for its upstreams.
+	Phase_BLOCKED Phase_Value = 7
+	// Its inputs are there, and it waits for a slot of a limit.
+	Phase_LIMITED Phase_Value = 8
 )
 
 // Enum value maps for Phase_Value.
@@ -51,6 +55,8 @@ var (
 		4: "SUCCEEDED",
 		5: "RETRY_WAIT",
 		6: "CANCELLED",
+		7: "BLOCKED",
+		8: "LIMITED",
 	}
 	Phase_Value_value = map[string]int32{
 		"UNSPECIFIED": 0,
@@ -60,6 +66,8 @@ var (
 		"SUCCEEDED":   4,
 		"RETRY_WAIT":  5,
 		"CANCELLED":   6,
+		"BLOCKED":     7,
+		"LIMITED":     8,
 	}
 )
 
@@ -113,6 +121,10 @@ type TriggerRunRequest struct {
 	AllowIncomplete bool `protobuf:"varint,9,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	// Let partitions select periods that have not begun.
 	AllowFuture bool `protobuf:"varint,10,opt,name=allow_future,json=allowFuture,proto3" json:"allow_future,omitempty"`
+	// Choose partitions by their status instead of partitions: those that are missing or stale and those that
+	// read one of them, those that are missing, or those whose task failed and which no later run has
+	// materialized.
+	Only string `protobuf:"bytes,11,opt,name=only,proto3" json:"only,omitempty"`
 	// A name that makes the request unique for 30 days.
 	RunKey string `protobuf:"bytes,20,opt,name=run_key,json=runKey,proto3" json:"run_key,omitempty"`
 	// Names and values that the run keeps.
@@ -219,6 +231,13 @@ func (x *TriggerRunRequest) GetAllowFuture() bool {
 		return x.AllowFuture
 	}
 	return false
+}
+
+func (x *TriggerRunRequest) GetOnly() string {
+	if x != nil {
+		return x.Only
+	}
+	return ""
 }
 
 func (x *TriggerRunRequest) GetRunKey() string {
@@ -457,6 +476,8 @@ type ListRunsRequest struct {
 	Trigger string `protobuf:"bytes,4,opt,name=trigger,proto3" json:"trigger,omitempty"`
 	// Only runs of this schedule.
 	Schedule string `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// Only runs for which this asset was requested by its key.
+	Asset string `protobuf:"bytes,6,opt,name=asset,proto3" json:"asset,omitempty"`
 	// The greatest number of results. 0 stands for 50.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
@@ -526,6 +547,13 @@ func (x *ListRunsRequest) GetTrigger() string {
 func (x *ListRunsRequest) GetSchedule() string {
 	if x != nil {
 		return x.Schedule
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetAsset() string {
+	if x != nil {
+		return x.Asset
 	}
 	return ""
 }
@@ -2594,9 +2622,11 @@ type Gantt struct {
 	// The number of rows that are left out, because there are more than 2,000.
 	RowsLeftOut int32 `protobuf:"varint,9,opt,name=rows_left_out,json=rowsLeftOut,proto3" json:"rows_left_out,omitempty"`
 	// The revision that the answer shows. It is final once the run has ended.
-	Revision      int64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Revision int64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How long the critical path took.
+	CriticalDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=critical_duration,json=criticalDuration,proto3" json:"critical_duration,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Gantt) Reset() {
@@ -2697,6 +2727,13 @@ func (x *Gantt) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Gantt) GetCriticalDuration() *durationpb.Duration {
+	if x != nil {
+		return x.CriticalDuration
+	}
+	return nil
 }
 
 // Phase is what a task does during a segment.
@@ -3323,7 +3360,18 @@ type Gantt_Row struct {
 	// The state of the task; of several tasks, the worst one.
 	State TaskState_Value `protobuf:"varint,4,opt,name=state,proto3,enum=servo.v1.TaskState_Value" json:"state,omitempty"`
 	// The row is on the critical path.
-	Critical      bool `protobuf:"varint,5,opt,name=critical,proto3" json:"critical,omitempty"`
+	Critical bool `protobuf:"varint,5,opt,name=critical,proto3" json:"critical,omitempty"`
+	// The number of failed tasks.
+	Failed int32 `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
+	// The current attempt, and the greatest; 0 for several tasks.
+	Attempt     int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	MaxAttempts int32 `protobuf:"varint,8,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// What the tasks have made.
+	RowCount int64 `protobuf:"varint,9,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
+	ByteSize int64 `protobuf:"varint,10,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
+	// The error of the task; empty for several tasks.
+	ErrorCode     string `protobuf:"bytes,11,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	Error         string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3391,6 +3439,55 @@ func (x *Gantt_Row) GetCritical() bool {
 		return x.Critical
 	}
 	return false
+}
+
+func (x *Gantt_Row) GetFailed() int32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Gantt_Row) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Gantt_Row) GetMaxAttempts() int32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *Gantt_Row) GetRowCount() int64 {
+	if x != nil {
+		return x.RowCount
+	}
+	return 0
+}
+
+func (x *Gantt_Row) GetByteSize() int64 {
+	if x != nil {
+		return x.ByteSize
+	}
+	return 0
+}
+
+func (x *Gantt_Row) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *Gantt_Row) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // Segment is a time that a task, or several tasks, spent in a phase.
@@ -3476,7 +3573,7 @@ var File_servo_v1_execution_proto protoreflect.FileDescriptor
 
 const file_servo_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xbb\x04\n" +
+	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xef\x04\n" +
 	"\x11TriggerRunRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\"\n" +
@@ -3495,7 +3592,8 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"partitions\x12)\n" +
 	"\x10allow_incomplete\x18\t \x01(\bR\x0fallowIncomplete\x12!\n" +
 	"\fallow_future\x18\n" +
-	" \x01(\bR\vallowFuture\x12 \n" +
+	" \x01(\bR\vallowFuture\x122\n" +
+	"\x04only\x18\v \x01(\tB\x1e\xca\xe1\x18\x1a\b\x10:\x05stale:\amissing:\x06failedR\x04only\x12 \n" +
 	"\arun_key\x18\x14 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x02R\x06runKey\x12M\n" +
 	"\x06labels\x18\x1e \x03(\v2'.servo.v1.TriggerRunRequest.LabelsEntryB\f\xca\xe1\x18\b\b\x80\b\x18@@\x80\x02R\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -3514,13 +3612,14 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x13GetRunStatusRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
-	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\xe9\x02\n" +
+	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\x88\x03\n" +
 	"\x0fListRunsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x126\n" +
 	"\x05state\x18\x03 \x03(\x0e2\x18.servo.v1.RunState.ValueB\x06\xca\xe1\x18\x02\x18\bR\x05state\x12?\n" +
 	"\atrigger\x18\x04 \x01(\tB%\xca\xe1\x18!\b@:\x06manual:\x04cron:\bbackfill:\x05retryR\atrigger\x12#\n" +
-	"\bschedule\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x01R\bschedule\x12&\n" +
+	"\bschedule\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x01R\bschedule\x12\x1d\n" +
+	"\x05asset\x18\x06 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x02R\x05asset\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\xe8\aR\bpageSize\x12&\n" +
 	"\n" +
 	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\"\x88\x01\n" +
@@ -3791,7 +3890,7 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12!\n" +
 	"\x06pixels\x18\x06 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\x06pixels\x12&\n" +
-	"\afold_by\x18\a \x01(\tB\r\xca\xe1\x18\t\b\x10:\x05assetR\x06foldBy\"\xb8\x06\n" +
+	"\afold_by\x18\a \x01(\tB\r\xca\xe1\x18\t\b\x10:\x05assetR\x06foldBy\"\xe2\b\n" +
 	"\x05Gantt\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.servo.v1.RunState.ValueR\x05state\x12.\n" +
@@ -3803,20 +3902,30 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\tfolded_by\x18\b \x01(\tB\x11\xca\xe1\x18\r:\x04task:\x05assetR\bfoldedBy\x12\"\n" +
 	"\rrows_left_out\x18\t \x01(\x05R\vrowsLeftOut\x12)\n" +
 	"\brevision\x18\n" +
-	" \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x1a\xaf\x01\n" +
+	" \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12F\n" +
+	"\x11critical_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10criticalDuration\x1a\x91\x03\n" +
 	"\x03Row\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x05R\x05tasks\x123\n" +
 	"\bsegments\x18\x03 \x03(\v2\x17.servo.v1.Gantt.SegmentR\bsegments\x12/\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x19.servo.v1.TaskState.ValueR\x05state\x12\x1a\n" +
-	"\bcritical\x18\x05 \x01(\bR\bcritical\x1a\xc2\x01\n" +
+	"\bcritical\x18\x05 \x01(\bR\bcritical\x12\x16\n" +
+	"\x06failed\x18\x06 \x01(\x05R\x06failed\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt\x12!\n" +
+	"\fmax_attempts\x18\b \x01(\x05R\vmaxAttempts\x12*\n" +
+	"\trow_count\x18\t \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\browCount\x12*\n" +
+	"\tbyte_size\x18\n" +
+	" \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\bbyteSize\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\v \x01(\tR\terrorCode\x12\x14\n" +
+	"\x05error\x18\f \x01(\tR\x05error\x1a\xc2\x01\n" +
 	"\aSegment\x12+\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x15.servo.v1.Phase.ValueR\x05phase\x12.\n" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05tasks\x18\x05 \x01(\x05R\x05tasks\"t\n" +
-	"\x05Phase\"k\n" +
+	"\x05tasks\x18\x05 \x01(\x05R\x05tasks\"\x8f\x01\n" +
+	"\x05Phase\"\x85\x01\n" +
 	"\x05Value\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -3827,7 +3936,9 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\tSUCCEEDED\x10\x04\x12\x0e\n" +
 	"\n" +
 	"RETRY_WAIT\x10\x05\x12\r\n" +
-	"\tCANCELLED\x10\x062\xcd\r\n" +
+	"\tCANCELLED\x10\x06\x12\v\n" +
+	"\aBLOCKED\x10\a\x12\v\n" +
+	"\aLIMITED\x10\b2\xcd\r\n" +
 	"\x10ExecutionService\x12\x95\x01\n" +
 	"\n" +
 	"TriggerRun\x12\x1b.servo.v1.TriggerRunRequest\x1a\x1c.servo.v1.TriggerRunResponse\"L\xca\xe1\x18\a\b\x04\x10\x01\x18\xc9\x01\x82\xd3\xe4\x93\x02;:\x01*\"6/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs\x12\x82\x01\n" +
@@ -3954,50 +4065,51 @@ var file_servo_v1_execution_proto_depIdxs = []int32{
 	41, // 44: servo.v1.Gantt.to:type_name -> google.protobuf.Timestamp
 	38, // 45: servo.v1.Gantt.rows:type_name -> servo.v1.Gantt.Row
 	44, // 46: servo.v1.Gantt.unlimited_duration:type_name -> google.protobuf.Duration
-	42, // 47: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
-	42, // 48: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
-	45, // 49: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
-	41, // 50: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
-	46, // 51: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
-	41, // 52: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
-	47, // 53: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
-	41, // 54: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
-	41, // 55: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
-	41, // 56: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
-	41, // 57: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
-	41, // 58: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	39, // 59: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
-	42, // 60: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
-	0,  // 61: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
-	41, // 62: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
-	41, // 63: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
-	1,  // 64: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
-	3,  // 65: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
-	5,  // 66: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
-	4,  // 67: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
-	12, // 68: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
-	13, // 69: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
-	14, // 70: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
-	17, // 71: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
-	18, // 72: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
-	22, // 73: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
-	24, // 74: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
-	2,  // 75: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
-	7,  // 76: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
-	6,  // 77: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
-	8,  // 78: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
-	7,  // 79: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
-	2,  // 80: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
-	15, // 81: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
-	16, // 82: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
-	19, // 83: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
-	23, // 84: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
-	25, // 85: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
-	75, // [75:86] is the sub-list for method output_type
-	64, // [64:75] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	44, // 47: servo.v1.Gantt.critical_duration:type_name -> google.protobuf.Duration
+	42, // 48: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
+	42, // 49: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
+	45, // 50: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
+	41, // 51: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
+	46, // 52: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
+	41, // 53: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
+	47, // 54: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
+	41, // 55: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
+	41, // 56: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
+	41, // 57: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
+	41, // 58: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
+	41, // 59: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	39, // 60: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
+	42, // 61: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
+	0,  // 62: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
+	41, // 63: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
+	41, // 64: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
+	1,  // 65: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
+	3,  // 66: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
+	5,  // 67: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
+	4,  // 68: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
+	12, // 69: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
+	13, // 70: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
+	14, // 71: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
+	17, // 72: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
+	18, // 73: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
+	22, // 74: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
+	24, // 75: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
+	2,  // 76: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
+	7,  // 77: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
+	6,  // 78: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
+	8,  // 79: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
+	7,  // 80: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
+	2,  // 81: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
+	15, // 82: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
+	16, // 83: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
+	19, // 84: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
+	23, // 85: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
+	25, // 86: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
+	76, // [76:87] is the sub-list for method output_type
+	65, // [65:76] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_execution_proto_init() }

@@ -15,7 +15,9 @@ type Phase string
 
 // Phases. The last three of them say how an attempt has ended.
 const (
-	PhaseQueued    Phase = "QUEUED"     // its inputs are there, and it waits for a slot or a worker
+	PhaseBlocked   Phase = "BLOCKED"    // it waits for its upstreams
+	PhaseLimited   Phase = "LIMITED"    // its inputs are there, and it waits for a slot of a limit
+	PhaseQueued    Phase = "QUEUED"     // it has a slot, and waits for a worker
 	PhaseRunning   Phase = "RUNNING"    // an attempt that has not ended
 	PhaseRetryWait Phase = "RETRY_WAIT" // it waits for its next attempt
 	PhaseFailed    Phase = "FAILED"
@@ -39,6 +41,13 @@ type GanttRow struct {
 	// State is the state of the task; of several tasks, the one that needs attention most.
 	State    state.TaskState
 	Critical bool // on the critical path
+	// Failed counts the failed tasks. RowCount and ByteSize are what the tasks have made.
+	Failed             int32
+	RowCount, ByteSize int64
+	// Task is the task of a row that stands for one; nil otherwise.
+	Task *state.Task
+
+	begin event.Time // of the first attempt; 0: none
 }
 
 // Gantt is a run over time.
@@ -51,6 +60,8 @@ type Gantt struct {
 	LeftOut int
 	// CriticalPath is the longest chain of tasks by actual end times, first task first.
 	CriticalPath []string
+	// Critical is how long that chain took, from the creation of its first task.
+	Critical time.Duration
 	// Unlimited is how long the run would have taken if every task had started as soon as its inputs
 	// were there.
 	Unlimited time.Duration
@@ -76,8 +87,12 @@ func GanttOf(s *state.State, run *state.Run, now event.Time, o GanttOptions) *Ga
 	d := drawing{s: s, run: run, now: now, pixel: g.To.Sub(g.From) / time.Duration(max(o.Pixels, 1)), from: g.From, to: g.To}
 	d.read()
 	path := map[string]bool{}
-	for _, t := range d.criticalPath() {
+	chain := d.criticalPath()
+	for _, t := range chain {
 		g.CriticalPath, path[t.TaskKey] = append(g.CriticalPath, t.TaskKey), true
+	}
+	if len(chain) > 0 {
+		g.Critical = d.end(chain[len(chain)-1]).Sub(chain[0].CreatedAt)
 	}
 	g.Unlimited = d.unlimited()
 	if g.ByAsset = o.ByAsset || len(d.tasks) > MaxGanttRows; g.ByAsset {
@@ -86,7 +101,7 @@ func GanttOf(s *state.State, run *state.Run, now event.Time, o GanttOptions) *Ga
 		g.Rows = d.byTask(path)
 	}
 	slices.SortStableFunc(g.Rows, func(a, b GanttRow) int {
-		return cmp.Or(cmp.Compare(a.Segments[0].From, b.Segments[0].From), strings.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(orLast(a.begin), orLast(b.begin)), cmp.Compare(a.Segments[0].From, b.Segments[0].From), strings.Compare(a.Key, b.Key))
 	})
 	if len(g.Rows) > MaxGanttRows {
 		g.LeftOut = len(g.Rows) - MaxGanttRows
@@ -107,10 +122,18 @@ type drawing struct {
 	all       map[string]*state.Task      // with groups
 	upstreams map[string][]string         // by downstream
 	attempts  map[string][]*state.Attempt // by task
+	resolved  map[string]event.Time       // when the last edge into a task was resolved
+}
+
+// orLast sorts rows without an attempt after all others.
+func orLast(at event.Time) event.Time {
+	const never = event.Time(1<<63 - 1)
+	return cmp.Or(at, never)
 }
 
 func (d *drawing) read() {
 	d.all, d.upstreams, d.attempts = map[string]*state.Task{}, map[string][]string{}, map[string][]*state.Attempt{}
+	d.resolved = map[string]event.Time{}
 	d.s.TasksOf(d.run.RunID, func(t *state.Task) bool {
 		d.all[t.TaskKey] = t
 		if t.Kind != event.KindGroup {
@@ -127,6 +150,7 @@ func (d *drawing) read() {
 			return false
 		}
 		d.upstreams[dep.Downstream] = append(d.upstreams[dep.Downstream], dep.Upstream)
+		d.resolved[dep.Downstream] = max(d.resolved[dep.Downstream], dep.SatisfiedAt)
 		return true
 	})
 }
@@ -152,34 +176,29 @@ func (d *drawing) segments(t *state.Task) []Segment {
 			return
 		}
 		to = min(cmp.Or(to, d.now), d.to)
-		waits := phase == PhaseQueued || phase == PhaseRetryWait
+		waits := phase == PhaseBlocked || phase == PhaseLimited || phase == PhaseQueued || phase == PhaseRetryWait
 		if to < from || waits && to.Sub(from) < max(d.pixel, 1) {
 			return
 		}
 		all = append(all, Segment{phase, from, to, attempt, 1})
 	}
-	since := t.ReadyAt // of the wait for the next attempt
-	for i, a := range d.attempts[t.TaskKey] {
-		if i > 0 {
-			before := d.attempts[t.TaskKey][i-1]
-			add(PhaseRetryWait, before.FinishedAt, a.CreatedAt, before.Attempt)
-			since = a.CreatedAt
-		}
-		if since == 0 || since > a.CreatedAt {
-			since = a.CreatedAt
-		}
-		add(PhaseQueued, since, cmp.Or(a.StartedAt, a.FinishedAt), a.Attempt)
+	ready := max(t.CreatedAt, d.resolved[t.TaskKey])
+	if t.DepsResolved < t.DepsTotal {
+		ready = 0
+	}
+	add(PhaseBlocked, t.CreatedAt, cmp.Or(ready, t.CompletedAt), 0)
+	wait, since, attempt := PhaseLimited, ready, int32(1)
+	for _, a := range d.attempts[t.TaskKey] {
+		add(wait, since, a.CreatedAt, attempt)
+		add(PhaseQueued, a.CreatedAt, cmp.Or(a.StartedAt, a.FinishedAt, t.CompletedAt), a.Attempt)
 		if a.StartedAt != 0 {
 			add(phaseOf(a), a.StartedAt, a.FinishedAt, a.Attempt)
 		}
-		since = 0
+		wait, since, attempt = PhaseRetryWait, a.FinishedAt, a.Attempt
 	}
-	switch {
-	case t.State == state.TaskRetryWait && len(d.attempts[t.TaskKey]) > 0:
-		last := d.attempts[t.TaskKey][len(d.attempts[t.TaskKey])-1]
-		add(PhaseRetryWait, last.FinishedAt, 0, last.Attempt)
-	case t.State == state.TaskReady && since != 0:
-		add(PhaseQueued, since, 0, t.Attempt+1)
+	first := len(d.attempts[t.TaskKey]) == 0
+	if t.State == state.TaskRetryWait && !first || t.State == state.TaskReady && since != 0 && t.AdmittedAt == 0 {
+		add(wait, since, 0, attempt)
 	}
 	return all
 }
@@ -188,7 +207,10 @@ func (d *drawing) byTask(path map[string]bool) []GanttRow {
 	var rows []GanttRow
 	for _, t := range d.tasks {
 		if segments := d.segments(t); len(segments) > 0 {
-			rows = append(rows, GanttRow{Key: t.TaskKey, Tasks: 1, Segments: segments, State: t.State, Critical: path[t.TaskKey]})
+			rows = append(rows, GanttRow{
+				Key: t.TaskKey, Tasks: 1, Segments: segments, State: t.State, Critical: path[t.TaskKey], Task: t,
+				Failed: failedTasks(t), RowCount: t.RowCount, ByteSize: t.ByteSize, begin: d.begin(t),
+			})
 		}
 	}
 	return rows
@@ -207,6 +229,12 @@ func (d *drawing) byAsset(path map[string]bool) []GanttRow {
 		}
 		row := &rows[i]
 		row.Tasks++
+		row.Failed += failedTasks(t)
+		row.RowCount += t.RowCount
+		row.ByteSize += t.ByteSize
+		if begin := d.begin(t); begin != 0 {
+			row.begin = min(orLast(row.begin), begin)
+		}
 		row.Segments = append(row.Segments, d.segments(t)...)
 		row.Critical = row.Critical || path[t.TaskKey]
 		if attention(t.State) > attention(row.State) {
@@ -217,6 +245,21 @@ func (d *drawing) byAsset(path map[string]bool) []GanttRow {
 		rows[i].Segments = d.merge(rows[i].Segments)
 	}
 	return slices.DeleteFunc(rows, func(r GanttRow) bool { return len(r.Segments) == 0 })
+}
+
+func failedTasks(t *state.Task) int32 {
+	if t.State == state.TaskFailed {
+		return 1
+	}
+	return 0
+}
+
+// begin returns when the first attempt at a task was made, or 0.
+func (d *drawing) begin(t *state.Task) event.Time {
+	if all := d.attempts[t.TaskKey]; len(all) > 0 {
+		return all[0].CreatedAt
+	}
+	return 0
 }
 
 // attention orders the states of several tasks: a row shows the greatest one.

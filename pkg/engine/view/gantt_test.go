@@ -59,15 +59,15 @@ func TestGanttShowsPhasesAndPath(t *testing.T) {
 	require.Equal(t, []string{
 		"a* 1 SUCCEEDED: SUCCEEDED 0-2",
 		"b 1 SUCCEEDED: SUCCEEDED 0-1",
-		"d 1 SUCCEEDED: QUEUED 1-4, SUCCEEDED 4-5",
-		"c* 1 RUNNING: QUEUED 2-4, RUNNING 4-7",
+		"d 1 SUCCEEDED: BLOCKED 0-1, QUEUED 1-4, SUCCEEDED 4-5",
+		"c* 1 RUNNING: BLOCKED 0-2, QUEUED 2-4, RUNNING 4-7",
 	}, seconds(g))
 	require.Equal(t, []string{"a", "c"}, g.CriticalPath)
 	require.Equal(t, 5*time.Second, g.Unlimited, "a and c without the wait of 2 s")
 
 	w.MustFold(w.Finished(run, "c", 1, event.Succeeded))
 	ended := view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now.Add(time.Hour)), view.GanttOptions{Pixels: 1000})
-	require.Equal(t, "c* 1 SUCCEEDED: QUEUED 2-4, SUCCEEDED 4-7", seconds(ended)[3])
+	require.Equal(t, "c* 1 SUCCEEDED: BLOCKED 0-2, QUEUED 2-4, SUCCEEDED 4-7", seconds(ended)[3])
 	require.Equal(t, 7*time.Second, ended.To.Sub(ended.From), "final once the run has ended")
 }
 
@@ -83,7 +83,7 @@ func TestGanttShowsIntervalOnly(t *testing.T) {
 	w, run := drawn(t)
 	row := w.State.Runs.Get(run)
 	g := view.GanttOf(w.State, row, event.At(w.Now), view.GanttOptions{From: row.CreatedAt.Add(3 * time.Second), To: row.CreatedAt.Add(4 * time.Second), Pixels: 10})
-	require.Equal(t, []string{"c* 1 RUNNING: QUEUED 0-1, RUNNING 1-1", "d 1 SUCCEEDED: QUEUED 0-1, SUCCEEDED 1-1"}, seconds(g))
+	require.Equal(t, []string{"d 1 SUCCEEDED: QUEUED 0-1, SUCCEEDED 1-1", "c* 1 RUNNING: QUEUED 0-1, RUNNING 1-1"}, seconds(g))
 }
 
 func TestGanttShowsRetries(t *testing.T) {

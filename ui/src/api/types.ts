@@ -132,7 +132,9 @@ export type Phase =
   | "FAILED"
   | "SUCCEEDED"
   | "RETRY_WAIT"
-  | "CANCELLED";
+  | "CANCELLED"
+  | "BLOCKED"
+  | "LIMITED";
 
 /** Severity says how urgent something is. */
 export type Severity =
@@ -276,6 +278,65 @@ export interface Asset {
   last_run_id: string;
   /** The names of its dimensions. */
   dimensions: string[];
+  /** The number of expected partitions; 1 for an asset without partitions. */
+  expected: number;
+  /** The partitions by status. Not set: they cannot be judged, and status_problem says why. */
+  status?: AssetStatus;
+  status_problem: string;
+  /** Why no run can materialize it; empty if one can. */
+  problem: string;
+  /** The query, or the command with one argument a line. Only GetAsset fills it in, and the lists below. */
+  code: string;
+  /** The columns of the newest output, if they are known. */
+  columns: AssetColumn[];
+  checks: AssetCheck[];
+  /** The first 100 partitions whose task failed, and which no later run has materialized. */
+  failures: AssetFailure[];
+}
+
+/** Status counts partitions. */
+export interface AssetStatus {
+  fresh: number;
+  stale: number;
+  missing: number;
+  /**
+   * Those whose task failed, and which no later run has materialized. They count as missing or stale,
+   * too.
+   */
+  failed: number;
+}
+
+/** Column is a column of an output. */
+export interface AssetColumn {
+  name: string;
+  type: string;
+}
+
+/** Check is a declared check, with what its results add up to. */
+export interface AssetCheck {
+  check: string;
+  kind: string;
+  phase: string;
+  severity: string;
+  /** The newest verdict: "passed", "failed", or empty without a result. */
+  last: string;
+  /** The numbers of results. */
+  passed: number;
+  failed: number;
+  last_at?: string;
+  last_run_id: string;
+  last_partition_key: string;
+  /** What the newest result says if it failed. */
+  message: string;
+}
+
+/** Failure is a partition whose newest task failed. */
+export interface AssetFailure {
+  partition_key: string;
+  run_id: string;
+  task_key: string;
+  error: string;
+  at?: string;
 }
 
 /** ListSchedulesRequest asks for all schedules. */
@@ -922,6 +983,12 @@ export interface TriggerRunRequest {
   allow_incomplete?: boolean;
   /** Let partitions select periods that have not begun. */
   allow_future?: boolean;
+  /**
+   * Choose partitions by their status instead of partitions: those that are missing or stale and those that
+   * read one of them, those that are missing, or those whose task failed and which no later run has
+   * materialized.
+   */
+  only?: "stale" | "missing" | "failed";
   /** A name that makes the request unique for 30 days. */
   run_key?: string;
   /** Names and values that the run keeps. */
@@ -979,6 +1046,8 @@ export interface ListRunsRequest {
   trigger?: "manual" | "cron" | "backfill" | "retry";
   /** Only runs of this schedule. */
   schedule?: string;
+  /** Only runs for which this asset was requested by its key. */
+  asset?: string;
   /** The greatest number of results. 0 stands for 50. */
   page_size?: number;
   /** The next_page_token of the previous page. */
@@ -1414,6 +1483,8 @@ export interface Gantt {
   rows_left_out: number;
   /** The revision that the answer shows. It is final once the run has ended. */
   revision: number;
+  /** How long the critical path took. */
+  critical_duration?: string;
 }
 
 /** Row is a task, or all tasks of an asset. */
@@ -1426,6 +1497,17 @@ export interface GanttRow {
   state: TaskState;
   /** The row is on the critical path. */
   critical: boolean;
+  /** The number of failed tasks. */
+  failed: number;
+  /** The current attempt, and the greatest; 0 for several tasks. */
+  attempt: number;
+  max_attempts: number;
+  /** What the tasks have made. */
+  row_count: number;
+  byte_size: number;
+  /** The error of the task; empty for several tasks. */
+  error_code: string;
+  error: string;
 }
 
 /** Segment is a time that a task, or several tasks, spent in a phase. */

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/staleness"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// judge counts the partitions of assets by status, at one snapshot.
+type judge struct {
+	calendar   plan.Calendar
+	evaluation *staleness.Evaluation
+	unknown    error // why there is no evaluation
+	failures   map[string][]engine.Failure
+}
+
+func newJudge(ctx context.Context, p *page, assets []plan.Asset) (*judge, error) {
+	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: map[string][]engine.Failure{}}
+	j.evaluation, j.unknown = engine.Staleness(ctx, p.snap, assets, p.now)
+	byKey := make(map[string]*plan.Asset, len(assets))
+	for i := range assets {
+		byKey[assets[i].Key.String()] = &assets[i]
+	}
+	failures, err := engine.Failures(ctx, p.snap, byKey, j.calendar)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range failures {
+		j.failures[f.Asset.String()] = append(j.failures[f.Asset.String()], f)
+	}
+	return j, nil
+}
+
+// fill sets what an asset says about the status of its partitions. Partitions that cannot be judged are
+// no reason to fail: the answer says why.
+func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
+	into.Expected = int32(view.PartitionCount(asset, j.calendar)) //nolint:gosec // at most space.MaxListed
+	into.Problem = asset.Broken
+	err := j.unknown
+	if err == nil {
+		var counts staleness.Counts
+		if counts, err = j.evaluation.Count(asset.Key); err == nil {
+			into.Status = &servov1.Asset_Status{
+				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), //nolint:gosec // as above
+				Failed: int32(len(j.failures[asset.Key.String()])), //nolint:gosec // as above
+			}
+			return
+		}
+	}
+	into.StatusProblem = err.Error()
+}
+
+// maxFailures limits the failures of an asset in an answer.
+const maxFailures = 100
+
+// fillDetail sets what only GetAsset returns.
+func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, j *judge) error {
+	into.Code = asset.Work.SQL
+	if len(asset.Work.Command) > 0 {
+		into.Code = strings.Join(asset.Work.Command, "\n")
+	}
+	for _, c := range view.AssetChecks(p.snap.State, asset) {
+		into.Checks = append(into.Checks, assetCheck(c))
+	}
+	failures := j.failures[asset.Key.String()]
+	for i := range failures[:min(len(failures), maxFailures)] {
+		t := failures[i].Task
+		into.Failures = append(into.Failures, &servov1.Asset_Failure{
+			PartitionKey: failures[i].Partition, RunId: t.RunID, TaskKey: t.TaskKey, At: timestamp(t.CompletedAt),
+			Error: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
+		})
+	}
+	var newest *state.Partition
+	for row, err := range p.snap.Partitions(ctx, asset.Key.String(), "") {
+		if err != nil {
+			return err
+		}
+		if row.OutputURI != "" && (newest == nil || newest.MaterializedAt < row.MaterializedAt) {
+			newest = row
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	marker, _, err := engine.ReadMarker(ctx, s.Engine.Store(), newest.OutputURI)
+	if err != nil || marker == nil {
+		return nil // without its marker, an output has no known columns
+	}
+	for _, c := range marker.Columns {
+		into.Columns = append(into.Columns, &servov1.Asset_Column{Name: c.Name, Type: c.Type})
+	}
+	return nil
+}
+
+func assetCheck(c view.AssetCheck) *servov1.Asset_Check {
+	one := &servov1.Asset_Check{Check: c.Check, Kind: c.Kind, Phase: c.Phase, Severity: c.Severity, Last: c.Last()}
+	if c.Row != nil {
+		one.Passed, one.Failed, one.LastAt = c.Row.Passed, c.Row.Failed, timestamp(c.Row.LastAt)
+		one.LastRunId, one.LastPartitionKey = c.Row.LastRunID, c.Row.LastPartition
+		if !c.Row.LastPassed {
+			one.Message = c.Row.FailedMessage
+		}
+	}
+	return one
+}

@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Failure is a partition whose task failed, and which no later run has materialized.
+type Failure struct {
+	Asset     ids.AssetKey
+	Partition string
+	Task      *state.Task
+}
+
+// Failures returns the partitions of assets, by key, whose task failed in one of the newest 100 runs with
+// failures, and which no later run has materialized, newest run first. A partition appears once.
+func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*plan.Asset, calendar plan.Calendar) ([]Failure, error) {
+	var found []Failure
+	seen := map[state.Key2]bool{}
+	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task) {
+		if key := (state.Key2{A: t.AssetKey, B: t.PartitionKey}); !seen[key] {
+			seen[key] = true
+			found = append(found, Failure{assets[t.AssetKey].Key, t.PartitionKey, t})
+		}
+	})
+	return found, err
+}

@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(groupServe)
 	root.SetCompletionCommandGroupID(groupServe)
-	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(),
+	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(), a.uiCommand(),
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
 	add(groupRuns, a.runCommand(), a.checkCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.requestsCommand(), a.backfillCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())

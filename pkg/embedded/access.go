@@ -37,31 +37,53 @@ var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPatt
 
 // access decides which requests reach the routes of a stack.
 type access struct {
-	mux   *http.ServeMux
-	token [sha256.Size]byte // hashed, so that comparing takes the same time for every guess
-	uid   int
+	mux      *http.ServeMux
+	token    [sha256.Size]byte // hashed, so that comparing takes the same time for every guess
+	uid      int
+	browsers *browsers // nil: no page is served
 }
 
-// requireToken passes requests to the mux if they carry the owner's token or have an open route.
-func requireToken(mux *http.ServeMux, token string) http.Handler {
-	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid()}
+// requireToken passes requests to the mux if they carry the owner's token or the cookie of a session,
+// or have an open route.
+func requireToken(mux *http.ServeMux, token string, sessions *browsers) http.Handler {
+	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid(), browsers: sessions}
 }
 
 // ServeHTTP implements [http.Handler].
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !a.authenticated(r) {
-		if _, pattern := a.mux.Handler(r); !slices.Contains(openPatterns, pattern) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			httpx.Refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
-				"only the user who started this server can read it")
+	_, pattern := a.mux.Handler(r)
+	page := a.browsers != nil && slices.Contains(pagePatterns, pattern)
+	switch {
+	case page, a.authenticated(r):
+		if uid, known := peerOf(r).user(); known && !a.trusts(uid) {
+			a.refuseUser(w, uid) // the token has leaked: only this user's processes may use it
 			return
 		}
-	} else if uid, known := peerOf(r).user(); known && uid != a.uid && uid != 0 {
-		// The token has leaked: only this user's processes may use it.
-		httpx.Refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
+	case a.browsers.authenticated(r):
+		if !ownOrigin(r) {
+			httpx.Refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
+			return
+		}
+		// A cookie leaks more easily than the token, so its sender must be known where the system
+		// knows users. A sender that has disconnected is unknown.
+		if uid, known := peerOf(r).user(); known && !a.trusts(uid) || !known && knowsPeers {
+			a.refuseUser(w, uid)
+			return
+		}
+	case !slices.Contains(openPatterns, pattern):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		httpx.Refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
+			"only the user who started this server can read it. `servo ui` prints an address that logs a browser in")
 		return
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// trusts reports whether processes of a user may use the token. Root can read it anyway.
+func (a *access) trusts(uid int) bool { return uid == a.uid || uid == 0 }
+
+func (a *access) refuseUser(w http.ResponseWriter, uid int) {
+	httpx.Refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
 }
 
 func (a *access) authenticated(r *http.Request) bool {

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,10 +47,15 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// noRedirects returns redirects as they are. It shares connections with [http.DefaultClient].
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // call is a request of a test and the status of its answer.
 type call struct {
 	Method, URL, Body, Token string
 	Read                     string // if set, the call reads this file
+	Cookie                   string // the value of the session's cookie
+	Site                     string // the header Sec-Fetch-Site
 	Status                   int
 	Error                    string
 }
@@ -82,7 +88,13 @@ func (c *call) make() {
 	if c.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	if c.Cookie != "" {
+		r.Header.Set("Cookie", c.Cookie)
+	}
+	if c.Site != "" {
+		r.Header.Set("Sec-Fetch-Site", c.Site)
+	}
+	answer, err := noRedirects.Do(r)
 	if err != nil {
 		c.Error = err.Error()
 		return
@@ -97,8 +109,9 @@ func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux)
 	opts := options(t, dir)
 	opts.Routes = func(m *http.ServeMux, e *engine.Engine, _ *worker.Worker) {
 		mux = m
-		api.Register(m, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errors.New("no project") }})
+		api.Register(m, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errors.New("no project") }, User: func(http.Header) string { return "test" }})
 	}
+	opts.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) })
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
@@ -133,7 +146,7 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 	visit(index.FieldByName("segments"))
 	visit(index.FieldByName("multis"))
 	for _, known := range []string{
-		"/", "GET /healthz", "GET /readyz", "/v1/", "/servo.v1.ExecutionService/", "POST /v1/compact", "POST /execute", contract.CallbackPattern,
+		"/", "GET /healthz", "GET /readyz", "GET /w/", "POST /v1/logins", "/v1/", "/servo.v1.ExecutionService/", "POST /v1/compact", "POST /execute", contract.CallbackPattern,
 	} {
 		require.Contains(t, found, known)
 	}
@@ -142,12 +155,12 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// calls returns requests to every route except the health routes.
+// calls returns requests to every route except the health routes and those of the page.
 func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	t.Helper()
 	var all []call
 	for _, pattern := range patterns(t, mux) {
-		if pattern == "GET /healthz" || pattern == "GET /readyz" {
+		if slices.Contains([]string{"GET /healthz", "GET /readyz", "GET /{$}", "GET /w/", "GET /assets/", "GET /login"}, pattern) {
 			continue
 		}
 		method, path, ok := strings.Cut(pattern, " ")
@@ -210,13 +223,19 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), ".servo")
 	owner, mux := served(t, dir)
+	cookie := login(t, owner)
 	requests := []call{{Read: filepath.Join(dir, "owner.json")}, {Read: filepath.Join(dir, "keys.json")}, {Read: filepath.Join(dir, "lock")}}
 	for _, c := range calls(t, owner, mux) {
 		requests = append(requests, c)
 		if runtime.GOOS == "linux" {
 			c.Token = owner.Token // as if the token had leaked
 			requests = append(requests, c)
+			c.Token, c.Cookie, c.Site = "", cookie, "same-origin" // leaked, too
+			requests = append(requests, c)
 		}
+	}
+	for _, path := range []string{"/", "/w/acme/prod/", "/assets/x.js", "/login?code=x"} {
+		requests = append(requests, call{Method: http.MethodGet, URL: owner.URL + path, Cookie: cookie})
 	}
 	input, err := json.Marshal(requests)
 	require.NoError(t, err)
@@ -233,9 +252,9 @@ func TestOtherUsersAreRejected(t *testing.T) {
 		switch {
 		case c.Read != "":
 			require.Contains(t, c.Error, fs.ErrPermission.Error(), c.Read)
-		case c.Token != "" && !strings.Contains(c.URL, "/callbacks/"):
-			require.Equal(t, http.StatusForbidden, c.Status, "%s %s with the owner's token: %s", c.Method, c.URL, c.Error)
-		case c.Token == "":
+		case (c.Token != "" || c.Cookie != "") && !strings.Contains(c.URL, "/callbacks/"):
+			require.Equal(t, http.StatusForbidden, c.Status, "%s %s with the owner's token or cookie: %s", c.Method, c.URL, c.Error)
+		case c.Token == "" && c.Cookie == "":
 			require.Equal(t, http.StatusUnauthorized, c.Status, "%s %s: %s", c.Method, c.URL, c.Error)
 		}
 	}

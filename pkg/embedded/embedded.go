@@ -80,6 +80,8 @@ type Options struct {
 	// Routes adds routes to the stack's HTTP server. It may be nil. The worker is nil if another process
 	// executes the tasks.
 	Routes func(*http.ServeMux, *engine.Engine, *worker.Worker)
+	// Page serves the web page below /w/ and /assets/. Nil: none is served, and no browser can log in.
+	Page http.Handler
 	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
 	// It may be nil.
 	Wrap func(blob.Store) blob.Store
@@ -104,6 +106,7 @@ type Stack struct {
 	workspace *Workspace
 	lock      *lock
 	token     string // required in requests
+	browsers  *browsers
 	compactor *compactor.Compactor
 	appender  *ledger.Appender
 	dispatch  *dispatcher.Dispatcher
@@ -285,9 +288,13 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	if s.opts.Routes != nil {
 		s.opts.Routes(mux, s.Engine, s.worker)
 	}
+	if s.opts.Page != nil {
+		s.browsers = newBrowsers(keys, p.Clock.Now)
+		s.registerPage(mux, s.opts.Page)
+	}
 	handleUnknown(mux)
 	s.server = &http.Server{
-		Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
+		Handler: localOnly(requireToken(mux, s.token, s.browsers)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
 		ConnContext: withPeer, Protocols: new(http.Protocols),
 	}
 	s.server.Protocols.SetHTTP1(true)

@@ -7,3 +7,6 @@ func (s *Stack) Appender() *ledger.Appender { return s.appender }
 
 // Workspace returns what the stack has opened.
 func (s *Stack) Workspace() *Workspace { return s.workspace }
+
+// KnowsPeers is knowsPeers.
+const KnowsPeers = knowsPeers

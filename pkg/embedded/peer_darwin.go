@@ -2,5 +2,8 @@ package embedded
 
 import "net/netip"
 
+// knowsPeers says that the system does not know the user of a connection.
+const knowsPeers = false
+
 // socketOwner always returns false: macOS has no table that maps connections to users.
 func socketOwner(netip.AddrPort, netip.AddrPort) (uid int, known bool) { return 0, false }

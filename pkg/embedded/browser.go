@@ -1,0 +1,174 @@
+package embedded
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/internal/httpx"
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// A browser cannot send the owner's token, and must never know it. `servo dev` therefore prints an
+// address with a one-time code. The browser exchanges the code for a cookie that scripts cannot read.
+
+const (
+	// sessionAge is how long a cookie is valid.
+	sessionAge = 30 * 24 * time.Hour
+	// maxCodes limits the codes that wait for a browser. The oldest is forgotten first.
+	maxCodes = 16
+)
+
+// pagePatterns are the routes of the web page. They serve files that are the same for everybody, so
+// they need no credential; the page reads the state through routes that do.
+var pagePatterns = []string{"GET /{$}", "GET /w/", "GET /assets/", "GET /login"}
+
+// browsers authenticates web browsers.
+type browsers struct {
+	key []byte
+	now func() time.Time
+
+	mu    sync.Mutex
+	codes [][sha256.Size]byte // hashes of the codes that nobody has used, oldest first
+}
+
+// newBrowsers returns the sessions of a folder. Where the peer's user is checked, the key of the
+// cookies follows from the folder's keys, so that a session outlives a restart. Elsewhere a session
+// ends with the process: a server of another user at another port receives the cookies of this host.
+func newBrowsers(keys contract.Keyring, now func() time.Time) *browsers {
+	b := &browsers{now: now, key: make([]byte, tokenBytes)}
+	if secret := keys.Secrets[keys.Current]; knowsPeers && len(secret) > 0 {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte("servo browser session"))
+		b.key = mac.Sum(nil)
+	} else {
+		_, _ = rand.Read(b.key) // never fails: see newToken
+	}
+	return b
+}
+
+// newCode returns a code for one browser.
+func (b *browsers) newCode() string {
+	code := newToken()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.codes) == maxCodes {
+		b.codes = b.codes[1:]
+	}
+	b.codes = append(b.codes, sha256.Sum256([]byte(code)))
+	return code
+}
+
+// redeem reports whether a code is valid, and makes it invalid.
+func (b *browsers) redeem(code string) bool {
+	sum := sha256.Sum256([]byte(code))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.codes {
+		if subtle.ConstantTimeCompare(sum[:], b.codes[i][:]) == 1 {
+			b.codes = append(b.codes[:i:i], b.codes[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// cookieName returns the name of the session's cookie. Browsers send cookies to every port of a
+// host, so the name contains the port.
+func cookieName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		port = "80"
+	}
+	return "servo-" + port
+}
+
+// sign returns the signature of a session that ends at a second.
+func (b *browsers) sign(expires string) string {
+	mac := hmac.New(sha256.New, b.key)
+	mac.Write([]byte(expires))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+func (b *browsers) cookie(r *http.Request) *http.Cookie {
+	expires := strconv.FormatInt(b.now().Add(sessionAge).Unix(), 10)
+	return &http.Cookie{
+		Name: cookieName(r), Value: expires + "." + b.sign(expires), Path: "/", MaxAge: int(sessionAge / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// authenticated reports whether a request carries the cookie of a session.
+func (b *browsers) authenticated(r *http.Request) bool {
+	if b == nil {
+		return false
+	}
+	cookie, err := r.Cookie(cookieName(r))
+	if err != nil {
+		return false
+	}
+	expires, signature, _ := strings.Cut(cookie.Value, ".")
+	if !hmac.Equal([]byte(signature), []byte(b.sign(expires))) {
+		return false
+	}
+	second, err := strconv.ParseInt(expires, 10, 64)
+	return err == nil && b.now().Unix() < second
+}
+
+// ownOrigin reports whether a browser sends a request for a page of this server, or because its user
+// has typed the address. Pages at other ports of this host are other origins, although browsers send
+// them the cookie.
+func ownOrigin(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return true
+	case "":
+		origin := r.Header.Get("Origin")
+		u, err := url.Parse(origin)
+		return origin == "" || err == nil && u.Host == r.Host
+	}
+	return false
+}
+
+// registerPage adds the web page and the routes with which browsers log in.
+func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
+	home := fmt.Sprintf("/w/%s/%s/", url.PathEscape(s.opts.Domain.Tenant), url.PathEscape(s.opts.Domain.Workspace))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, home, http.StatusFound)
+	})
+	mux.Handle("GET /w/", page)
+	mux.Handle("GET /assets/", page)
+	// This is the only GET with an effect.
+	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		// A program that only looks whether the address exists sends HEAD: it must not use up the code.
+		if r.Method == http.MethodGet && s.browsers.redeem(r.URL.Query().Get("code")) {
+			http.SetCookie(w, s.browsers.cookie(r))
+		}
+		http.Redirect(w, r, home, http.StatusSeeOther) // without a session, the page says how to log in
+	})
+	mux.HandleFunc("POST /v1/logins", func(w http.ResponseWriter, _ *http.Request) {
+		_ = httpx.JSON(w, http.StatusCreated, Login{URL: s.LoginURL()}) // the client has disconnected if this fails
+	})
+}
+
+// Login is the response to POST /v1/logins.
+type Login struct {
+	// URL is an address that logs one browser in, once.
+	URL string `json:"url"`
+}
+
+// LoginURL returns an address that logs one browser in, once.
+func (s *Stack) LoginURL() string { return s.URL + "/login?code=" + s.browsers.newCode() }

@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint proto-check demo demo-shop test worlds
+STEPS := fmt-check build vet lint proto-check ui-check demo demo-shop test worlds
 
 .DEFAULT_GOAL := help
 
@@ -120,7 +120,7 @@ bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh
 	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
-check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, demos, test, worlds
+check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, web page, demos, test, worlds
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the code
@@ -188,9 +188,21 @@ zonedata: ## replace the time zone data of pkg/calendar by that of the Go distri
 reference: ## write the reference pages and the JSON Schema that the code determines
 	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite
 
+.PHONY: ui
+ui: ui/node_modules/.package-lock.json ## build the web page into pkg/ui/dist (needs Node 20.19 or newer)
+	cd ui && TZ=UTC npx --no-install vite build --logLevel warn
+	go run ./internal/uipack ui/build pkg/ui/dist
+
+ui/node_modules/.package-lock.json: ui/package.json ui/package-lock.json
+	cd ui && npm ci --ignore-scripts --no-audit --no-fund
+
+.PHONY: ui-check
+ui-check: ## check the web page: its sources, its unit tests, and that pkg/ui/dist is their build
+	@scripts/ui-check
+
 .PHONY: clean
 clean: ## delete build results, and the state of the examples
-	rm -rf bin .cache coverage.out
+	rm -rf bin .cache coverage.out ui/node_modules ui/build
 	find examples -type d -name .servo -prune -exec rm -rf {} +
 
 .PHONY: steps

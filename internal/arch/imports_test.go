@@ -37,7 +37,7 @@ func sources(t *testing.T) map[string]*source {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && file != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata"):
+		case entry.IsDir() && file != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "node_modules" || name == "testdata"):
 			return fs.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil

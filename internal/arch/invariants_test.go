@@ -52,7 +52,7 @@ func namedTests(t *testing.T) map[int][]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && file != root && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case !strings.HasSuffix(file, "_test.go"):
 			return nil

@@ -162,6 +162,8 @@ var layers = []layer{
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/calendar", "pkg/estimate", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
+		// The web page, as files.
+		{"pkg/ui", []string{"internal/httpx"}},
 		// The JSON of the API.
 		{"pkg/api/jsonpb", nil},
 		// Translates REST into calls of the same process.
@@ -205,6 +207,8 @@ var layers = []layer{
 		{"internal/arch", nil},
 		// Writes the bills of materials and the notices of the programs.
 		{"internal/sbom", nil},
+		// Packs the web page for embedding.
+		{"internal/uipack", nil},
 		// Writes the zone data of pkg/calendar.
 		{"internal/zonepack", nil},
 	}},

@@ -36,7 +36,7 @@ func TestDocumentLinksResolve(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && file != root && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case !strings.HasSuffix(file, ".md"):
 			return nil

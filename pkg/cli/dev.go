@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/ui"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -25,18 +26,28 @@ import (
 const devAddress = "127.0.0.1:4280"
 
 func (a *app) devCommand() *cobra.Command {
-	var address string
+	var f devFlags
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Serve the project: execute the runs of other commands, and reload changed files",
+		Short: "Serve the project and its web page: execute the runs of other commands, and reload changed files",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.dev(cmd.Context(), address, !cmd.Flags().Changed("listen"))
+			f.elsewhere = !cmd.Flags().Changed("listen")
+			return a.dev(cmd.Context(), &f)
 		},
 	}
-	cmd.Flags().StringVar(&address, "listen", devAddress, "loopback address to listen on")
+	cmd.Flags().StringVar(&f.address, "listen", devAddress, "loopback address to listen on")
+	cmd.Flags().BoolVar(&f.open, "open", false, "open the web page in the browser")
 	a.traceFlags(cmd)
 	return cmd
+}
+
+// devFlags are the flags of servo dev.
+type devFlags struct {
+	address string
+	// elsewhere allows another port if the address is in use.
+	elsewhere bool
+	open      bool
 }
 
 // loaded holds the project that runs use: the newest version without problems. Until one
@@ -99,8 +110,8 @@ func (l *loaded) codeFiles() []string {
 	return slices.Compact(names)
 }
 
-func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
-	if err := embedded.CheckListen(address); err != nil {
+func (a *app) dev(ctx context.Context, f *devFlags) error {
+	if err := embedded.CheckListen(f.address); err != nil {
 		return usagef("%w; listen on 127.0.0.1, and reach it from other machines through an SSH tunnel or an authenticating proxy (docs/reference/http.md)", err)
 	}
 	if err := a.checkSecrets(); err != nil {
@@ -135,7 +146,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		current.set(p)
 	}
 	options := a.options(settings)
-	options.Listen = address
+	options.Listen, options.Page = f.address, ui.Handler()
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 		cfg := api.Config{
 			Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: options.Logger, Version: servoVersion(),
@@ -147,8 +158,8 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		api.Register(mux, cfg)
 	}
 	stack, err := embedded.Start(ctx, options)
-	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {
-		a.note("servo: %s is in use; listening on another port", address)
+	if f.elsewhere && errors.Is(err, syscall.EADDRINUSE) {
+		a.note("servo: %s is in use; listening on another port", f.address)
 		options.Listen = "127.0.0.1:0"
 		stack, err = embedded.Start(ctx, options)
 	}
@@ -156,6 +167,13 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		return err
 	}
 	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), describeAssets(current.project.Assets), a.style.bold(stack.URL))
+	login := stack.LoginURL()
+	a.note("web page, for one browser: %s", login)
+	if f.open {
+		if err := a.browse(ctx, login); err != nil {
+			a.warn("%v", err)
+		}
+	}
 	s := a.own(stack, options.Dir)
 	err = a.guard(ctx, s, func(ctx context.Context, s *session) error { return a.serve(ctx, s, current) })
 	return errors.Join(err, s.close())

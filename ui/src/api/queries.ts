@@ -1,0 +1,201 @@
+import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef, useSyncExternalStore } from "react";
+import { Failure, get, path } from "./client";
+import type {
+  Asset,
+  Gantt,
+  ListAssetsResponse,
+  ListAttentionResponse,
+  ListBackfillsResponse,
+  ListDeadlinesResponse,
+  ListPartitionsResponse,
+  ListRunsRequest,
+  ListRunsResponse,
+  ListSchedulesResponse,
+  ListTicksResponse,
+  PartitionExplanation,
+  PartitionSummary,
+  Run,
+  RunState,
+  RunStatus,
+  TaskExplanation,
+  WhoAmIResponse,
+} from "./types";
+
+export const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: Number.POSITIVE_INFINITY, // a new revision makes answers stale: see useRevision
+      gcTime: 5 * 60_000,
+      refetchOnWindowFocus: false,
+      retry: (failures, error) => failures < 2 && error instanceof Failure && error.status === 0,
+    },
+  },
+});
+
+const slow = 5000;
+const quick = 1000;
+
+export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];
+
+export const useWhoAmI = () =>
+  useQuery({
+    queryKey: ["whoami"],
+    queryFn: ({ signal }) => get<WhoAmIResponse>(path(["whoami"]), signal),
+  });
+
+// useLive asks for the live runs, and so for the newest revision: every second while a run is live, and
+// otherwise every five. A hidden page does not ask.
+export const useLive = () =>
+  useQuery({
+    queryKey: ["live"],
+    queryFn: ({ signal }) => get<ListRunsResponse>(path(["runs"], { state: liveStates, page_size: 20 }), signal),
+    refetchInterval: (query) => (query.state.data?.runs.length && !query.state.error ? quick : slow),
+    refetchOnWindowFocus: "always",
+    retry: false,
+  });
+
+// useRevision refetches the visible queries when the server has published a new revision.
+export function useRevision() {
+  const client = useQueryClient();
+  const { data } = useLive();
+  const seen = useRef<number>(undefined);
+  const revision = data?.revision;
+  useEffect(() => {
+    if (revision === undefined) return;
+    if (seen.current !== undefined && seen.current !== revision) {
+      void client.invalidateQueries({ predicate: (query) => query.queryKey[0] !== "live" });
+    }
+    seen.current = revision;
+  }, [revision, client]);
+}
+
+// refresh asks for everything on the screen again, after the page itself has changed something.
+export function refresh() {
+  void queries.invalidateQueries();
+}
+
+export const useRuns = (request: ListRunsRequest) =>
+  useQuery({
+    queryKey: ["runs", request],
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => get<ListRunsResponse>(path(["runs"], { page_size: 100, ...request }), signal),
+  });
+
+export interface RunDetail {
+  run: Run;
+  status: RunStatus;
+  gantt: Gantt;
+}
+
+export const useRunDetail = (run: string) =>
+  useQuery({
+    queryKey: ["run", run],
+    queryFn: async ({ signal }): Promise<RunDetail> => {
+      const [one, status, gantt] = await Promise.all([
+        get<Run>(path(["runs", run]), signal),
+        get<RunStatus>(path(["runs", run, "status"]), signal),
+        get<Gantt>(path(["runs", run, "gantt"], { pixels: 2000 }), signal),
+      ]);
+      return { run: one, status, gantt };
+    },
+  });
+
+export const useExplanation = (run: string, task: string) =>
+  useQuery({
+    queryKey: ["explain", run, task],
+    queryFn: ({ signal }) => get<TaskExplanation>(path(["runs", run, "tasks", task], {}, "explain"), signal),
+  });
+
+export const useAssets = () =>
+  useQuery({
+    queryKey: ["assets"],
+    queryFn: ({ signal }) => get<ListAssetsResponse>(path(["assets"], { page_size: 10_000 }), signal),
+  });
+
+export const useAsset = (key: string) =>
+  useQuery({
+    queryKey: ["asset", key],
+    queryFn: ({ signal }) => get<Asset>(path(["assets", ...key.split("/")]), signal),
+  });
+
+export const useStrip = (key: string, dimension: string) =>
+  useQuery({
+    queryKey: ["strip", key, dimension],
+    queryFn: ({ signal }) =>
+      get<PartitionSummary>(
+        path(["assets", ...key.split("/"), "partitions"], { dimension, buckets: 512 }, "summary"),
+        signal,
+      ),
+  });
+
+export const usePartitions = (key: string, status: string | undefined, page: string | undefined) =>
+  useQuery({
+    queryKey: ["partitions", key, status, page],
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) =>
+      get<ListPartitionsResponse>(
+        path(["assets", ...key.split("/"), "partitions"], { status, page_token: page, page_size: 200 }),
+        signal,
+      ),
+  });
+
+export const usePartition = (key: string, partition: string) =>
+  useQuery({
+    queryKey: ["partition", key, partition],
+    queryFn: ({ signal }) =>
+      get<PartitionExplanation>(
+        path(["assets", ...key.split("/"), ...(partition ? ["partitions", partition] : [])], {}, "explain"),
+        signal,
+      ),
+  });
+
+export const useAttention = () =>
+  useQuery({
+    queryKey: ["attention"],
+    queryFn: ({ signal }) => get<ListAttentionResponse>(path(["attention"]), signal),
+    refetchInterval: 60_000, // deadlines and calendars move without a new revision
+  });
+
+export const useDeadlines = () =>
+  useQuery({
+    queryKey: ["deadlines"],
+    queryFn: ({ signal }) => get<ListDeadlinesResponse>(path(["deadlines"]), signal),
+    refetchInterval: 60_000,
+  });
+
+export const useSchedules = () =>
+  useQuery({
+    queryKey: ["schedules"],
+    queryFn: ({ signal }) => get<ListSchedulesResponse>(path(["schedules"]), signal),
+  });
+
+export const useTicks = (schedule: string) =>
+  useQuery({
+    queryKey: ["ticks", schedule],
+    queryFn: ({ signal }) => get<ListTicksResponse>(path(["schedules", schedule, "ticks"]), signal),
+  });
+
+export const useBackfills = () =>
+  useQuery({
+    queryKey: ["backfills"],
+    queryFn: ({ signal }) => get<ListBackfillsResponse>(path(["backfills"], { page_size: 100 }), signal),
+  });
+
+let now = Date.now();
+const listeners = new Set<() => void>();
+setInterval(() => {
+  now = Date.now();
+  if (!document.hidden) for (const tell of listeners) tell();
+}, 1000);
+
+// useNow returns the time, and renders again each second.
+export function useNow(): number {
+  return useSyncExternalStore(
+    (tell) => {
+      listeners.add(tell);
+      return () => listeners.delete(tell);
+    },
+    () => now,
+  );
+}

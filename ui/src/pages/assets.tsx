@@ -1,0 +1,197 @@
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+import { useAssets } from "../api/queries";
+import type { Asset } from "../api/types";
+import { bytes, count, plural } from "../app/format";
+import { assetFilters } from "../app/router";
+import { Icon } from "../parts/icons";
+import { Badge, Bar, Button, Card, Empty, inputClass, Problem, Segmented, Skeleton, Time } from "../parts/parts";
+import { RunDialog } from "../parts/rundialog";
+import type { Tone } from "../parts/status";
+import table from "../parts/table.module.css";
+import css from "./assets.module.css";
+import page from "./page.module.css";
+
+export interface Health {
+  tone: Tone;
+  text: string;
+}
+
+// health says in a few words how an asset is. What needs a person comes first.
+export function health(a: Asset): Health {
+  const status = a.status;
+  if (a.problem) return { tone: "failed", text: "has a problem" };
+  if (!status) return { tone: "waiting", text: "status unknown" };
+  if (status.failed > 0) return { tone: "failed", text: a.expected > 1 ? `${count(status.failed)} failed` : "failed" };
+  if (status.fresh + status.stale === 0) return { tone: "waiting", text: "missing" };
+  if (status.stale > 0) return { tone: "stale", text: a.expected > 1 ? `${count(status.stale)} stale` : "stale" };
+  if (status.missing > 0) return { tone: "waiting", text: `${count(status.missing)} missing` };
+  return { tone: "fresh", text: "fresh" };
+}
+
+export function matches(a: Asset, show: (typeof assetFilters)[number] | undefined, typed: string): boolean {
+  const text = [a.asset_key, a.description, ...a.tags, ...a.owners].join(" ").toLowerCase();
+  if (
+    !typed
+      .toLowerCase()
+      .split(/\s+/)
+      .every((word) => text.includes(word))
+  )
+    return false;
+  switch (show) {
+    case "failed":
+      return (a.status?.failed ?? 0) > 0 || a.problem !== "";
+    case "stale":
+      return (a.status?.stale ?? 0) > 0;
+    case "missing":
+      return (a.status?.missing ?? 0) > 0;
+    case "fresh":
+      return health(a).tone === "fresh";
+    default:
+      return true;
+  }
+}
+
+export function Assets() {
+  const { data, error, refetch } = useAssets();
+  const search = useSearch({ from: "/assets" });
+  const navigate = useNavigate({ from: "/assets" });
+  const [starting, setStarting] = useState(false);
+  const typed = search.q ?? "";
+  const shown = useMemo(
+    () => (data?.assets ?? []).filter((a) => matches(a, search.show, typed)),
+    [data, search.show, typed],
+  );
+  const groups = useMemo(() => {
+    const by = new Map<string, Asset[]>();
+    for (const asset of shown) {
+      const namespace = asset.asset_key.split("/")[0] ?? "";
+      by.set(namespace, [...(by.get(namespace) ?? []), asset]);
+    }
+    return [...by];
+  }, [shown]);
+  return (
+    <>
+      <div className={page.head}>
+        <h1>Assets</h1>
+        {data && <span className={page.sub}>{plural(data.assets.length, "asset")}</span>}
+        <div className={page.spacer} />
+        <Button kind="primary" icon="runs" onClick={() => setStarting(true)}>
+          Run what is stale
+        </Button>
+      </div>
+      <div className={page.filters}>
+        <input
+          type="search"
+          data-search
+          className={`${inputClass} ${page.search}`}
+          placeholder="Search by key, tag or owner"
+          aria-label="Search assets by key, tag or owner"
+          value={typed}
+          onChange={(event) => {
+            const q = event.target.value;
+            void navigate({ search: ({ q: _, ...rest }) => (q ? { ...rest, q } : rest), replace: true });
+          }}
+          onKeyDown={(event) => event.key === "Escape" && event.currentTarget.blur()}
+        />
+        <Segmented
+          label="Show assets"
+          value={search.show ?? ""}
+          items={[
+            { id: "", label: "All" },
+            ...assetFilters.map((id) => ({ id, label: id.charAt(0).toUpperCase() + id.slice(1) })),
+          ]}
+          onChange={(id) =>
+            void navigate({
+              search: ({ show: _, ...rest }) => (id ? { ...rest, show: id as (typeof assetFilters)[number] } : rest),
+              replace: true,
+            })
+          }
+        />
+      </div>
+      {error && <Problem error={error} retry={() => void refetch()} />}
+      <Card>
+        {!data && !error && <Skeleton lines={10} />}
+        {data && shown.length === 0 && (
+          <Empty title={data.assets.length > 0 ? "No asset matches" : "The project has no assets yet"}>
+            {data.assets.length > 0 ? (
+              <Link to="/assets">Show all assets</Link>
+            ) : (
+              <p>
+                Write the first one into <code>assets/</code>: a query or a command.
+              </p>
+            )}
+          </Empty>
+        )}
+        {shown.length > 0 && (
+          <div className={`${css.item} ${css.headings}`} aria-hidden="true">
+            <span>Asset</span>
+            <span>Partitions</span>
+            <span>State</span>
+            <span className={css.right}>Rows</span>
+            <span className={css.right}>Made</span>
+          </div>
+        )}
+        {groups.map(([namespace, assets]) => (
+          <details key={namespace} className={css.group} open>
+            <summary>
+              <Icon name="right" size={13} />
+              <bdi>{namespace}</bdi> <small>{plural(assets.length, "asset")}</small>
+            </summary>
+            <ul>
+              {assets.map((asset) => (
+                <Item key={asset.asset_key} asset={asset} />
+              ))}
+            </ul>
+          </details>
+        ))}
+      </Card>
+      {starting && <RunDialog onClose={() => setStarting(false)} need="stale" />}
+    </>
+  );
+}
+
+function Item({ asset }: { asset: Asset }) {
+  const [namespace = "", name = ""] = asset.asset_key.split("/");
+  const { tone, text } = health(asset);
+  const status = asset.status;
+  const counts = status
+    ? `${count(status.fresh)} fresh, ${count(status.stale)} stale, ${count(status.missing)} missing`
+    : `${count(asset.materialized)} materialized`;
+  return (
+    <li className={css.item}>
+      <span className={css.name}>
+        <Link to="/assets/$namespace/$name" params={{ namespace, name }} className={table.cover} data-row>
+          <bdi>{name}</bdi>
+        </Link>
+        <small>{asset.description || asset.kind}</small>
+      </span>
+      <span>
+        {asset.partitions && status ? (
+          <>
+            <Bar
+              label={counts}
+              parts={[
+                { tone: "fresh", count: status.fresh },
+                { tone: "stale", count: status.stale },
+                { tone: "waiting", count: status.missing },
+              ]}
+            />
+            <span className={table.muted}>
+              {count(status.fresh)} of {count(asset.expected)} fresh
+            </span>
+          </>
+        ) : (
+          <span className={table.muted}>{asset.partitions ? counts : "no partitions"}</span>
+        )}
+      </span>
+      <span>
+        <Badge tone={tone}>{text}</Badge>
+      </span>
+      <span className={css.right} title={asset.byte_size ? bytes(asset.byte_size) : ""}>
+        {asset.row_count ? count(asset.row_count) : ""}
+      </span>
+      <span className={css.right}>{asset.last_materialized_at ? <Time at={asset.last_materialized_at} /> : ""}</span>
+    </li>
+  );
+}

@@ -1,0 +1,316 @@
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+import { path, post } from "../api/client";
+import { type RunDetail, refresh, useNow, useRunDetail } from "../api/queries";
+import type { GanttRow, Run, RunStatus, TriggerRunResponse } from "../api/types";
+import { count, plural, shortID, span } from "../app/format";
+import { useCommands } from "../app/keys";
+import { Gantt } from "../canvas/gantt";
+import { Confirm } from "../parts/confirm";
+import { Badge, Button, Card, Command, Empty, Problem, Segmented, Shape, Skeleton, Time, toast } from "../parts/parts";
+import { ended, runTone, type Tone, words } from "../parts/status";
+import page from "./page.module.css";
+import css from "./run.module.css";
+import { assetsText, seconds, triggerWord } from "./runs";
+import { TaskPanel } from "./task";
+import { TaskTable } from "./tasktable";
+
+const groups: { id: "failed" | "running" | "waiting"; label: string; tone: Tone; states: string[] }[] = [
+  { id: "failed", label: "failed or skipped", tone: "failed", states: ["FAILED", "SKIPPED", "RETRY_WAIT"] },
+  { id: "running", label: "running", tone: "running", states: ["RUNNING"] },
+  { id: "waiting", label: "waiting", tone: "waiting", states: ["BLOCKED", "READY", "DISPATCHED"] },
+];
+
+export function RunPage() {
+  const { run: id } = useParams({ from: "/runs/$run" });
+  const { data, error, refetch } = useRunDetail(id);
+  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  if (!data) return <Skeleton lines={12} />;
+  return <Loaded detail={data} />;
+}
+
+function Loaded({ detail }: { detail: RunDetail }) {
+  const { run, status, gantt } = detail;
+  const search = useSearch({ from: "/runs/$run" });
+  const navigate = useNavigate({ from: "/runs/$run" });
+  const clock = useNow();
+  const [asking, setAsking] = useState<"retry" | "cancel">();
+  const live = !ended(run.state);
+  const answered = Date.parse(gantt.to ?? "");
+  const now = live ? Math.max(clock, answered) : Date.parse(run.completed_at ?? "");
+  const open = live ? answered : Number.POSITIVE_INFINITY;
+  const folded = gantt.folded_by === "asset";
+  const retryable = !live && run.state !== "SUCCEEDED";
+  const table = search.view === "table";
+
+  const bounds = useMemo(() => {
+    const from = Date.parse(run.created_at ?? "");
+    return { from, to: Math.max(now, from + 1) };
+  }, [run.created_at, now]);
+  const group = groups.find((g) => g.id === search.show);
+  const rows = useMemo(
+    () => (group ? gantt.rows.filter((row) => group.states.includes(row.state)) : gantt.rows),
+    [gantt.rows, group],
+  );
+  const select = (task: string | undefined) =>
+    void navigate({
+      search: ({ task: _task, attempt: _attempt, ...rest }) => (task ? { ...rest, task } : rest),
+      replace: true,
+    });
+  const toggleView = () =>
+    void navigate({ search: ({ view, ...rest }) => (view ? rest : { ...rest, view: "table" }), replace: true });
+
+  useCommands([
+    { keys: "v", label: "Chart or table", run: toggleView },
+    { keys: "r", label: "Retry the run", run: () => retryable && setAsking("retry") },
+    { keys: "c", label: "Cancel the run", run: () => live && setAsking("cancel") },
+    { keys: "Escape", label: "Close the task", run: () => select(undefined) },
+  ]);
+
+  const chosen = folded ? undefined : search.task;
+  return (
+    <>
+      <div className={page.head}>
+        <Badge tone={runTone[run.state]}>{words[run.state] ?? run.state}</Badge>
+        <h1>
+          Run <code title={run.run_id}>{shortID(run.run_id)}</code>
+        </h1>
+        <span className={page.sub}>
+          <bdi>{assetsText(run)}</bdi>
+        </span>
+        <div className={page.spacer} />
+        {retryable && (
+          <Button kind="primary" icon="retry" onClick={() => setAsking("retry")}>
+            Retry
+          </Button>
+        )}
+        {live && (
+          <Button kind="danger" icon="cancel" onClick={() => setAsking("cancel")} disabled={run.state === "CANCELLING"}>
+            Cancel
+          </Button>
+        )}
+      </div>
+      <Facts detail={detail} now={now} />
+      <div className={page.stack}>
+        <Notices status={status} rows={gantt.rows} onSelect={select} />
+        <div className={chosen ? `${css.layout} ${css.withPanel}` : css.layout}>
+          <Card>
+            <div className={page.cardHead}>
+              <h2>{folded ? "Assets" : "Tasks"}</h2>
+              <Chips
+                run={run}
+                show={search.show}
+                onShow={(show) =>
+                  void navigate({ search: ({ show: _, ...rest }) => (show ? { ...rest, show } : rest), replace: true })
+                }
+              />
+              <Segmented
+                label="Show the tasks as"
+                value={table ? "table" : "chart"}
+                items={[
+                  { id: "chart", label: "Chart", icon: "chart" },
+                  { id: "table", label: "Table", icon: "table" },
+                ]}
+                onChange={(id) => id !== (table ? "table" : "chart") && toggleView()}
+              />
+            </div>
+            {rows.length === 0 && <Empty title={group ? `No task is ${group.label}` : "The run has no tasks yet"} />}
+            {rows.length > 0 && !table && (
+              <Gantt rows={rows} bounds={bounds} now={now} open={open} selected={chosen} onSelect={select} />
+            )}
+            {rows.length > 0 && table && (
+              <TaskTable rows={rows} now={now} open={open} selected={chosen} onSelect={select} />
+            )}
+            {folded && (
+              <p className={page.pad}>
+                The run has {count(run.tasks_total)} tasks, so a row stands for all tasks of an asset.
+              </p>
+            )}
+          </Card>
+          {chosen && (
+            <TaskPanel
+              key={chosen}
+              run={run.run_id}
+              task={chosen}
+              onSelect={select}
+              onClose={() => select(undefined)}
+            />
+          )}
+        </div>
+      </div>
+      {asking === "retry" && <Retry run={run} onClose={() => setAsking(undefined)} />}
+      {asking === "cancel" && <Cancel run={run} onClose={() => setAsking(undefined)} />}
+    </>
+  );
+}
+
+const lengthOf = (duration: string | undefined) => span(Number.parseFloat(duration ?? "0"));
+
+function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number }) {
+  return (
+    <div className={css.facts}>
+      <span>
+        started {triggerWord(run.trigger)} <Time at={run.created_at} />
+        {run.parent_run_id && (
+          <>
+            {" of "}
+            <Link to="/runs/$run" params={{ run: run.parent_run_id }}>
+              {shortID(run.parent_run_id)}
+            </Link>
+          </>
+        )}
+      </span>
+      <span>
+        {ended(run.state) ? "took " : "running for "}
+        <strong>{span(seconds(run, now))}</strong>
+      </span>
+      {gantt.critical_path.length > 1 && ended(run.state) && (
+        <span>
+          critical path <strong>{lengthOf(gantt.critical_duration)}</strong>; without waiting for limits and workers{" "}
+          <strong>{lengthOf(gantt.unlimited_duration)}</strong>
+        </span>
+      )}
+      {run.partitions.length > 0 && (
+        <bdi className={css.clip} title={run.partitions.join(", ")}>
+          {run.partitions.join(", ")}
+        </bdi>
+      )}
+      {run.run_key && (
+        <span>
+          key <code>{run.run_key}</code>
+        </span>
+      )}
+      <span>
+        <Command text={`servo status ${shortID(run.run_id)}`} />
+      </span>
+    </div>
+  );
+}
+
+// Notices answers at once why the run failed, or what it waits for.
+function Notices({
+  status: { waits, error },
+  rows,
+  onSelect,
+}: {
+  status: RunStatus;
+  rows: GanttRow[];
+  onSelect: (task: string) => void;
+}) {
+  const failed = rows.filter((row) => row.state === "FAILED" || row.state === "RETRY_WAIT");
+  const most = 4;
+  return (
+    <>
+      {error && failed.length === 0 && (
+        <div className={css.notice} style={{ background: "var(--failed-soft)" }}>
+          <p>
+            <Shape tone="failed" /> {error}
+          </p>
+        </div>
+      )}
+      {failed.length > 0 && (
+        <div className={css.notice} style={{ background: "var(--failed-soft)" }}>
+          {failed.slice(0, most).map((row) => (
+            <p key={row.key}>
+              <Shape tone={row.state === "FAILED" ? "failed" : "stale"} />
+              <button type="button" onClick={() => onSelect(row.key)}>
+                <strong>
+                  <bdi>{row.key}</bdi>
+                </strong>{" "}
+                {row.error_code && <code>{row.error_code}</code>} {row.error.replaceAll(/\s+/g, " ")}
+              </button>
+            </p>
+          ))}
+          {failed.length > most && <p>and {plural(failed.length - most, "more task")} failed</p>}
+        </div>
+      )}
+      {waits.length > 0 && (
+        <div className={css.notice} style={{ background: "var(--stale-soft)" }}>
+          {waits.map((wait) => (
+            <p key={`${wait.scope} ${wait.name}`}>
+              <Shape tone="stale" />
+              <span>
+                {plural(wait.tasks, "task")} {wait.tasks === 1 ? "waits" : "wait"} for a slot of{" "}
+                {wait.scope === "pool" ? `pool ${wait.name}` : `the ${wait.scope}`}: {count(wait.in_use)} of{" "}
+                {count(wait.slots)} in use
+              </span>
+            </p>
+          ))}
+        </div>
+      )}
+    </>
+  );
+}
+
+function Chips({
+  run,
+  show,
+  onShow,
+}: {
+  run: Run;
+  show: (typeof groups)[number]["id"] | undefined;
+  onShow: (show: (typeof groups)[number]["id"] | undefined) => void;
+}) {
+  const of = (states: string[]) => states.reduce((sum, state) => sum + (run.tasks[state] ?? 0), 0);
+  return (
+    <div className={css.counts}>
+      <Badge tone="fresh">{count(of(["SUCCEEDED"]))} succeeded</Badge>
+      {groups.map((group) => {
+        const n = of(group.states);
+        if (n === 0 && show !== group.id) return null;
+        return (
+          <button
+            key={group.id}
+            type="button"
+            className={css.count}
+            aria-pressed={show === group.id}
+            onClick={() => onShow(show === group.id ? undefined : group.id)}
+          >
+            <Badge tone={group.tone}>
+              {count(n)} {group.label}
+            </Badge>
+          </button>
+        );
+      })}
+      {of(["CANCELLED"]) > 0 && <Badge tone="waiting">{count(of(["CANCELLED"]))} cancelled</Badge>}
+    </div>
+  );
+}
+
+function Retry({ run, onClose }: { run: Run; onClose: () => void }) {
+  const navigate = useNavigate();
+  const left = run.tasks_total - (run.tasks.SUCCEEDED ?? 0);
+  return (
+    <Confirm
+      title={`Retry run ${shortID(run.run_id)}`}
+      effect={`A new run repeats the tasks that did not succeed, at most ${plural(left, "task")}, with the code and inputs of this run.`}
+      command={`servo retry ${shortID(run.run_id)} --failed`}
+      action="Retry"
+      onClose={onClose}
+      onConfirm={async () => {
+        const started = await post<TriggerRunResponse>(path(["runs", run.run_id], {}, "retry"), {});
+        refresh();
+        toast(`Started a run of ${plural(started.tasks, "task")}.${started.warnings.map((w) => ` ${w}.`).join("")}`);
+        await navigate({ to: "/runs/$run", params: { run: started.run_id } });
+      }}
+    />
+  );
+}
+
+function Cancel({ run, onClose }: { run: Run; onClose: () => void }) {
+  return (
+    <Confirm
+      title={`Cancel run ${shortID(run.run_id)}`}
+      effect="Tasks that have not started will not start. Running tasks are asked to end."
+      command={`servo cancel ${shortID(run.run_id)}`}
+      action="Cancel the run"
+      danger
+      reason
+      onClose={onClose}
+      onConfirm={async (reason) => {
+        await post(path(["runs", run.run_id], {}, "cancel"), { reason });
+        refresh();
+      }}
+    />
+  );
+}

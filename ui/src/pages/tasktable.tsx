@@ -1,0 +1,96 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useRef } from "react";
+import type { GanttRow } from "../api/types";
+import { bytes, count, span } from "../app/format";
+import { executed, toneOf } from "../canvas/gantt";
+import { Badge } from "../parts/parts";
+import { words } from "../parts/status";
+import css from "./run.module.css";
+
+const rowHeight = 34;
+
+// TaskTable shows the same as the chart, in words and numbers.
+export function TaskTable({
+  rows,
+  now,
+  open,
+  selected,
+  onSelect,
+}: {
+  rows: GanttRow[];
+  now: number;
+  open: number;
+  selected: string | undefined;
+  onSelect: (key: string) => void;
+}) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => rowHeight,
+    overscan: 10,
+  });
+  return (
+    <div className={css.vtable} ref={scroller} role="table" aria-label="Tasks" aria-rowcount={rows.length + 1}>
+      <div role="rowgroup">
+        <div className={`${css.grid} ${css.vhead}`} role="row">
+          <span role="columnheader">Task</span>
+          <span role="columnheader">State</span>
+          <span role="columnheader" className={css.right}>
+            Executed
+          </span>
+          <span role="columnheader" className={`${css.right} ${css.extra}`}>
+            Attempts
+          </span>
+          <span role="columnheader" className={`${css.right} ${css.extra}`}>
+            Rows
+          </span>
+          <span role="columnheader" className={`${css.right} ${css.extra}`}>
+            Size
+          </span>
+        </div>
+      </div>
+      <div role="rowgroup" style={{ position: "relative", height: virtual.getTotalSize() }}>
+        {virtual.getVirtualItems().map((item) => {
+          const row = rows[item.index];
+          if (!row) return null;
+          return (
+            <div
+              key={row.key}
+              role="row"
+              tabIndex={-1}
+              aria-rowindex={item.index + 2}
+              className={`${css.grid} ${css.vrow}`}
+              data-selected={row.key === selected}
+              style={{ top: item.start }}
+              onClick={() => onSelect(row.key)}
+            >
+              <span role="cell">
+                <button type="button" data-row className={css.taskLink} onClick={() => onSelect(row.key)}>
+                  <bdi>{row.key}</bdi>
+                </button>
+              </span>
+              <span role="cell">
+                <Badge tone={toneOf(row)} bare>
+                  {row.tasks === 1 ? words[row.state] : `${count(row.failed)} failed`}
+                </Badge>
+              </span>
+              <span role="cell" className={css.right}>
+                {span(executed(row, now, open))}
+              </span>
+              <span role="cell" className={`${css.right} ${css.extra}`}>
+                {row.attempt ? `${row.attempt} of ${row.max_attempts}` : count(row.tasks)}
+              </span>
+              <span role="cell" className={`${css.right} ${css.extra}`}>
+                {row.row_count ? count(row.row_count) : ""}
+              </span>
+              <span role="cell" className={`${css.right} ${css.extra}`}>
+                {row.byte_size ? bytes(row.byte_size) : ""}
+              </span>
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,100 @@
+import { useNavigate } from "@tanstack/react-router";
+import { type FormEvent, useState } from "react";
+import { path, post } from "../api/client";
+import { refresh, useAssets } from "../api/queries";
+import type { TriggerRunRequest, TriggerRunResponse } from "../api/types";
+import { plural } from "../app/format";
+import { commandLine, type Need, needs, splitWords } from "./command";
+import { Actions, Button, Command, Dialog, Field, inputClass, Problem, toast } from "./parts";
+
+export function RunDialog({
+  onClose,
+  assets: given = [],
+  need: first = "stale",
+  partitions: chosen = [],
+}: {
+  onClose: () => void;
+  assets?: string[];
+  need?: Need;
+  partitions?: string[];
+}) {
+  const navigate = useNavigate();
+  const known = useAssets();
+  const [assets, setAssets] = useState(given.join(" "));
+  const [need, setNeed] = useState<Need>(first);
+  const [partitions, setPartitions] = useState(chosen.join(" "));
+  const [upstream, setUpstream] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const [busy, setBusy] = useState(false);
+
+  const keys = splitWords(assets);
+  const selections = need === "" ? splitWords(partitions) : [];
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      const request: TriggerRunRequest = {
+        ...(keys.length > 0 ? { assets: keys, upstream } : { all: true }),
+        ...(need ? { only: need } : {}),
+        partitions: selections,
+      };
+      const started = await post<TriggerRunResponse>(path(["runs"]), request);
+      refresh();
+      onClose();
+      toast(`Started a run of ${plural(started.tasks, "task")}.${started.warnings.map((w) => ` ${w}.`).join("")}`);
+      await navigate({ to: "/runs/$run", params: { run: started.run_id } });
+    } catch (error) {
+      setError(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title="Start a run" onClose={onClose}>
+      <form onSubmit={submit} style={{ display: "grid", gap: 14 }}>
+        <Field label="Assets" hint="Keys or selections, such as clean/* or +report/climate. Empty: all assets.">
+          <input
+            className={inputClass}
+            list="known-assets"
+            value={assets}
+            onChange={(event) => setAssets(event.target.value)}
+          />
+        </Field>
+        <datalist id="known-assets">
+          {known.data?.assets.map((asset) => (
+            <option key={asset.asset_key} value={asset.asset_key} />
+          ))}
+        </datalist>
+        <Field label="Materialize">
+          <select className={inputClass} value={need} onChange={(event) => setNeed(event.target.value as Need)}>
+            {needs.map((n) => (
+              <option key={n.id} value={n.id}>
+                {n.label}
+              </option>
+            ))}
+          </select>
+        </Field>
+        {need === "" && (
+          <Field label="Partitions" hint="For example date=2025-01-01..2025-01-31. Empty: all partitions.">
+            <input className={inputClass} value={partitions} onChange={(event) => setPartitions(event.target.value)} />
+          </Field>
+        )}
+        {keys.length > 0 && (
+          <label>
+            <input type="checkbox" checked={upstream} onChange={(event) => setUpstream(event.target.checked)} /> Include
+            what these assets depend on
+          </label>
+        )}
+        <Command text={commandLine(keys, need, upstream, selections)} />
+        {error !== undefined && <Problem error={error} />}
+        <Actions>
+          <Button onClick={onClose}>Close</Button>
+          <Button kind="primary" type="submit" disabled={busy}>
+            {busy ? "Starting…" : "Start the run"}
+          </Button>
+        </Actions>
+      </form>
+    </Dialog>
+  );
+}

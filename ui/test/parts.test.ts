@@ -1,0 +1,93 @@
+import { describe, expect, it } from "vitest";
+import { path } from "../src/api/client";
+import { concurrency, ticks, within, zoom } from "../src/canvas/time";
+import { ansi } from "../src/parts/ansi";
+import { commandLine } from "../src/parts/command";
+import { highlight } from "../src/parts/sql";
+
+describe("path", () => {
+  it("encodes segments and drops empty parameters", () => {
+    expect(path(["runs", "a/b", "tasks", "x[d=1]"], { state: "", after: undefined, limit: 5 })).toBe(
+      "/v1/runs/a%2Fb/tasks/x%5Bd%3D1%5D?limit=5",
+    );
+  });
+});
+
+describe("ansi", () => {
+  it("turns colours into classes and drops other sequences", () => {
+    expect(ansi("\x1b[31mred\x1b[0m plain \x1b[1;32mbold\x1b[2J\x1b]0;title\x07!")).toEqual([
+      { text: "red", style: "red" },
+      { text: " plain ", style: "" },
+      { text: "bold", style: "bold green" },
+      { text: "!", style: "bold green" },
+    ]);
+  });
+
+  it("keeps every printable character", () => {
+    const hostile = '<img src=x onerror="hacked=1"> \u202Ereversed';
+    expect(ansi(hostile)).toEqual([{ text: hostile, style: "" }]);
+    expect(
+      ansi("a\x00b\x1b[")
+        .map((p) => p.text)
+        .join(""),
+    ).toContain("ab");
+  });
+});
+
+describe("highlight", () => {
+  it("splits SQL without losing a character", () => {
+    const sql = "-- why\nSELECT 'it''s', 1.5 /* x */ FROM raw.selected WHERE a = 'SELECT'";
+    const tokens = highlight(sql);
+    expect(tokens.map((t) => t.text).join("")).toBe(sql);
+    expect(tokens.filter((t) => t.kind === "keyword").map((t) => t.text)).toEqual(["SELECT", "FROM", "WHERE"]);
+    expect(tokens.filter((t) => t.kind === "string").map((t) => t.text)).toEqual(["'it''s'", "'SELECT'"]);
+  });
+});
+
+describe("time", () => {
+  it("counts intervals that overlap", () => {
+    const two = [
+      { from: 0, to: 50 },
+      { from: 25, to: 100 },
+    ];
+    expect(concurrency(two, { from: 0, to: 100 }, 4)).toEqual([1, 2, 1, 1]);
+    expect(concurrency([], { from: 0, to: 1 }, 2)).toEqual([0, 0]);
+    expect(
+      concurrency(
+        [
+          { from: 0, to: 10 },
+          { from: 10, to: 20 },
+        ],
+        { from: 0, to: 20 },
+        1,
+      ),
+    ).toEqual([1]);
+  });
+
+  it("zooms around a fixed point and stays within bounds", () => {
+    const bounds = { from: 0, to: 1000 };
+    expect(zoom(bounds, 0.5, 500, bounds)).toEqual({ from: 250, to: 750 });
+    expect(zoom({ from: 0, to: 100 }, 100, 50, bounds)).toEqual(bounds);
+    expect(within({ from: -50, to: 50 }, bounds)).toEqual({ from: 0, to: 100 });
+    expect(within({ from: 950, to: 1050 }, bounds)).toEqual({ from: 900, to: 1000 });
+  });
+
+  it("labels an axis with round steps", () => {
+    expect(ticks({ from: 1000, to: 3000 }, 1000, 4)).toEqual([0, 500, 1000, 1500, 2000]);
+    expect(ticks({ from: 0, to: 0 }, 0, 4).length).toBeLessThanOrEqual(4);
+  });
+});
+
+describe("commandLine", () => {
+  it("is the command that starts the same run", () => {
+    expect(commandLine([], "", false, [])).toBe("servo run --all");
+    expect(commandLine([], "stale", true, [])).toBe("servo run --stale");
+    expect(commandLine(["raw/a", "raw/* and tag:x"], "failed", true, [])).toBe(
+      "servo run raw/a 'raw/* and tag:x' --failed-only --upstream",
+    );
+    expect(commandLine(["raw/a"], "", false, ["date=2025-01-01..2025-01-31"])).toBe(
+      "servo run raw/a -p date=2025-01-01..2025-01-31",
+    );
+    expect(commandLine(["it's"], "missing", false, [])).toBe("servo run 'it'\\''s' --missing-only");
+  });
+});

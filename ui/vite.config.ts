@@ -1,0 +1,24 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+import { licences } from "./licences.ts";
+
+// The output depends on the sources alone: chunks are named by their content, and nothing contains a
+// date or a path of this machine. `make ui` packs it for embedding.
+export default defineConfig({
+  base: "/",
+  plugins: [react(), licences()],
+  build: {
+    outDir: "build",
+    emptyOutDir: true,
+    target: "es2023",
+    assetsInlineLimit: 0, // the content security policy allows no inline scripts
+    modulePreload: { polyfill: false },
+    rollupOptions: {
+      output: {
+        entryFileNames: "assets/[name]-[hash].js",
+        chunkFileNames: "assets/[name]-[hash].js",
+        assetFileNames: "assets/[name]-[hash][extname]",
+      },
+    },
+  },
+});

@@ -2,8 +2,12 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
@@ -48,4 +52,44 @@ func (s *server) ListAlerts(ctx context.Context, r *servov1.ListAlertsRequest) (
 	}
 	reveal(ctx, all.Revision)
 	return fill(&servov1.ListAlertsResponse{}, all), nil
+}
+
+// MuteAlertRule implements the call.
+func (s *server) MuteAlertRule(ctx context.Context, r *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	until := event.At(s.Engine.Now().Add(time.Duration(r.GetForSec()) * time.Second).Truncate(time.Second))
+	return s.muteRule(ctx, r.GetRule(), until, r.GetReason())
+}
+
+// UnmuteAlertRule implements the call.
+func (s *server) UnmuteAlertRule(ctx context.Context, r *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	return s.muteRule(ctx, r.GetRule(), 0, "")
+}
+
+// muteRule mutes a rule until a time, or unmutes it.
+func (s *server) muteRule(ctx context.Context, rule string, until event.Time, reason string) (*servov1.AlertRule, error) {
+	if err := s.as(ctx).MuteAlerts(ctx, rule, until, reason); err != nil {
+		return nil, err
+	}
+	all, err := s.Engine.Alerts(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	reveal(ctx, all.Revision)
+	at := slices.IndexFunc(all.Rules, func(x engine.AlertRule) bool { return x.Name == rule })
+	if at < 0 { // a deployment has removed the rule meanwhile
+		return nil, fmt.Errorf("rule of alerts %q: %w: a deployment removed it", rule, engine.ErrNotFound)
+	}
+	return fill(&servov1.AlertRule{}, all.Rules[at]), nil
+}
+
+// TestChannel implements the call.
+func (s *server) TestChannel(ctx context.Context, r *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error) {
+	id, err := s.as(ctx).TestChannel(ctx, r.GetChannel(), "a test of the API")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.current(ctx); err != nil { // for the header
+		return nil, err
+	}
+	return &servov1.TestChannelResponse{NotificationId: id, Channel: r.GetChannel()}, nil
 }

@@ -264,6 +264,15 @@ func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 		"alerts": func(ctx context.Context, c clients) (proto.Message, error) {
 			return c.automation.ListAlerts(ctx, &servov1.ListAlertsRequest{PageSize: 3})
 		},
+		"mute no rule": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.MuteAlertRule(ctx, &servov1.MuteAlertRuleRequest{Rule: "gold", ForSec: 60})
+		},
+		"mute for too long": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.MuteAlertRule(ctx, &servov1.MuteAlertRuleRequest{Rule: "gold", ForSec: 2592001})
+		},
+		"test no channel": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.automation.TestChannel(ctx, &servov1.TestChannelRequest{Channel: "log"})
+		},
 		"quarantine": func(ctx context.Context, c clients) (proto.Message, error) {
 			return c.quality.ListQuarantined(ctx, &servov1.ListQuarantinedRequest{})
 		},

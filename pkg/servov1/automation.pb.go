@@ -790,6 +790,270 @@ func (x *ListAlertsResponse) GetMessages() []*Notification {
 	return nil
 }
 
+// MuteAlertRuleRequest names a rule, and says for how long it is muted.
+type MuteAlertRuleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. A local server fills it in if it is empty.
+	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The workspace. A local server fills it in if it is empty.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The name of the rule.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// For how many seconds the rule is muted.
+	ForSec int64 `protobuf:"varint,4,opt,name=for_sec,json=forSec,proto3" json:"for_sec,omitempty"`
+	// The reason, which the ledger records.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuteAlertRuleRequest) Reset() {
+	*x = MuteAlertRuleRequest{}
+	mi := &file_servo_v1_automation_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuteAlertRuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuteAlertRuleRequest) ProtoMessage() {}
+
+func (x *MuteAlertRuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_automation_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuteAlertRuleRequest.ProtoReflect.Descriptor instead.
+func (*MuteAlertRuleRequest) Descriptor() ([]byte, []int) {
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MuteAlertRuleRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *MuteAlertRuleRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *MuteAlertRuleRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *MuteAlertRuleRequest) GetForSec() int64 {
+	if x != nil {
+		return x.ForSec
+	}
+	return 0
+}
+
+func (x *MuteAlertRuleRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// UnmuteAlertRuleRequest names a rule.
+type UnmuteAlertRuleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. A local server fills it in if it is empty.
+	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The workspace. A local server fills it in if it is empty.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The name of the rule.
+	Rule          string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnmuteAlertRuleRequest) Reset() {
+	*x = UnmuteAlertRuleRequest{}
+	mi := &file_servo_v1_automation_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnmuteAlertRuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnmuteAlertRuleRequest) ProtoMessage() {}
+
+func (x *UnmuteAlertRuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_automation_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnmuteAlertRuleRequest.ProtoReflect.Descriptor instead.
+func (*UnmuteAlertRuleRequest) Descriptor() ([]byte, []int) {
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *UnmuteAlertRuleRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *UnmuteAlertRuleRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *UnmuteAlertRuleRequest) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+// TestChannelRequest names a channel.
+type TestChannelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. A local server fills it in if it is empty.
+	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The workspace. A local server fills it in if it is empty.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The name of the channel.
+	Channel       string `protobuf:"bytes,3,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestChannelRequest) Reset() {
+	*x = TestChannelRequest{}
+	mi := &file_servo_v1_automation_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestChannelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestChannelRequest) ProtoMessage() {}
+
+func (x *TestChannelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_automation_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestChannelRequest.ProtoReflect.Descriptor instead.
+func (*TestChannelRequest) Descriptor() ([]byte, []int) {
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TestChannelRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *TestChannelRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *TestChannelRequest) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+// TestChannelResponse names the test message.
+type TestChannelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the message in the messages of ListAlerts.
+	NotificationId string `protobuf:"bytes,1,opt,name=notification_id,json=notificationId,proto3" json:"notification_id,omitempty"`
+	Channel        string `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TestChannelResponse) Reset() {
+	*x = TestChannelResponse{}
+	mi := &file_servo_v1_automation_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestChannelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestChannelResponse) ProtoMessage() {}
+
+func (x *TestChannelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_automation_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestChannelResponse.ProtoReflect.Descriptor instead.
+func (*TestChannelResponse) Descriptor() ([]byte, []int) {
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TestChannelResponse) GetNotificationId() string {
+	if x != nil {
+		return x.NotificationId
+	}
+	return ""
+}
+
+func (x *TestChannelResponse) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
 // Alert is something that rules have reported about a subject and that is not over.
 type Alert struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -816,7 +1080,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_servo_v1_automation_proto_msgTypes[10]
+	mi := &file_servo_v1_automation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +1092,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_automation_proto_msgTypes[10]
+	mi := &file_servo_v1_automation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +1105,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_servo_v1_automation_proto_rawDescGZIP(), []int{10}
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Alert) GetSubject() string {
@@ -966,7 +1230,7 @@ type AlertRule struct {
 
 func (x *AlertRule) Reset() {
 	*x = AlertRule{}
-	mi := &file_servo_v1_automation_proto_msgTypes[11]
+	mi := &file_servo_v1_automation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1242,7 @@ func (x *AlertRule) String() string {
 func (*AlertRule) ProtoMessage() {}
 
 func (x *AlertRule) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_automation_proto_msgTypes[11]
+	mi := &file_servo_v1_automation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1255,7 @@ func (x *AlertRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlertRule.ProtoReflect.Descriptor instead.
 func (*AlertRule) Descriptor() ([]byte, []int) {
-	return file_servo_v1_automation_proto_rawDescGZIP(), []int{11}
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlertRule) GetRule() string {
@@ -1098,7 +1362,7 @@ type Notification struct {
 
 func (x *Notification) Reset() {
 	*x = Notification{}
-	mi := &file_servo_v1_automation_proto_msgTypes[12]
+	mi := &file_servo_v1_automation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1374,7 @@ func (x *Notification) String() string {
 func (*Notification) ProtoMessage() {}
 
 func (x *Notification) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_automation_proto_msgTypes[12]
+	mi := &file_servo_v1_automation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1387,7 @@ func (x *Notification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notification.ProtoReflect.Descriptor instead.
 func (*Notification) Descriptor() ([]byte, []int) {
-	return file_servo_v1_automation_proto_rawDescGZIP(), []int{12}
+	return file_servo_v1_automation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Notification) GetNotificationId() string {
@@ -1323,7 +1587,24 @@ const file_servo_v1_automation_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12'\n" +
 	"\x06alerts\x18\x02 \x03(\v2\x0f.servo.v1.AlertR\x06alerts\x12)\n" +
 	"\x05rules\x18\x03 \x03(\v2\x13.servo.v1.AlertRuleR\x05rules\x122\n" +
-	"\bmessages\x18\x04 \x03(\v2\x16.servo.v1.NotificationR\bmessages\"\xa9\x03\n" +
+	"\bmessages\x18\x04 \x03(\v2\x16.servo.v1.NotificationR\bmessages\"\xe8\x01\n" +
+	"\x14MuteAlertRuleRequest\x120\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1d\n" +
+	"\x04rule\x18\x03 \x01(\tB\t\xca\xe1\x18\x05\b\x80\x010\x01R\x04rule\x12&\n" +
+	"\afor_sec\x18\x04 \x01(\x03B\r\xca\xe1\x18\t <(\x80\x9a\x9e\x010\x01R\x06forSec\x12\x1f\n" +
+	"\x06reason\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\x06reason\"\xa1\x01\n" +
+	"\x16UnmuteAlertRuleRequest\x120\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1d\n" +
+	"\x04rule\x18\x03 \x01(\tB\t\xca\xe1\x18\x05\b\x80\x010\x01R\x04rule\"\xa3\x01\n" +
+	"\x12TestChannelRequest\x120\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12#\n" +
+	"\achannel\x18\x03 \x01(\tB\t\xca\xe1\x18\x05\b\x80\x010\x01R\achannel\"X\n" +
+	"\x13TestChannelResponse\x12'\n" +
+	"\x0fnotification_id\x18\x01 \x01(\tR\x0enotificationId\x12\x18\n" +
+	"\achannel\x18\x02 \x01(\tR\achannel\"\xa9\x03\n" +
 	"\x05Alert\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x12\n" +
@@ -1374,13 +1655,16 @@ const file_servo_v1_automation_proto_rawDesc = "" +
 	"\ffailed_tries\x18\x0f \x01(\x05R\vfailedTries\x123\n" +
 	"\anext_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x125\n" +
 	"\bended_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
-	"\x05error\x18\x12 \x01(\tR\x05error2\x9c\x05\n" +
+	"\x05error\x18\x12 \x01(\tR\x05error2\x97\t\n" +
 	"\x11AutomationService\x12\x9a\x01\n" +
 	"\fListRequests\x12\x1d.servo.v1.ListRequestsRequest\x1a\x1e.servo.v1.ListRequestsResponse\"K\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02<\x12:/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests\x90\x02\x01\x12\xb3\x01\n" +
 	"\rCancelRequest\x12\x1e.servo.v1.CancelRequestRequest\x1a\x1f.servo.v1.CancelRequestResponse\"a\xca\xe1\x18\x04\b\x05\x10\x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests/{request_id}:cancel\x12\x9e\x01\n" +
 	"\rListDeadlines\x12\x1e.servo.v1.ListDeadlinesRequest\x1a\x1f.servo.v1.ListDeadlinesResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/deadlines\x90\x02\x01\x12\x92\x01\n" +
 	"\n" +
-	"ListAlerts\x12\x1b.servo.v1.ListAlertsRequest\x1a\x1c.servo.v1.ListAlertsResponse\"I\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alerts\x90\x02\x01B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"ListAlerts\x12\x1b.servo.v1.ListAlertsRequest\x1a\x1c.servo.v1.ListAlertsResponse\"I\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alerts\x90\x02\x01\x12\xa2\x01\n" +
+	"\rMuteAlertRule\x12\x1e.servo.v1.MuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"\\\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:mute\x12\xa8\x01\n" +
+	"\x0fUnmuteAlertRule\x12 .servo.v1.UnmuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"^\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02P:\x01*\"K/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:unmute\x12\xa8\x01\n" +
+	"\vTestChannel\x12\x1c.servo.v1.TestChannelRequest\x1a\x1d.servo.v1.TestChannelResponse\"\\\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/channels/{channel}:testB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_automation_proto_rawDescOnce sync.Once
@@ -1394,60 +1678,70 @@ func file_servo_v1_automation_proto_rawDescGZIP() []byte {
 	return file_servo_v1_automation_proto_rawDescData
 }
 
-var file_servo_v1_automation_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_servo_v1_automation_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_servo_v1_automation_proto_goTypes = []any{
-	(*ListRequestsRequest)(nil),   // 0: servo.v1.ListRequestsRequest
-	(*ListRequestsResponse)(nil),  // 1: servo.v1.ListRequestsResponse
-	(*RunRequest)(nil),            // 2: servo.v1.RunRequest
-	(*CancelRequestRequest)(nil),  // 3: servo.v1.CancelRequestRequest
-	(*CancelRequestResponse)(nil), // 4: servo.v1.CancelRequestResponse
-	(*ListDeadlinesRequest)(nil),  // 5: servo.v1.ListDeadlinesRequest
-	(*ListDeadlinesResponse)(nil), // 6: servo.v1.ListDeadlinesResponse
-	(*Deadline)(nil),              // 7: servo.v1.Deadline
-	(*ListAlertsRequest)(nil),     // 8: servo.v1.ListAlertsRequest
-	(*ListAlertsResponse)(nil),    // 9: servo.v1.ListAlertsResponse
-	(*Alert)(nil),                 // 10: servo.v1.Alert
-	(*AlertRule)(nil),             // 11: servo.v1.AlertRule
-	(*Notification)(nil),          // 12: servo.v1.Notification
-	(RequestState_Value)(0),       // 13: servo.v1.RequestState.Value
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*RunSpec)(nil),               // 15: servo.v1.RunSpec
-	(NotificationState_Value)(0),  // 16: servo.v1.NotificationState.Value
+	(*ListRequestsRequest)(nil),    // 0: servo.v1.ListRequestsRequest
+	(*ListRequestsResponse)(nil),   // 1: servo.v1.ListRequestsResponse
+	(*RunRequest)(nil),             // 2: servo.v1.RunRequest
+	(*CancelRequestRequest)(nil),   // 3: servo.v1.CancelRequestRequest
+	(*CancelRequestResponse)(nil),  // 4: servo.v1.CancelRequestResponse
+	(*ListDeadlinesRequest)(nil),   // 5: servo.v1.ListDeadlinesRequest
+	(*ListDeadlinesResponse)(nil),  // 6: servo.v1.ListDeadlinesResponse
+	(*Deadline)(nil),               // 7: servo.v1.Deadline
+	(*ListAlertsRequest)(nil),      // 8: servo.v1.ListAlertsRequest
+	(*ListAlertsResponse)(nil),     // 9: servo.v1.ListAlertsResponse
+	(*MuteAlertRuleRequest)(nil),   // 10: servo.v1.MuteAlertRuleRequest
+	(*UnmuteAlertRuleRequest)(nil), // 11: servo.v1.UnmuteAlertRuleRequest
+	(*TestChannelRequest)(nil),     // 12: servo.v1.TestChannelRequest
+	(*TestChannelResponse)(nil),    // 13: servo.v1.TestChannelResponse
+	(*Alert)(nil),                  // 14: servo.v1.Alert
+	(*AlertRule)(nil),              // 15: servo.v1.AlertRule
+	(*Notification)(nil),           // 16: servo.v1.Notification
+	(RequestState_Value)(0),        // 17: servo.v1.RequestState.Value
+	(*timestamppb.Timestamp)(nil),  // 18: google.protobuf.Timestamp
+	(*RunSpec)(nil),                // 19: servo.v1.RunSpec
+	(NotificationState_Value)(0),   // 20: servo.v1.NotificationState.Value
 }
 var file_servo_v1_automation_proto_depIdxs = []int32{
 	2,  // 0: servo.v1.ListRequestsResponse.requests:type_name -> servo.v1.RunRequest
-	13, // 1: servo.v1.RunRequest.state:type_name -> servo.v1.RequestState.Value
-	14, // 2: servo.v1.RunRequest.logical:type_name -> google.protobuf.Timestamp
-	15, // 3: servo.v1.RunRequest.run:type_name -> servo.v1.RunSpec
-	14, // 4: servo.v1.RunRequest.next_at:type_name -> google.protobuf.Timestamp
-	14, // 5: servo.v1.RunRequest.created_at:type_name -> google.protobuf.Timestamp
-	14, // 6: servo.v1.RunRequest.ended_at:type_name -> google.protobuf.Timestamp
-	13, // 7: servo.v1.CancelRequestResponse.state:type_name -> servo.v1.RequestState.Value
+	17, // 1: servo.v1.RunRequest.state:type_name -> servo.v1.RequestState.Value
+	18, // 2: servo.v1.RunRequest.logical:type_name -> google.protobuf.Timestamp
+	19, // 3: servo.v1.RunRequest.run:type_name -> servo.v1.RunSpec
+	18, // 4: servo.v1.RunRequest.next_at:type_name -> google.protobuf.Timestamp
+	18, // 5: servo.v1.RunRequest.created_at:type_name -> google.protobuf.Timestamp
+	18, // 6: servo.v1.RunRequest.ended_at:type_name -> google.protobuf.Timestamp
+	17, // 7: servo.v1.CancelRequestResponse.state:type_name -> servo.v1.RequestState.Value
 	7,  // 8: servo.v1.ListDeadlinesResponse.deadlines:type_name -> servo.v1.Deadline
-	14, // 9: servo.v1.Deadline.due_at:type_name -> google.protobuf.Timestamp
-	14, // 10: servo.v1.Deadline.data_at:type_name -> google.protobuf.Timestamp
-	14, // 11: servo.v1.Deadline.lag_at:type_name -> google.protobuf.Timestamp
-	10, // 12: servo.v1.ListAlertsResponse.alerts:type_name -> servo.v1.Alert
-	11, // 13: servo.v1.ListAlertsResponse.rules:type_name -> servo.v1.AlertRule
-	12, // 14: servo.v1.ListAlertsResponse.messages:type_name -> servo.v1.Notification
-	14, // 15: servo.v1.Alert.first_at:type_name -> google.protobuf.Timestamp
-	14, // 16: servo.v1.Alert.last_at:type_name -> google.protobuf.Timestamp
-	14, // 17: servo.v1.AlertRule.muted_until:type_name -> google.protobuf.Timestamp
-	16, // 18: servo.v1.Notification.state:type_name -> servo.v1.NotificationState.Value
-	14, // 19: servo.v1.Notification.first_at:type_name -> google.protobuf.Timestamp
-	14, // 20: servo.v1.Notification.last_at:type_name -> google.protobuf.Timestamp
-	14, // 21: servo.v1.Notification.next_at:type_name -> google.protobuf.Timestamp
-	14, // 22: servo.v1.Notification.ended_at:type_name -> google.protobuf.Timestamp
+	18, // 9: servo.v1.Deadline.due_at:type_name -> google.protobuf.Timestamp
+	18, // 10: servo.v1.Deadline.data_at:type_name -> google.protobuf.Timestamp
+	18, // 11: servo.v1.Deadline.lag_at:type_name -> google.protobuf.Timestamp
+	14, // 12: servo.v1.ListAlertsResponse.alerts:type_name -> servo.v1.Alert
+	15, // 13: servo.v1.ListAlertsResponse.rules:type_name -> servo.v1.AlertRule
+	16, // 14: servo.v1.ListAlertsResponse.messages:type_name -> servo.v1.Notification
+	18, // 15: servo.v1.Alert.first_at:type_name -> google.protobuf.Timestamp
+	18, // 16: servo.v1.Alert.last_at:type_name -> google.protobuf.Timestamp
+	18, // 17: servo.v1.AlertRule.muted_until:type_name -> google.protobuf.Timestamp
+	20, // 18: servo.v1.Notification.state:type_name -> servo.v1.NotificationState.Value
+	18, // 19: servo.v1.Notification.first_at:type_name -> google.protobuf.Timestamp
+	18, // 20: servo.v1.Notification.last_at:type_name -> google.protobuf.Timestamp
+	18, // 21: servo.v1.Notification.next_at:type_name -> google.protobuf.Timestamp
+	18, // 22: servo.v1.Notification.ended_at:type_name -> google.protobuf.Timestamp
 	0,  // 23: servo.v1.AutomationService.ListRequests:input_type -> servo.v1.ListRequestsRequest
 	3,  // 24: servo.v1.AutomationService.CancelRequest:input_type -> servo.v1.CancelRequestRequest
 	5,  // 25: servo.v1.AutomationService.ListDeadlines:input_type -> servo.v1.ListDeadlinesRequest
 	8,  // 26: servo.v1.AutomationService.ListAlerts:input_type -> servo.v1.ListAlertsRequest
-	1,  // 27: servo.v1.AutomationService.ListRequests:output_type -> servo.v1.ListRequestsResponse
-	4,  // 28: servo.v1.AutomationService.CancelRequest:output_type -> servo.v1.CancelRequestResponse
-	6,  // 29: servo.v1.AutomationService.ListDeadlines:output_type -> servo.v1.ListDeadlinesResponse
-	9,  // 30: servo.v1.AutomationService.ListAlerts:output_type -> servo.v1.ListAlertsResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
+	10, // 27: servo.v1.AutomationService.MuteAlertRule:input_type -> servo.v1.MuteAlertRuleRequest
+	11, // 28: servo.v1.AutomationService.UnmuteAlertRule:input_type -> servo.v1.UnmuteAlertRuleRequest
+	12, // 29: servo.v1.AutomationService.TestChannel:input_type -> servo.v1.TestChannelRequest
+	1,  // 30: servo.v1.AutomationService.ListRequests:output_type -> servo.v1.ListRequestsResponse
+	4,  // 31: servo.v1.AutomationService.CancelRequest:output_type -> servo.v1.CancelRequestResponse
+	6,  // 32: servo.v1.AutomationService.ListDeadlines:output_type -> servo.v1.ListDeadlinesResponse
+	9,  // 33: servo.v1.AutomationService.ListAlerts:output_type -> servo.v1.ListAlertsResponse
+	15, // 34: servo.v1.AutomationService.MuteAlertRule:output_type -> servo.v1.AlertRule
+	15, // 35: servo.v1.AutomationService.UnmuteAlertRule:output_type -> servo.v1.AlertRule
+	13, // 36: servo.v1.AutomationService.TestChannel:output_type -> servo.v1.TestChannelResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -1467,7 +1761,7 @@ func file_servo_v1_automation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_automation_proto_rawDesc), len(file_servo_v1_automation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

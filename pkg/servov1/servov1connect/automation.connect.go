@@ -45,6 +45,15 @@ const (
 	// AutomationServiceListAlertsProcedure is the fully-qualified name of the AutomationService's
 	// ListAlerts RPC.
 	AutomationServiceListAlertsProcedure = "/servo.v1.AutomationService/ListAlerts"
+	// AutomationServiceMuteAlertRuleProcedure is the fully-qualified name of the AutomationService's
+	// MuteAlertRule RPC.
+	AutomationServiceMuteAlertRuleProcedure = "/servo.v1.AutomationService/MuteAlertRule"
+	// AutomationServiceUnmuteAlertRuleProcedure is the fully-qualified name of the AutomationService's
+	// UnmuteAlertRule RPC.
+	AutomationServiceUnmuteAlertRuleProcedure = "/servo.v1.AutomationService/UnmuteAlertRule"
+	// AutomationServiceTestChannelProcedure is the fully-qualified name of the AutomationService's
+	// TestChannel RPC.
+	AutomationServiceTestChannelProcedure = "/servo.v1.AutomationService/TestChannel"
 )
 
 // AutomationServiceClient is a client for the servo.v1.AutomationService service.
@@ -57,6 +66,13 @@ type AutomationServiceClient interface {
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
+	// MuteAlertRule sends no messages of a rule for a while. The rule still counts.
+	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)
+	// UnmuteAlertRule sends messages of a muted rule again.
+	UnmuteAlertRule(context.Context, *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error)
+	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
+	// the messages of ListAlerts show.
+	TestChannel(context.Context, *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error)
 }
 
 // NewAutomationServiceClient constructs a client for the servo.v1.AutomationService service. By
@@ -97,15 +113,36 @@ func NewAutomationServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		muteAlertRule: connect.NewClient[servov1.MuteAlertRuleRequest, servov1.AlertRule](
+			httpClient,
+			baseURL+AutomationServiceMuteAlertRuleProcedure,
+			connect.WithSchema(automationServiceMethods.ByName("MuteAlertRule")),
+			connect.WithClientOptions(opts...),
+		),
+		unmuteAlertRule: connect.NewClient[servov1.UnmuteAlertRuleRequest, servov1.AlertRule](
+			httpClient,
+			baseURL+AutomationServiceUnmuteAlertRuleProcedure,
+			connect.WithSchema(automationServiceMethods.ByName("UnmuteAlertRule")),
+			connect.WithClientOptions(opts...),
+		),
+		testChannel: connect.NewClient[servov1.TestChannelRequest, servov1.TestChannelResponse](
+			httpClient,
+			baseURL+AutomationServiceTestChannelProcedure,
+			connect.WithSchema(automationServiceMethods.ByName("TestChannel")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // automationServiceClient implements AutomationServiceClient.
 type automationServiceClient struct {
-	listRequests  *connect.Client[servov1.ListRequestsRequest, servov1.ListRequestsResponse]
-	cancelRequest *connect.Client[servov1.CancelRequestRequest, servov1.CancelRequestResponse]
-	listDeadlines *connect.Client[servov1.ListDeadlinesRequest, servov1.ListDeadlinesResponse]
-	listAlerts    *connect.Client[servov1.ListAlertsRequest, servov1.ListAlertsResponse]
+	listRequests    *connect.Client[servov1.ListRequestsRequest, servov1.ListRequestsResponse]
+	cancelRequest   *connect.Client[servov1.CancelRequestRequest, servov1.CancelRequestResponse]
+	listDeadlines   *connect.Client[servov1.ListDeadlinesRequest, servov1.ListDeadlinesResponse]
+	listAlerts      *connect.Client[servov1.ListAlertsRequest, servov1.ListAlertsResponse]
+	muteAlertRule   *connect.Client[servov1.MuteAlertRuleRequest, servov1.AlertRule]
+	unmuteAlertRule *connect.Client[servov1.UnmuteAlertRuleRequest, servov1.AlertRule]
+	testChannel     *connect.Client[servov1.TestChannelRequest, servov1.TestChannelResponse]
 }
 
 // ListRequests calls servo.v1.AutomationService.ListRequests.
@@ -144,6 +181,33 @@ func (c *automationServiceClient) ListAlerts(ctx context.Context, req *servov1.L
 	return nil, err
 }
 
+// MuteAlertRule calls servo.v1.AutomationService.MuteAlertRule.
+func (c *automationServiceClient) MuteAlertRule(ctx context.Context, req *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	response, err := c.muteAlertRule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UnmuteAlertRule calls servo.v1.AutomationService.UnmuteAlertRule.
+func (c *automationServiceClient) UnmuteAlertRule(ctx context.Context, req *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	response, err := c.unmuteAlertRule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// TestChannel calls servo.v1.AutomationService.TestChannel.
+func (c *automationServiceClient) TestChannel(ctx context.Context, req *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error) {
+	response, err := c.testChannel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AutomationServiceHandler is an implementation of the servo.v1.AutomationService service.
 type AutomationServiceHandler interface {
 	// ListRequests returns the runs that are requested and have not started.
@@ -154,6 +218,13 @@ type AutomationServiceHandler interface {
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
+	// MuteAlertRule sends no messages of a rule for a while. The rule still counts.
+	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)
+	// UnmuteAlertRule sends messages of a muted rule again.
+	UnmuteAlertRule(context.Context, *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error)
+	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
+	// the messages of ListAlerts show.
+	TestChannel(context.Context, *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error)
 }
 
 // NewAutomationServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -190,6 +261,24 @@ func NewAutomationServiceHandler(svc AutomationServiceHandler, opts ...connect.H
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	automationServiceMuteAlertRuleHandler := connect.NewUnaryHandlerSimple(
+		AutomationServiceMuteAlertRuleProcedure,
+		svc.MuteAlertRule,
+		connect.WithSchema(automationServiceMethods.ByName("MuteAlertRule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	automationServiceUnmuteAlertRuleHandler := connect.NewUnaryHandlerSimple(
+		AutomationServiceUnmuteAlertRuleProcedure,
+		svc.UnmuteAlertRule,
+		connect.WithSchema(automationServiceMethods.ByName("UnmuteAlertRule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	automationServiceTestChannelHandler := connect.NewUnaryHandlerSimple(
+		AutomationServiceTestChannelProcedure,
+		svc.TestChannel,
+		connect.WithSchema(automationServiceMethods.ByName("TestChannel")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/servo.v1.AutomationService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AutomationServiceListRequestsProcedure:
@@ -200,6 +289,12 @@ func NewAutomationServiceHandler(svc AutomationServiceHandler, opts ...connect.H
 			automationServiceListDeadlinesHandler.ServeHTTP(w, r)
 		case AutomationServiceListAlertsProcedure:
 			automationServiceListAlertsHandler.ServeHTTP(w, r)
+		case AutomationServiceMuteAlertRuleProcedure:
+			automationServiceMuteAlertRuleHandler.ServeHTTP(w, r)
+		case AutomationServiceUnmuteAlertRuleProcedure:
+			automationServiceUnmuteAlertRuleHandler.ServeHTTP(w, r)
+		case AutomationServiceTestChannelProcedure:
+			automationServiceTestChannelHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -223,4 +318,16 @@ func (UnimplementedAutomationServiceHandler) ListDeadlines(context.Context, *ser
 
 func (UnimplementedAutomationServiceHandler) ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.ListAlerts is not implemented"))
+}
+
+func (UnimplementedAutomationServiceHandler) MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.MuteAlertRule is not implemented"))
+}
+
+func (UnimplementedAutomationServiceHandler) UnmuteAlertRule(context.Context, *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.UnmuteAlertRule is not implemented"))
+}
+
+func (UnimplementedAutomationServiceHandler) TestChannel(context.Context, *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AutomationService.TestChannel is not implemented"))
 }

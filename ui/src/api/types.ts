@@ -701,6 +701,59 @@ export interface ListAlertsResponse {
   messages: Notification[];
 }
 
+/** MuteAlertRuleRequest names a rule, and says for how long it is muted. */
+export interface MuteAlertRuleRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The name of the rule.
+   * Required.
+   */
+  rule?: string;
+  /**
+   * For how many seconds the rule is muted.
+   * Required.
+   */
+  for_sec?: number;
+  /** The reason, which the ledger records. */
+  reason?: string;
+}
+
+/** UnmuteAlertRuleRequest names a rule. */
+export interface UnmuteAlertRuleRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The name of the rule.
+   * Required.
+   */
+  rule?: string;
+}
+
+/** TestChannelRequest names a channel. */
+export interface TestChannelRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The name of the channel.
+   * Required.
+   */
+  channel?: string;
+}
+
+/** TestChannelResponse names the test message. */
+export interface TestChannelResponse {
+  /** The id of the message in the messages of ListAlerts. */
+  notification_id: string;
+  channel: string;
+}
+
 /** Alert is something that rules have reported about a subject and that is not over. */
 export interface Alert {
   subject: string;
@@ -2042,6 +2095,15 @@ export interface Calls {
   "AutomationService.ListDeadlines": { request: ListDeadlinesRequest; response: ListDeadlinesResponse };
   /** ListAlerts returns the alerts that are not over, the rules, and the newest messages. */
   "AutomationService.ListAlerts": { request: ListAlertsRequest; response: ListAlertsResponse };
+  /** MuteAlertRule sends no messages of a rule for a while. The rule still counts. */
+  "AutomationService.MuteAlertRule": { request: MuteAlertRuleRequest; response: AlertRule };
+  /** UnmuteAlertRule sends messages of a muted rule again. */
+  "AutomationService.UnmuteAlertRule": { request: UnmuteAlertRuleRequest; response: AlertRule };
+  /**
+   * TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
+   * the messages of ListAlerts show.
+   */
+  "AutomationService.TestChannel": { request: TestChannelRequest; response: TestChannelResponse };
   /** CreateBackfill divides partitions into chunks, and runs them. */
   "BackfillService.CreateBackfill": { request: CreateBackfillRequest; response: Backfill };
   /** PlanBackfill says what a backfill would do. It creates nothing. */
@@ -2139,6 +2201,9 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "AutomationService.CancelRequest": { verb: "POST", path: "/v1/requests/{request_id}:cancel", stream: false, permission: "RUNS_CANCEL" },
   "AutomationService.ListDeadlines": { verb: "GET", path: "/v1/deadlines", stream: false, permission: "RUNS_READ" },
   "AutomationService.ListAlerts": { verb: "GET", path: "/v1/alerts", stream: false, permission: "RUNS_READ" },
+  "AutomationService.MuteAlertRule": { verb: "POST", path: "/v1/alert-rules/{rule}:mute", stream: false, permission: "ALERTS_MANAGE" },
+  "AutomationService.UnmuteAlertRule": { verb: "POST", path: "/v1/alert-rules/{rule}:unmute", stream: false, permission: "ALERTS_MANAGE" },
+  "AutomationService.TestChannel": { verb: "POST", path: "/v1/channels/{channel}:test", stream: false, permission: "ALERTS_MANAGE" },
   "BackfillService.CreateBackfill": { verb: "POST", path: "/v1/backfills", stream: false, permission: "BACKFILLS_CREATE" },
   "BackfillService.PlanBackfill": { verb: "POST", path: "/v1/backfills:plan", stream: false, permission: "RUNS_READ" },
   "BackfillService.GetBackfill": { verb: "GET", path: "/v1/backfills/{backfill_id}", stream: false, permission: "RUNS_READ" },

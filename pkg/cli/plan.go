@@ -32,6 +32,8 @@ type planReport struct {
 	Changes []plannedChange `json:"changes"`
 	// Schedules are the schedules that differ.
 	Schedules []release.ScheduleChange `json:"schedules,omitempty"`
+	// Alerts are the rules of alerts, channels, deadlines, freshness and SLAs that differ.
+	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
 	// Stale are the partitions that become stale through the deployment. Run are those that `servo run
@@ -166,6 +168,11 @@ func reportOf(c *candidate, snap *snapshot.Snapshot) *planReport {
 			before = c.summary.Schedules
 		}
 		r.Schedules = release.DiffSchedules(before, c.Schedules)
+		var settings *release.Settings
+		if c.summary != nil {
+			settings = &c.summary.Settings
+		}
+		r.Alerts = release.DiffAlerts(settings, &c.Settings)
 	}
 	if snap != nil {
 		r.Facts = facts(c, snap.State)
@@ -276,6 +283,9 @@ func (a *app) planText(r *planReport) string {
 	r.Estimate.text(&b)
 	for _, s := range r.Schedules {
 		fmt.Fprintf(&b, "schedule %s: %s\n", s.Schedule, s.Kind)
+	}
+	for _, x := range r.Alerts {
+		fmt.Fprintf(&b, "%s %s: %s\n", x.What, x.Name, x.Kind)
 	}
 	if r.FilesDiffer && len(r.Changes) == 0 {
 		b.WriteString("other files of the project have changed\n")

@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint proto-check ui-check demo demo-shop test worlds
+STEPS := fmt-check build vet lint proto-check ui-check demo demo-shop api-check test worlds
 
 .DEFAULT_GOAL := help
 
@@ -120,7 +120,7 @@ bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh
 	@scripts/bench-models $(SAMPLES)
 
 .PHONY: check
-check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, web page, demos, test, worlds
+check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, web page, demos, API, test, worlds
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the code
@@ -145,7 +145,7 @@ $(GOLANGCI):
 # The tools that generate code are locked in the module tools, and built on first use.
 TOOLS := .cache/tools
 PROTO_TOOLS := $(addprefix $(TOOLS)/,buf protoc-gen-go protoc-gen-connect-go protoc-gen-servo)
-GENERATED := pkg/servov1 ui/src/api/types.ts docs/reference/api.md
+GENERATED := pkg/servov1 ui/src/api/types.ts docs/reference/api.md pkg/api/openapi.json
 
 $(TOOLS)/%: tools/go.mod tools/go.sum $(wildcard tools/protoc-gen-servo/*.go)
 	@echo "building $* into $(TOOLS)"
@@ -156,12 +156,16 @@ protoc-gen-go_PACKAGE := google.golang.org/protobuf/cmd/protoc-gen-go
 protoc-gen-connect-go_PACKAGE := connectrpc.com/connect/cmd/protoc-gen-connect-go
 
 .PHONY: proto
-proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript, reference
+proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript, OpenAPI, reference
 	cd proto && ../$(TOOLS)/buf format -w --path servo && ../$(TOOLS)/buf generate
 
 .PHONY: proto-check
 proto-check: $(PROTO_TOOLS) ## check proto/servo/v1: lint, compatible changes only, and generated files are current
 	@scripts/proto-check $(TOOLS) $(GENERATED)
+
+.PHONY: api-check
+api-check: servo ## send requests that follow from the OpenAPI document to servo dev, EXAMPLES (3) random ones to each call
+	@scripts/api-check $(or $(EXAMPLES),3)
 
 .PHONY: proto-baseline
 proto-baseline: $(PROTO_TOOLS) ## accept the schema as the one that later changes have to be compatible with

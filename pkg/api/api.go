@@ -9,6 +9,7 @@ package api
 import (
 	"cmp"
 	"context"
+	_ "embed" // openAPI
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -65,6 +66,11 @@ const (
 	compressFrom = 4 << 10
 )
 
+// openAPI is the OpenAPI document of the REST routes.
+//
+//go:embed openapi.json
+var openAPI []byte
+
 // Register adds the routes of the API to a mux: /servo.v1.*/ for Connect, gRPC and gRPC-Web, /v1/ for REST,
 // /openapi.json, /healthz and /readyz.
 func Register(mux *http.ServeMux, cfg Config) {
@@ -76,6 +82,11 @@ func Register(mux *http.ServeMux, cfg Config) {
 	}
 	mux.Handle("/v1/", rest.New(calls))
 	mux.Handle("POST /v1/query", &queries{s, make(chan struct{}, maxQueries)})
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(openAPI) // the client has disconnected if this fails
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ok"}) // the client has disconnected if this fails
 	})

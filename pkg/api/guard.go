@@ -39,7 +39,7 @@ func (g *guard) before(spec connect.Spec, header http.Header, m any) error {
 	if err := g.rules.check(request); err != nil {
 		return err
 	}
-	if header.Get(idempotencyKey) != "" && !honoursKey(method) {
+	if header.Get(idempotencyKey) != "" && !methodRule(method).GetIdempotencyKey() {
 		return refuse(invalidRequest, "%s cannot honour the header %s: only a start of a run can; send the request without it", method.Name(), idempotencyKey)
 	}
 	return g.scoped(request.ProtoReflect())
@@ -114,11 +114,6 @@ func (c guarded) Receive(m any) error {
 
 // idempotencyKey is the header that makes a call unique.
 const idempotencyKey = "Idempotency-Key"
-
-// honoursKey reports whether a repeated call with the same key has the effect of one.
-func honoursKey(m protoreflect.MethodDescriptor) bool {
-	return slices.Contains([]protoreflect.Name{"TriggerRun"}, m.Name())
-}
 
 // permissions are all permissions.
 func permissions() []servov1.Permission_Value {

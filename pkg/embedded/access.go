@@ -61,7 +61,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case a.browsers.authenticated(r):
 		if !ownOrigin(r) {
-			httpx.Refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
+			deny(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 			return
 		}
 		// A cookie leaks more easily than the token, so its sender must be known where the system
@@ -72,7 +72,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case !slices.Contains(openPatterns, pattern):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		httpx.Refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
+		deny(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
 			"only the user who started this server can read it. `servo ui` prints an address that logs a browser in")
 		return
 	}
@@ -83,7 +83,17 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *access) trusts(uid int) bool { return uid == a.uid || uid == 0 }
 
 func (a *access) refuseUser(w http.ResponseWriter, uid int) {
-	httpx.Refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
+	deny(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
+}
+
+// deny answers a request of a caller that the server does not know, or does not accept.
+func deny(w http.ResponseWriter, status int, detail string) {
+	p := contract.Problem{Status: status, Detail: detail} // as the API answers it: see docs/reference/errors.md
+	p.Type, p.Title = "urn:servo:problem:permission-denied", "Permission denied"
+	if status == http.StatusUnauthorized {
+		p.Type, p.Title = "urn:servo:problem:unauthenticated", "Not authenticated"
+	}
+	_ = httpx.Problem(w, p) // the client has disconnected if this fails
 }
 
 func (a *access) authenticated(r *http.Request) bool {

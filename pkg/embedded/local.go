@@ -53,15 +53,15 @@ func hostOf(address string) string {
 func localOnly(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		httpx.Refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
+		deny(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 	}))
 	next = origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !loopback(hostOf(r.RemoteAddr)):
-			httpx.Refuse(w, http.StatusForbidden, "this server accepts requests from this machine only")
+			deny(w, http.StatusForbidden, "this server accepts requests from this machine only")
 		case !loopback(hostOf(r.Host)):
-			httpx.Refuse(w, http.StatusForbidden, "this server accepts the host names 127.0.0.1 and localhost only")
+			deny(w, http.StatusForbidden, "this server accepts the host names 127.0.0.1 and localhost only")
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -99,8 +99,8 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 		return fmt.Errorf("cancel request %s: %w: list the requests with `servo requests`", id, ErrNotFound)
 	}
 	if key, _, ok := state.ParseChunkRequest(id); ok {
-		return fmt.Errorf("cancel request %s: it is for chunk %d of a backfill: pause or cancel the backfill with `servo backfill pause %s` or `servo backfill cancel %s`",
-			id, key.Chunk, key.BackfillID, key.BackfillID)
+		return fmt.Errorf("cancel request %s: %w: it is for chunk %d of a backfill: pause or cancel the backfill with `servo backfill pause %s` or `servo backfill cancel %s`",
+			id, ErrNoEffect, key.Chunk, key.BackfillID, key.BackfillID)
 	}
 	p := &event.AutomationCommand{
 		CommandID: e.cfg.IDs.New(), Target: event.TargetRequest, Name: id, Verb: event.VerbCancel, Reason: reason,

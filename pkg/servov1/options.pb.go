@@ -184,8 +184,10 @@ type MethodRule struct {
 	Audit Audit_Value `protobuf:"varint,2,opt,name=audit,proto3,enum=servo.v1.Audit_Value" json:"audit,omitempty"`
 	// The HTTP status of a successful REST call. 0 stands for 200.
 	SuccessStatus int32 `protobuf:"varint,3,opt,name=success_status,json=successStatus,proto3" json:"success_status,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// A repeated call with the same header Idempotency-Key has the effect of one. Other methods reject the header.
+	IdempotencyKey bool `protobuf:"varint,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MethodRule) Reset() {
@@ -237,6 +239,13 @@ func (x *MethodRule) GetSuccessStatus() int32 {
 		return x.SuccessStatus
 	}
 	return 0
+}
+
+func (x *MethodRule) GetIdempotencyKey() bool {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return false
 }
 
 // FieldRule bounds the values of a field. The server rejects a request that breaks a rule, and names
@@ -464,14 +473,15 @@ var File_servo_v1_options_proto protoreflect.FileDescriptor
 
 const file_servo_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x16servo/v1/options.proto\x12\bservo.v1\x1a google/protobuf/descriptor.proto\"\x9c\x01\n" +
+	"\x16servo/v1/options.proto\x12\bservo.v1\x1a google/protobuf/descriptor.proto\"\xc5\x01\n" +
 	"\n" +
 	"MethodRule\x12:\n" +
 	"\n" +
 	"permission\x18\x01 \x01(\x0e2\x1a.servo.v1.Permission.ValueR\n" +
 	"permission\x12+\n" +
 	"\x05audit\x18\x02 \x01(\x0e2\x15.servo.v1.Audit.ValueR\x05audit\x12%\n" +
-	"\x0esuccess_status\x18\x03 \x01(\x05R\rsuccessStatus\"\xe5\x01\n" +
+	"\x0esuccess_status\x18\x03 \x01(\x05R\rsuccessStatus\x12'\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\bR\x0eidempotencyKey\"\xe5\x01\n" +
 	"\tFieldRule\x12\x17\n" +
 	"\amax_len\x18\x01 \x01(\x05R\x06maxLen\x12\x18\n" +
 	"\apattern\x18\x02 \x01(\tR\apattern\x12\x1b\n" +

@@ -40,7 +40,9 @@ type method struct {
 	desc       *protogen.Method
 	permission string
 	status     int
-	routes     []route
+	// idempotencyKey means that the method honours the header Idempotency-Key.
+	idempotencyKey bool
+	routes         []route
 }
 
 // route is a REST route of a method.
@@ -170,6 +172,7 @@ func (o options) method(m *protogen.Method) (method, error) {
 	}
 	permission := own.Descriptor().Fields().ByName("permission")
 	read.permission = string(permission.Enum().Values().ByNumber(own.Get(permission).Enum()).Name())
+	read.idempotencyKey = get(own, "idempotency_key").Bool()
 	if status := get(own, "success_status").Int(); status != 0 {
 		read.status = int(status)
 	}

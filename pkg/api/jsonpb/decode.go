@@ -146,14 +146,6 @@ func (d *decoder) message(path string, m protoreflect.Message) error {
 			return wrong(at, "is given twice")
 		}
 		seen[field.Name()] = true
-		kind, err := d.next(at)
-		if err != nil {
-			return err
-		}
-		if kind == jsontext.KindNull { // the default value
-			_, err := d.in.ReadToken()
-			return err
-		}
 		return d.field(at, m, field)
 	})
 }

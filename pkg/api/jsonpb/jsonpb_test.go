@@ -72,6 +72,7 @@ func TestWrongFieldsAreNamedInWords(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"from":"yesterday"}`: `"from" must be a time such as "2025-01-15T10:30:00Z", got "yesterday"`,
+		`{"from":null}`:        `"from" must be a string, got null`,
 		`{"from":1}`:           `"from" must be a string, got a number`,
 		`{"pixels":1.5}`:       `"pixels" must be a whole number, got "1.5"`,
 		`{"pixels":1e99}`:      `"pixels" must be a whole number`,
@@ -82,7 +83,7 @@ func TestWrongFieldsAreNamedInWords(t *testing.T) {
 	}
 	err := jsonpb.Unmarshal([]byte(`{"state":["FAILD"]}`), &servov1.ListRunsRequest{})
 	require.ErrorContains(t, err, `"state[0]" is unknown: "FAILD"; choose from PENDING, RUNNING`)
-	require.NoError(t, jsonpb.Unmarshal([]byte(` {"pixels": 1.0, "from": null} `), &servov1.GetGanttRequest{}))
+	require.NoError(t, jsonpb.Unmarshal([]byte(` {"pixels": 1.0, "from": "2025-01-15T10:30:00+01:00"} `), &servov1.GetGanttRequest{}))
 }
 
 // A request is either decoded completely or rejected: no misspelt field and no trailing data is ignored.

@@ -116,10 +116,12 @@ func cutVerb(path string) (before, verb string) {
 // find returns the route of an escaped path and the values of its variables. If there is none, allowed
 // lists the methods that the path has.
 func find(routes []*Route, method, path string) (found *Route, values map[string]string, allowed []string) {
+	hasVerb := false // the path ends with a verb, which is then no part of an id
 	for _, r := range routes {
 		values, ok := r.match(path)
+		hasVerb = hasVerb || ok && r.verb != ""
 		switch {
-		case !ok:
+		case !ok, hasVerb && r.verb == "":
 		case r.Method == method:
 			return r, values, nil
 		case !slices.Contains(allowed, r.Method):

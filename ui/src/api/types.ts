@@ -151,6 +151,8 @@ export interface MethodRule {
   audit: Audit;
   /** The HTTP status of a successful REST call. 0 stands for 200. */
   success_status: number;
+  /** A repeated call with the same header Idempotency-Key has the effect of one. Other methods reject the header. */
+  idempotency_key: boolean;
 }
 
 /**

@@ -128,6 +128,12 @@ func (s *scale) fill() (rows int) {
 		s.fold() // a publish includes the base, which leaves the rows out
 	}
 	require.Positive(s.t, version)
+	s.settle()
+	return rows
+}
+
+// settle lets bases leave out the rows written so far.
+func (s *scale) settle() {
 	for range 3 {
 		s.Pass(3 * time.Hour)
 		defs := make([]event.TaskDef, 200) // so many tasks make a base due
@@ -140,7 +146,6 @@ func (s *scale) fill() (rows int) {
 		s.Pass(3 * time.Hour)
 		s.fold()
 	}
-	return rows
 }
 
 // put writes the row of a partition as the fold does.
@@ -228,6 +233,22 @@ func TestPartitionsAtScale(t *testing.T) {
 	for _, n := range []int{min(100_000, *partitionsFlag), *partitionsFlag} {
 		measure(t, n)
 	}
+}
+
+// TestCommitDoesNotGrowWithPartitions commits as many bytes in a domain with 139,600 partitions as in one
+// that has none besides those of the commits themselves, within 10 %.
+func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
+	few, many := newScale(t, 100_000), newScale(t, 100_000)
+	for range 40 { // as many as fill folds
+		few.Pass(3 * time.Hour)
+		few.fold()
+	}
+	few.settle()
+	require.Greater(t, many.fill(), 100_000)
+	want, got := few.fold(), many.fold()
+	t.Logf("%d and %d bytes", want, got)
+	require.InEpsilon(t, want, got, 0.1)
+	require.Equal(t, few.State.Partitions.Len(), many.State.Partitions.Len(), "live rows")
 }
 
 func measure(t *testing.T, n int) {

@@ -31,7 +31,13 @@ type pages struct {
 	key []byte
 
 	mu   sync.Mutex
-	kept []*snapshot.Snapshot // the one used last is the last one
+	kept []keptListing // the one used last is the last one
+}
+
+// keptListing is the snapshot of a listing that has more pages.
+type keptListing struct {
+	snap *snapshot.Snapshot
+	at   time.Time // when its last page was read
 }
 
 func newPages() *pages {
@@ -62,7 +68,8 @@ type page struct {
 	snap  *snapshot.Snapshot
 	after string // empty: from the first row on
 	size  int
-	now   time.Time
+	now   time.Time // of the first page
+	read  time.Time // of this page
 
 	pages  *pages
 	cursor cursor
@@ -72,7 +79,7 @@ type page struct {
 func (p *pages) open(
 	ctx context.Context, r pageRequest, fallback int, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
 ) (*page, error) {
-	opened := &page{size: int(r.GetPageSize()), pages: p, now: now}
+	opened := &page{size: int(r.GetPageSize()), pages: p, now: now, read: now}
 	if opened.size == 0 {
 		opened.size = fallback
 	}
@@ -94,7 +101,7 @@ func (p *pages) open(
 	case now.Sub(time.UnixMicro(read.At)) > tokenLife:
 		return nil, expired("the listing began more than %s ago", tokenLife)
 	}
-	snap, err := p.snapshot(ctx, read.Revision, current)
+	snap, err := p.snapshot(ctx, read.Revision, now, current)
 	if err != nil {
 		return nil, err
 	}
@@ -124,14 +131,16 @@ func filterOf(r pageRequest) []byte {
 
 // snapshot returns a kept snapshot.
 func (p *pages) snapshot(
-	ctx context.Context, revision int64, current func(context.Context) (*snapshot.Snapshot, error),
+	ctx context.Context, revision int64, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
 ) (*snapshot.Snapshot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, snap := range p.kept {
-		if snap.Revision == revision {
-			p.kept = append(slices.Delete(p.kept, i, i+1), snap)
-			return snap, nil
+	p.forget(now)
+	for i, kept := range p.kept {
+		if kept.snap.Revision == revision {
+			kept.at = now
+			p.kept = append(slices.Delete(p.kept, i, i+1), kept)
+			return kept.snap, nil
 		}
 	}
 	snap, err := current(ctx)
@@ -141,12 +150,19 @@ func (p *pages) snapshot(
 	return snap, err
 }
 
+// forget drops the snapshots of listings that nobody has continued for as long as a token lives. The caller
+// holds the lock.
+func (p *pages) forget(now time.Time) {
+	p.kept = slices.DeleteFunc(p.kept, func(kept keptListing) bool { return now.Sub(kept.at) > tokenLife })
+}
+
 // keep keeps the snapshot of a listing that has more pages.
-func (p *pages) keep(snap *snapshot.Snapshot) {
+func (p *pages) keep(snap *snapshot.Snapshot, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kept = slices.DeleteFunc(p.kept, func(other *snapshot.Snapshot) bool { return other.Revision == snap.Revision })
-	p.kept = append(p.kept, snap)
+	p.forget(now)
+	p.kept = slices.DeleteFunc(p.kept, func(kept keptListing) bool { return kept.snap.Revision == snap.Revision })
+	p.kept = append(p.kept, keptListing{snap, now})
 	if len(p.kept) > keptListings {
 		p.kept = slices.Delete(p.kept, 0, 1)
 	}
@@ -154,7 +170,7 @@ func (p *pages) keep(snap *snapshot.Snapshot) {
 
 // next returns the token of the page after this one, whose last row has the key.
 func (p *page) next(last string) string {
-	p.pages.keep(p.snap)
+	p.pages.keep(p.snap, p.read)
 	c := p.cursor
 	c.After = last
 	raw, err := json.Marshal(c)

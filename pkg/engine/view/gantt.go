@@ -132,7 +132,8 @@ func orLast(at event.Time) event.Time {
 }
 
 func (d *drawing) read() {
-	d.all, d.upstreams, d.attempts = map[string]*state.Task{}, map[string][]string{}, map[string][]*state.Attempt{}
+	n := int(d.run.TasksTotal)
+	d.all, d.upstreams, d.attempts = make(map[string]*state.Task, n), make(map[string][]string, n), make(map[string][]*state.Attempt, n)
 	d.resolved = map[string]event.Time{}
 	d.s.TasksOf(d.run.RunID, func(t *state.Task) bool {
 		d.all[t.TaskKey] = t
@@ -351,7 +352,7 @@ func (d *drawing) worked(t *state.Task) time.Duration {
 
 // unlimited returns the longest chain of tasks by the time that they worked.
 func (d *drawing) unlimited() time.Duration {
-	waits, downstreams := map[string]int{}, map[string][]string{}
+	waits, downstreams := make(map[string]int, len(d.all)), make(map[string][]string, len(d.all))
 	for down, ups := range d.upstreams {
 		waits[down] = len(ups)
 		for _, up := range ups {
@@ -364,7 +365,7 @@ func (d *drawing) unlimited() time.Duration {
 			ready = append(ready, key)
 		}
 	}
-	from, longest := map[string]time.Duration{}, time.Duration(0)
+	from, longest := make(map[string]time.Duration, len(d.all)), time.Duration(0)
 	for len(ready) > 0 {
 		key := ready[len(ready)-1]
 		ready = ready[:len(ready)-1]

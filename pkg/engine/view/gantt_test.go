@@ -11,6 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // seconds describes the rows of a drawing, with times in seconds since its beginning.
@@ -111,4 +113,36 @@ func TestGanttOfLargeRunIsByAsset(t *testing.T) {
 	require.True(t, g.ByAsset)
 	require.Len(t, g.Rows, 1)
 	require.Empty(t, g.CriticalPath)
+}
+
+// A run of 100,000 tasks in ten stages, each of which waits for the one before through a group.
+func BenchmarkGanttOfLargeRun(b *testing.B) {
+	const stages, width = 10, 10_000
+	run := &state.Run{RunID: "01JHH4V0000000000000000000", CreatedAt: 1, State: state.RunRunning, TasksTotal: stages * width}
+	s := state.New(ids.Domain{Tenant: "acme", Workspace: "prod"})
+	s.Runs.Put(run)
+	for stage := range stages {
+		for i := range width {
+			key := fmt.Sprintf("x/stage%d[n=%05d]", stage, i)
+			from := event.Time(1+stage) * 1_000_000
+			s.Tasks.Put(&state.Task{
+				RunID: run.RunID, TaskKey: key, Kind: event.KindTask, AssetKey: fmt.Sprintf("x/stage%d", stage), State: state.TaskSucceeded,
+				ReadyAt: from, CompletedAt: from + event.Time(900_000+i),
+			})
+			s.Attempts.Put(&state.Attempt{
+				RunID: run.RunID, TaskKey: key, Attempt: 1, State: state.AttemptClosed, Outcome: string(event.Succeeded),
+				CreatedAt: from, StartedAt: from + 1000, FinishedAt: from + event.Time(900_000+i),
+			})
+			group := fmt.Sprintf("group%d", stage)
+			s.Deps.Put(&state.Dep{RunID: run.RunID, Upstream: key, Downstream: group})
+			if stage > 0 {
+				s.Deps.Put(&state.Dep{RunID: run.RunID, Upstream: fmt.Sprintf("group%d", stage-1), Downstream: key})
+			}
+		}
+		s.Tasks.Put(&state.Task{RunID: run.RunID, TaskKey: fmt.Sprintf("group%d", stage), Kind: event.KindGroup, CompletedAt: event.Time(2+stage) * 1_000_000})
+	}
+	for b.Loop() {
+		g := view.GanttOf(s, run, event.Time(12_000_000), view.GanttOptions{Pixels: 1000})
+		require.Len(b, g.CriticalPath, stages)
+	}
 }

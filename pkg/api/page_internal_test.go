@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// A server holds a bounded number of snapshots, and none longer than the tokens that name them.
+func TestPagesForgetListings(t *testing.T) {
+	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
+	p, revision := newPages(), int64(0)
+	current := func(context.Context) (*snapshot.Snapshot, error) { return &snapshot.Snapshot{Revision: revision}, nil }
+	listing := func(now time.Time) string {
+		revision++
+		opened, err := p.open(t.Context(), &servov1.ListRunsRequest{}, defaultPage, now, current)
+		require.NoError(t, err)
+		return opened.next("last")
+	}
+	resume := func(token string, now time.Time) error {
+		_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: token}, defaultPage, now, current)
+		return err
+	}
+	first := listing(start)
+	require.NoError(t, resume(first, start.Add(tokenLife)))
+	err := resume(first, start.Add(tokenLife+time.Second))
+	require.Equal(t, pageExpired.name, kindOf(err).name)
+	require.ErrorContains(t, err, "began more than 1h0m0s ago")
+
+	later := start.Add(3 * tokenLife)
+	second := listing(later)
+	require.Len(t, p.kept, 1, "the first one is forgotten")
+	for range keptListings {
+		listing(later)
+	}
+	require.Len(t, p.kept, keptListings)
+	err = resume(second, later)
+	require.Equal(t, pageExpired.name, kindOf(err).name)
+	require.ErrorContains(t, err, "no longer holds revision 2")
+
+	opened, err := p.open(t.Context(), &servov1.ListRunsRequest{}, defaultPage, later, current)
+	require.NoError(t, err)
+	opened.after = "x"
+	require.Equal(t, pageExpired.name, kindOf(opened.failed(fmt.Errorf("read a file: %w", blob.ErrNotFound))).name)
+	require.ErrorIs(t, opened.failed(context.Canceled), context.Canceled)
+}

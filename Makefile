@@ -204,6 +204,14 @@ ui/node_modules/.package-lock.json: ui/package.json ui/package-lock.json
 ui-check: ## check the web page: its sources, its unit tests, and that pkg/ui/dist is their build
 	@scripts/ui-check
 
+.PHONY: ui-test
+ui-test: servo ui/node_modules/.package-lock.json ## test the web page in Chromium (apt-get install chromium fonts-dejavu)
+	node --test tests/ui
+
+.PHONY: ui-shots
+ui-shots: servo ui/node_modules/.package-lock.json ## write the pictures of the web page into docs/ui
+	node tests/ui/shots.mjs
+
 .PHONY: clean
 clean: ## delete build results, and the state of the examples
 	rm -rf bin .cache coverage.out ui/node_modules ui/build

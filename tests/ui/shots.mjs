@@ -1,5 +1,6 @@
-// Writes a picture of each screen: node tests/ui/shots.mjs [FOLDER]
-import { mkdirSync } from "node:fs";
+// Writes a picture of each screen: node tests/ui/shots.mjs [FOLDER [SCREEN]]. Without a folder, it writes the
+// pictures that the documentation shows.
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { base, cleanUp, lab, launch, narrow, open, root, serve, weather, wide } from "./harness.mjs";
 
@@ -7,6 +8,8 @@ const target = process.argv[2] ?? join(root, "docs", "ui");
 mkdirSync(target, { recursive: true });
 
 const only = process.argv[3];
+const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow"];
+const wanted = (name) => (process.argv[2] ? !only || name.startsWith(only) : documented.includes(name));
 
 async function main() {
   const browser = await launch();
@@ -53,7 +56,7 @@ async function main() {
   ]) {
     const pages = new Map();
     for (const [name, s, path] of screens) {
-      if (path === undefined || (only && !name.startsWith(only))) continue;
+      if (path === undefined || !wanted(`${name}${suffix}`)) continue;
       if (!pages.has(s)) pages.set(s, await login(s, { theme, size }));
       const page = pages.get(s);
       await page.goto(`${base(page)}/${path}`);
@@ -63,7 +66,7 @@ async function main() {
       await page.screenshot({ path: join(target, `${name}${suffix}.png`) });
       for (const problem of page.problems.splice(0)) console.error(`${name}${suffix}: ${problem}`);
     }
-    if (!only && suffix === "") {
+    if (wanted("palette") && suffix === "") {
       const page = pages.get(server);
       await page.keyboard.press("Control+k");
       await page.keyboard.type("cl");
@@ -74,7 +77,6 @@ async function main() {
   await browser.close();
 }
 
-import { readFileSync } from "node:fs";
 function headers(s) {
   const { token } = JSON.parse(readFileSync(join(s.dir, ".servo", "owner.json"), "utf8"));
   return { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };

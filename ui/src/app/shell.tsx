@@ -151,12 +151,7 @@ export function Shell() {
         </nav>
         <div className={css.space} />
         <Connection lost={lost} revision={live.data?.revision} />
-        <button
-          type="button"
-          className={css.search}
-          aria-label="Search and commands"
-          onClick={() => setOpen("palette")}
-        >
+        <button type="button" className={css.search} onClick={() => setOpen("palette")}>
           <Icon name="search" />
           <span>Search or run…</span>
           <kbd className={css.key}>Ctrl K</kbd>

@@ -115,7 +115,7 @@ export function StripView({
   if (!first || !last) return null;
   return (
     <div className={css.strip}>
-      <h3>{summary.dimension}</h3>
+      <h2 className={css.name}>{summary.dimension}</h2>
       <Plot buckets={summary.buckets} selected={selected} onHover={setHover} onSelect={onSelect} />
       <p className={css.ends}>
         <bdi>{first.from}</bdi>

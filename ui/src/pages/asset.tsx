@@ -182,7 +182,7 @@ function Partitions({ asset }: { asset: Asset }) {
       )}
       {asset.failures.length > 0 && (
         <div className={page.pad}>
-          <h3>Failed</h3>
+          <h2>Failed</h2>
           <ul className={css.failures}>
             {asset.failures.slice(0, 8).map((f) => (
               <li key={f.partition_key}>

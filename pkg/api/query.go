@@ -109,6 +109,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		return refuse(tooManyQueries, "%d queries are running, the most that may run at once: try again when one has ended", maxQueries)
 	}
 	start := h.Engine.Now()
+	// A client that does not read must not keep its place.
+	connection := http.NewResponseController(w)
+	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
+		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
+	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxQueryTime, fmt.Errorf("the query took longer than %s", maxQueryTime))
 	defer cancel()
 	session, revision, err := h.OpenQuery(ctx, body.AsOf)
@@ -174,7 +179,7 @@ func (a *queryAnswer) all() iter.Seq2[[]any, error] {
 				return
 			case a.count == maxQueryRows:
 				err = fmt.Errorf("the result has more than %d rows: add a LIMIT", maxQueryRows)
-			case a.bytes > maxQueryBytes:
+			case a.bytes+sizeOf(row) > maxQueryBytes:
 				err = fmt.Errorf("the result has more than %d MiB: select fewer rows or columns", maxQueryBytes>>20)
 			}
 			if err == nil {
@@ -279,6 +284,30 @@ func (a *queryAnswer) writeColumns(w io.Writer) error {
 	}
 	_, err = w.Write(append(append(line, tail[1:]...), '\n'))
 	return errors.Join(failed, err)
+}
+
+// sizeOf returns about how many bytes a cell has as text.
+func sizeOf(cell any) (n int64) {
+	const other = 8
+	switch v := cell.(type) {
+	case string:
+		return int64(len(v))
+	case render.Number:
+		return int64(len(v))
+	case []byte:
+		return int64(len(v))
+	case []any:
+		for _, part := range v {
+			n += sizeOf(part) + 1
+		}
+		return n
+	case render.Fields:
+		for _, field := range v {
+			n += int64(len(field.Name)) + sizeOf(field.Value)
+		}
+		return n
+	}
+	return other
 }
 
 // exact returns a number that a float64 cannot represent as text, also within lists and structs.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,6 +98,9 @@ func TestQueryErrorAfterRows(t *testing.T) {
 	got := ask(t, "", `{"sql": "SELECT repeat('x', 1000000) FROM range(100)"}`, openEmpty)
 	require.NoError(t, got.err)
 	require.Contains(t, got.body, `"error":"the result has more than 64 MiB: select fewer rows or columns"`)
+	got = ask(t, "", `{"sql": "SELECT repeat('x', 70000000)"}`, openEmpty)
+	require.Contains(t, got.body, `"rows":[],"revision":7,"row_count":0,`)
+	require.Contains(t, got.body, `"error":"the result has more than 64 MiB`)
 }
 
 func TestQueryRefusals(t *testing.T) {
@@ -154,4 +158,30 @@ func TestQueriesAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, <-done)
 	go func() { <-entered }()
 	require.Equal(t, http.StatusBadRequest, post().Code)
+}
+
+// Fails if a client that does not read its answer keeps the place of others for ever.
+func TestQueryHasWriteDeadline(t *testing.T) {
+	mux := http.NewServeMux()
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: openEmpty})
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+	r.Header.Set("Content-Type", "application/json")
+	mux.ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Len(t, w.set, 2)
+	require.False(t, w.set[0].IsZero())
+	require.True(t, w.set[1].IsZero(), "the connection serves other requests, too")
+}
+
+// deadlines records the write deadlines of a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+
+	set []time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.set = append(d.set, at)
+	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
-// queryMemory bounds the memory of a query of the HTTP API, in bytes. It runs in the process that owns
-// the state folder.
-const queryMemory = 512 << 20
+// queryMemory bounds DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process
+// that owns the state folder, which also converts each row: a single row of this size takes several times as much.
+const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.
 func (a *app) openAPIQuery(ctx context.Context, asOf string) (_ api.QuerySession, revisionNumber int64, err error) {

@@ -141,7 +141,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
 	a.attentionText(out, slices.DeleteFunc(slices.Clone(st.Attention), func(x engine.Attention) bool {
-		return x.RunID == st.RunID && x.Kind == engine.AttentionFailed // shown above
+		return x.RunID == st.RunID && x.OneRun && st.State != state.RunTimedOut // shown above
 	}), now)
 	return out.String()
 }

@@ -50,7 +50,8 @@ var hues = map[string]string{
 	string(state.TaskRetryWait): yellow, string(state.TaskSkipped): yellow, string(state.TaskCancelled): yellow,
 	string(state.RunCancelling):  yellow,
 	string(engine.AttentionLate): red, string(engine.AttentionQuarantined): red, string(engine.AttentionPaused): yellow,
-	string(engine.AttentionError): yellow, string(engine.AttentionUndeliverable): yellow,
+	string(engine.AttentionError): yellow, string(engine.AttentionUndeliverable): yellow, string(engine.AttentionWaiting): yellow,
+	string(engine.AttentionCheck): red, string(engine.AttentionBackfill): red,
 }
 
 // cut truncates text to a number of columns.

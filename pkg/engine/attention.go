@@ -28,10 +28,16 @@ const (
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and nobody has decided about them.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
+	// AttentionCheck: the last result of a check of an asset has failed, and the output is visible.
+	AttentionCheck AttentionKind = "CHECK_FAILED"
 	// AttentionPaused: a schedule or a backfill is paused.
 	AttentionPaused AttentionKind = "PAUSED"
-	// AttentionError: a schedule has no next tick, because its calendar cannot be evaluated.
+	// AttentionBackfill: a backfill of the last week has ended and has skipped partitions.
+	AttentionBackfill AttentionKind = "BACKFILL_FAILED"
+	// AttentionError: a schedule has no next tick, or the run of its last tick could not be planned.
 	AttentionError AttentionKind = "SCHEDULE_ERROR"
+	// AttentionWaiting: a requested run cannot be planned for now, and is tried again.
+	AttentionWaiting AttentionKind = "REQUEST_WAITING"
 	// AttentionUndeliverable: notifications of the last day could not be sent to a channel.
 	AttentionUndeliverable AttentionKind = "UNDELIVERABLE"
 )
@@ -62,10 +68,16 @@ type Attention struct {
 	Downstream int `json:"downstream_total"`
 	// Commands are command lines that show more, or that solve the problem.
 	Commands []string `json:"commands"`
+
+	// OneRun means that all failed tasks belong to RunID.
+	OneRun bool `json:"-"`
 }
 
 // attentionSpan is how long a failure needs attention. Older runs are not read.
 const attentionSpan = 30 * 24 * time.Hour
+
+// failedBackfillSpan is how long a failed backfill needs attention.
+const failedBackfillSpan = 7 * 24 * time.Hour
 
 // shownPartitions limits the partitions of an [Attention].
 const shownPartitions = 5
@@ -95,7 +107,13 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.failed(ctx, snap, now); err != nil {
 		return nil, err
 	}
-	for _, find := range []func() error{func() error { return f.late(now) }, f.quarantined, f.schedules, f.backfills, f.undeliverable} {
+	f.schedules()
+	f.requests()
+	f.checks()
+	f.tooOld()
+	for _, find := range []func() error{
+		func() error { return f.late(now) }, f.quarantined, func() error { return f.backfills(now) }, f.undeliverable,
+	} {
 		if err := find(); err != nil {
 			return nil, err
 		}
@@ -142,7 +160,7 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 		a := byAsset[t.AssetKey]
 		if a == nil { // runs come newest first
 			a = &Attention{
-				Kind: AttentionFailed, Severity: SeverityError, Subject: t.AssetKey, Since: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
+				Kind: AttentionFailed, Severity: SeverityError, Subject: t.AssetKey, Since: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey, OneRun: true,
 				Headline: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
 				Commands: []string{
 					fmt.Sprintf("servo logs %s %s", t.RunID, view.Quoted(t.TaskKey)), "servo run " + t.AssetKey + " --failed-only",
@@ -151,6 +169,7 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 			byAsset[t.AssetKey] = a
 		}
 		a.Count++
+		a.OneRun = a.OneRun && t.RunID == a.RunID
 		a.Since = min(a.Since, t.CompletedAt)
 		a.list(t.PartitionKey)
 	})
@@ -173,7 +192,7 @@ func (f *finder) inQuarantine(t *state.Task) (found bool) {
 // late adds an item for each missed deadline that is not met since.
 func (f *finder) late(now event.Time) error {
 	for row := range f.s.DeadlineMisses.All {
-		if !row.Open(now) || f.assets != nil && f.assets[row.AssetKey] == nil {
+		if !row.Open(now) || !f.has(row.AssetKey) {
 			continue
 		}
 		a := Attention{
@@ -213,7 +232,7 @@ func (f *finder) quarantined() error {
 		}
 		a := Attention{
 			Kind: AttentionQuarantined, Severity: SeverityError, Subject: c.Asset, Since: c.BlockedAt, Count: 1,
-			RunID: c.RunID, TaskKey: c.TaskKey, Headline: "a check blocked the output", Commands: []string{"servo quarantine"},
+			RunID: c.RunID, TaskKey: c.TaskKey, Headline: "a check blocked the output", Commands: []string{"servo quarantine list"},
 		}
 		if len(c.FailedChecks) > 0 {
 			a.Headline = "the check " + c.FailedChecks[0].Check + " blocked the output"
@@ -224,40 +243,122 @@ func (f *finder) quarantined() error {
 	return err
 }
 
-// schedules adds an item for each schedule that is paused or has no next tick because of an error.
-func (f *finder) schedules() error {
+// schedules adds an item for each schedule that is paused, has no next tick, or whose last tick had no run
+// that could be planned.
+func (f *finder) schedules() {
 	for row := range f.s.Schedules.All {
+		a := Attention{Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: 1}
+		tick := f.s.Ticks.Get(row.LastTick)
 		switch {
 		case row.RemovedAt != 0:
+			continue
 		case row.Paused:
-			a := Attention{
-				Kind: AttentionPaused, Severity: SeverityInfo, Subject: row.ScheduleID, Since: row.PausedAt, Count: 1,
-				Headline: "the schedule was paused by " + row.PausedBy,
-				Commands: []string{"servo schedule resume " + view.Quoted(row.ScheduleID)},
-			}
+			a.Kind, a.Since = AttentionPaused, cmp.Or(row.PausedAt, row.DefinedAt)
+			a.Commands = []string{"servo schedule resume " + view.Quoted(row.ScheduleID)}
 			switch {
+			case row.PausedBy != "":
+				a.Severity, a.Headline = SeverityInfo, "the schedule was paused by "+row.PausedBy
 			case row.PausedAt == 0:
-				a.Since, a.Headline = row.DefinedAt, "the schedule is declared with paused: true"
-			case row.PausedBy == "":
-				a.Severity, a.Headline = SeverityWarning, "the schedule was paused by its failures"
+				a.Severity, a.Headline = SeverityInfo, "the schedule is declared with paused: true"
+			default:
+				a.Headline = "the schedule has paused itself"
 			}
 			if row.Reason != "" {
 				a.Headline += ": " + view.OneLine(row.Reason)
 			}
-			f.add(a)
 		case row.Error != "":
-			f.add(Attention{
-				Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: int64(row.Errors),
-				Headline: "the schedule has no next tick: " + view.OneLine(row.Error),
-				Commands: []string{"servo schedule show " + view.Quoted(row.ScheduleID)},
-			})
+			a.Count, a.Headline = int64(row.Errors), "the schedule has no next tick: "+view.OneLine(row.Error)
+			a.Commands = []string{"servo schedule show " + view.Quoted(row.ScheduleID)}
+		case tick != nil && tick.Outcome == state.TickRefused:
+			a.Severity, a.Since = SeverityError, cmp.Or(tick.EndedAt, tick.DecidedAt)
+			a.Headline = "the run of the last tick could not be planned: " + view.OneLine(cmp.Or(tick.Detail, "no reason is recorded"))
+			a.Commands = []string{"servo schedule ticks " + view.Quoted(row.ScheduleID)}
+		default:
+			continue
 		}
+		f.add(a)
 	}
-	return nil
 }
 
-// backfills adds an item for each paused backfill.
-func (f *finder) backfills() error {
+// requests adds an item for each requested run that could not be planned and is tried again.
+func (f *finder) requests() {
+	for row := range f.s.Requests.All {
+		if row.State != state.RequestWaiting || row.ErrorCode == "" {
+			continue
+		}
+		f.add(Attention{
+			Kind: AttentionWaiting, Severity: SeverityWarning, Subject: cmp.Or(row.ScheduleID, row.RequestID), Since: row.CreatedAt, Count: 1,
+			Headline: "a requested run cannot be planned: " + view.ErrorLine(row.ErrorCode, row.ErrorMessage), Commands: []string{"servo requests"},
+		})
+	}
+}
+
+// checks adds an item for each check whose last result has failed, unless the failure of a task or the
+// quarantine of the output says so already.
+func (f *finder) checks() {
+	known := map[string]bool{}
+	for i := range f.found {
+		known[f.found[i].Subject] = true
+	}
+	for row := range f.s.AssetChecks.All {
+		if row.LastPassed || row.Severity != checkCritical && row.Severity != checkError || known[row.AssetKey] || !f.has(row.AssetKey) {
+			continue
+		}
+		a := Attention{
+			Kind: AttentionCheck, Severity: SeverityError, Subject: row.AssetKey, Since: row.LastAt, Count: 1,
+			Headline: "the check " + row.Check + " has failed: " + view.OneLine(row.FailedMessage),
+			Commands: []string{"servo checks " + row.AssetKey},
+		}
+		a.list(row.LastPartition)
+		f.add(a)
+	}
+}
+
+// Severities of checks that mean that the data is wrong.
+const (
+	checkCritical = "CRITICAL"
+	checkError    = "ERROR"
+)
+
+// tooOld adds an item for each asset whose newest output is older than promised.
+func (f *finder) tooOld() {
+	for row := range f.s.Promises.All {
+		if row.MaxLagSec == 0 || row.LagAt != 0 || !f.has(row.AssetKey) {
+			continue
+		}
+		lag := time.Duration(row.MaxLagSec) * time.Second
+		f.add(Attention{
+			Kind: AttentionLate, Severity: SeverityError, Subject: row.AssetKey, Since: row.DataAt.Add(lag), Count: 1,
+			Headline: "the newest output is more than " + view.Span(lag) + " old",
+			Commands: []string{"servo deadlines", "servo explain " + row.AssetKey},
+		})
+	}
+}
+
+// has reports whether an asset counts.
+func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
+
+// backfills adds an item for each backfill that is paused, or that has skipped partitions and has ended in the
+// last week. Failed partitions have items of their own, until they are made.
+func (f *finder) backfills(now event.Time) error {
+	for row := range f.s.Backfills.All {
+		if row.State != state.BackfillFailed || row.Skipped == 0 || now.Sub(row.EndedAt) > failedBackfillSpan {
+			continue
+		}
+		b, err := BackfillOf(row)
+		if err != nil {
+			return err
+		}
+		a := Attention{
+			Kind: AttentionBackfill, Severity: SeverityError, Subject: b.ID, Since: b.EndedAt, Count: b.Skipped,
+			Headline: fmt.Sprintf("the backfill of %s has ended; it skipped %s", view.Some(b.Assets), view.Count(int(b.Skipped), "partition")),
+			Commands: []string{"servo backfill show " + b.ID},
+		}
+		if b.Next != "" {
+			a.Commands = append(a.Commands, b.Next)
+		}
+		f.add(a)
+	}
 	open, err := OpenBackfills(f.s)
 	for i := range open {
 		b := &open[i]

@@ -111,7 +111,7 @@ func (w *watcher) start(ctx context.Context, after Position) error {
 		return err
 	}
 	w.from = m
-	c := &Changes{Position: w.position(), Resync: after.Revision > 0}
+	c := &Changes{Position: w.position(), Resync: after != (Position{})}
 	if m != nil {
 		c.PublishedAt = m.PublishedAt
 	}

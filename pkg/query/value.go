@@ -3,6 +3,7 @@ package query
 import (
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -149,8 +150,15 @@ func (k kind) structure(values map[string]any) render.Fields {
 	return fields
 }
 
-// time returns an instant as a [time.Time], and a date or time without a zone as text.
+// time returns an instant as a [time.Time], and a date or time without a zone as text. An infinite value is
+// text: the driver returns the greatest or least value of its type for it.
 func (k kind) time(t time.Time) any {
+	switch k.ticks(t) {
+	case math.MaxInt64:
+		return "infinity"
+	case -math.MaxInt64:
+		return "-infinity"
+	}
 	switch k.name {
 	case "DATE":
 		return t.Format(time.DateOnly)
@@ -162,6 +170,31 @@ func (k kind) time(t time.Time) any {
 		return t.Format("2006-01-02T15:04:05.999999999")
 	}
 	return t.UTC()
+}
+
+// ticks returns how DuckDB stores a time, or the greatest or least number for an infinite one.
+func (k kind) ticks(t time.Time) int64 {
+	const day = 24 * 60 * 60
+	switch k.name {
+	case "DATE":
+		switch days := t.Unix() / day; days {
+		case math.MaxInt32:
+			return math.MaxInt64
+		case -math.MaxInt32:
+			return -math.MaxInt64
+		default:
+			return days
+		}
+	case "TIME", "TIMETZ":
+		return 0
+	case "TIMESTAMP_S":
+		return t.Unix()
+	case "TIMESTAMP_MS":
+		return t.UnixMilli()
+	case "TIMESTAMP_NS":
+		return t.UnixNano()
+	}
+	return t.UnixMicro()
 }
 
 func uuid(b []byte) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,8 @@ type Sender struct {
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	// Root is the folder of the project, for channels that are files. "": such channels cannot be used.
 	Root string
+
+	roots *x509.CertPool // the authorities that certificates of mail servers are checked with; nil: those of the system
 }
 
 // Send sends a message to a channel. Its errors contain no secrets.

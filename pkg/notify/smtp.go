@@ -35,7 +35,7 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 	if err := connection.SetDeadline(deadline); err != nil {
 		return errors.Join(err, connection.Close())
 	}
-	encryption := &tls.Config{ServerName: to.Host, MinVersion: tls.VersionTLS12}
+	encryption := &tls.Config{ServerName: to.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
 	if to.TLS == release.ImplicitTLS {
 		connection = tls.Client(connection, encryption)
 	}

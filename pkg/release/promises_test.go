@@ -21,8 +21,11 @@ func TestDiffAlertsListsWhatPeopleAreTold(t *testing.T) {
 		Watched:  []event.WatchedAsset{{Asset: "x/y", Deadline: &event.Deadline{By: "10:00"}, TaskSec: 60}, {Asset: "x/z", MaxLagSec: 60, RunSec: 5}},
 	}
 	require.Equal(t, []release.AlertChange{
-		{What: "alert rule", Name: "b", Kind: release.Removed}, {What: "alert rule", Name: "c", Kind: release.Added},
-		{What: "channel", Name: "log", Kind: "changed"}, {What: "deadline", Name: "x/y", Kind: "changed"}, {What: "sla", Name: "x/z", Kind: release.Added},
+		{What: "alert rule", Name: "b", Kind: release.Removed},
+		{What: "alert rule", Name: "c", Kind: release.Added},
+		{What: "channel", Name: "log", Kind: "changed"},
+		{What: "deadline", Name: "x/y", Kind: "changed"},
+		{What: "sla", Name: "x/z", Kind: release.Added},
 	}, release.DiffAlerts(before, after))
 	require.Empty(t, release.DiffAlerts(after, after))
 	require.Len(t, release.DiffAlerts(nil, after), 7)

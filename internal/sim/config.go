@@ -64,6 +64,9 @@ type World struct {
 	// Schedules is the number of schedules of each domain. Wide is the maximum number of assets that a
 	// schedule selects. 0: one.
 	Schedules, Wide int
+	// Idle gives each domain a schedule whose next tick is months away. In worlds without faults, the oracle counts at
+	// the end what the idle domains cost.
+	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
 	// Alerts gives the releases of domains rules of alerts, and deadlines. Their channels refuse so many tenths

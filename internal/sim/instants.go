@@ -48,8 +48,17 @@ var cadences = []cadence{
 	{cron: "*/3 2 * * *", minute: func(m int) bool { return m%3 == 0 }, first: 2, last: 2},
 }
 
+// farSchedule is the schedule of idle worlds. It ticks once a year, and so never in a world.
+const (
+	farSchedule = "far"
+	yearly      = "0 0 1 1 *"
+)
+
 // isInstant reports whether a time, in whole minutes, is an instant of a schedule.
 func isInstant(s *event.Schedule, at time.Time) bool {
+	if s.Cron == yearly {
+		return at.Equal(time.Date(at.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC))
+	}
 	if at.Before(s.Start.Time()) || s.End != 0 && !at.Before(s.End.Time()) {
 		return false
 	}
@@ -102,6 +111,9 @@ func instantsOf(s *event.Schedule, after, through event.Time) (instants []event.
 
 // firstAfter returns the first instant after a time, or 0 if the schedule ends.
 func firstAfter(s *event.Schedule, after event.Time) event.Time {
+	if s.Cron == yearly {
+		return event.At(time.Date(after.Time().UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC))
+	}
 	from := after.Time().Truncate(time.Minute)
 	for at := from.Add(time.Minute); at.Before(s.End.Time()); at = at.Add(time.Minute) {
 		if isInstant(s, at) {

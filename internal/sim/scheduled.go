@@ -48,11 +48,25 @@ func (c *World) drawSchedules() {
 		return
 	}
 	c.Schedules = 1 + r.IntN(5)
+	c.Idle = random(c.Seed, "idle", 0).IntN(2) == 0
 	c.Tasks = min(c.Tasks, 12)
 	if r.IntN(3) == 0 {
 		change := changesOfClocks[r.IntN(len(changesOfClocks))]
 		c.Begin = int(change.Sub(epoch).Minutes()) - r.IntN(5)
 	}
+	c.drawDays()
+}
+
+// drawDays lets a fifth of the worlds with schedules and faults begin minutes before clocks change, with two automators
+// and an outage of one to three days.
+func (c *World) drawDays() {
+	r := random(c.Seed, "days", 0)
+	if c.Faults == (Faults{}) || r.IntN(5) > 0 {
+		return
+	}
+	c.Dispatchers = 2
+	c.Begin = int(changesOfClocks[r.IntN(len(changesOfClocks))].Sub(epoch).Minutes()) - r.IntN(5)
+	c.Faults.Absence = 24*60 + r.IntN(2*24*60)
 }
 
 // drawDense adds tasks to half of the worlds with schedules or backfills: whatever happens only with the time,
@@ -88,6 +102,11 @@ func (l *workload) drawSchedules(d ids.Domain) *schedules {
 		}
 		for i := range code.Assets {
 			assets = append(assets, code.Assets[i].Key.String())
+		}
+		if l.w.cfg.Idle {
+			far := event.Schedule{Name: farSchedule, Cron: yearly, Run: event.RunSpec{Assets: assets[:1]}}
+			r.Schedules = append(r.Schedules, far)
+			s.defined[far.Name] = map[string]event.Schedule{far.DefinitionVersion(): far}
 		}
 		for n := range l.w.cfg.Schedules {
 			x, ok := l.drawSchedule(d, n, version, assets)

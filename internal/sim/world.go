@@ -62,6 +62,7 @@ type world struct {
 	// rest, and it does not end before their entries are folded.
 	appendedAt time.Time
 
+	idle  idle
 	over  bool // all processes are being stopped
 	swept bool // all domains were swept after the world had come to rest and the last entry was written
 	trace hash.Hash
@@ -86,6 +87,7 @@ func newWorld(b Bubble, cfg World) *world {
 	}
 	w.onCall = func(c *call) {
 		w.hash(c.proc.id, c.label)
+		w.idle.count(w, c)
 		if w.calls++; w.calls == cfg.KillAt {
 			c.proc.kill("before its call " + c.label)
 		}
@@ -156,6 +158,7 @@ func (w *world) drive() {
 			// All due work has ended. Only a full sweep finds unannounced entries in idle domains.
 			restSince = w.now().Add(restTimeout)
 			w.sweepFully(func() { w.swept, restSince = true, time.Time{} })
+		case !w.idle.ended(w):
 		default:
 			w.stop()
 			w.oracle.final()
@@ -170,7 +173,11 @@ func (w *world) drive() {
 
 // deadline returns when the world must have come to rest.
 func (w *world) deadline() time.Time {
-	return w.start.Add(max(w.cfg.horizon(), w.load.pauses()) + w.cfg.Faults.outage() + restTimeout + w.load.busy.until(w.now()))
+	at := w.start.Add(max(w.cfg.horizon(), w.load.pauses()) + w.cfg.Faults.outage() + restTimeout + w.load.busy.until(w.now()))
+	if !w.idle.begun.IsZero() {
+		at = at.Add(restTimeout)
+	}
+	return at
 }
 
 // sweepFully requests a sweep of all domains until it succeeds.
@@ -219,7 +226,7 @@ func (w *world) restart() {
 }
 
 func (w *world) down(m *machine) bool {
-	return w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
+	return w.idle.stopped(m) || w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
 }
 
 // horizon returns when faults stop.

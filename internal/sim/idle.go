@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// idleIsFree is the name of the promise about idle domains.
+const idleIsFree = "I-32 idle is free"
+
+// idleFor is how long the calls of idle domains are counted.
+const idleFor = 20 * time.Minute
+
+// idle counts what domains cost in which nothing is due: nothing but the listings of wakeups.
+type idle struct {
+	begun  time.Time // when everything but the services was stopped; zero: not yet
+	from   time.Time // since when calls count; zero: something is due soon, or was due a moment ago
+	last   time.Time // when a service last made a call
+	calls  int
+	sample string
+}
+
+// stopped reports whether a machine stays down because it would make calls by itself.
+func (i *idle) stopped(m *machine) bool {
+	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
+}
+
+// ended reports whether the calls have been counted. Other worlds have nothing to count: faults leave deliveries that
+// arrive late, and full sweeps visit every domain.
+func (i *idle) ended(w *world) bool {
+	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
+		return true
+	}
+	now := w.now()
+	switch {
+	case i.begun.IsZero():
+		i.begun = now
+		for _, m := range w.machines {
+			if m.alive != nil && i.stopped(m) {
+				m.alive.kill("only the services stay")
+			}
+		}
+	case i.from.IsZero() && now.Sub(i.last) >= restFor && !w.oracle.dueBefore(event.At(now.Add(idleFor+time.Minute))):
+		i.from = now
+	case i.from.IsZero():
+		return now.Sub(i.begun) > restTimeout/2 // rows of ended requests are deleted after an hour
+	case now.Sub(i.from) >= idleFor:
+		w.fault("idle world")
+		if i.calls > 0 {
+			w.oracle.violation(idleIsFree, "nothing was due for %s, but the services made %d calls, such as %s", idleFor, i.calls, i.sample)
+		}
+		return true
+	}
+	return false
+}
+
+// count counts a call of a service.
+func (i *idle) count(w *world, c *call) {
+	if strings.HasPrefix(c.label, "sleep ") || i.stopped(c.proc.machine) ||
+		c.proc.machine.kind == "sweeper" && strings.HasPrefix(c.label, "list wakeups/") {
+		return
+	}
+	if i.last = w.now(); i.from.IsZero() || w.now().Sub(i.from) >= idleFor {
+		return
+	}
+	i.calls++
+	i.sample = c.proc.id + " " + c.label
+}
+
+// dueBefore reports whether a domain has a timer or a wakeup before a time.
+func (o *oracle) dueBefore(limit event.Time) bool {
+	for _, f := range o.domains {
+		if f.manifest == nil {
+			continue
+		}
+		if at := f.manifest.Wakeup.At; at != 0 && at < limit {
+			return true
+		}
+		for t := range f.state.Timers.All {
+			if t.FireAt < limit && t.State == state.TimerScheduled {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -34,8 +34,8 @@ type Result struct {
 	Operations *Operations `json:"operations_per_task,omitempty"`
 	// Dollars is the cost of a million tasks.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
-	// History is the number of finished tasks in the store before the measurement. Ratio is the
-	// median, over all rounds, of the throughput at this history divided by that at the first one.
+	// History is the number of finished tasks in the store before the measurement. Ratio is the median, over all
+	// rounds, of the throughput at this history divided by the throughput at the first history.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle describes the idle process.

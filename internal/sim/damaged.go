@@ -236,8 +236,8 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	return found
 }
 
-// otherProblems checks that a verification reports every damaged output with the name of its file,
-// and no intact one. It returns the other problems.
+// otherProblems checks that a verification reports every damaged output with the name of its file, and no intact
+// output. It returns the other problems.
 func (o *oracle) otherProblems(f *followed, report repair.Report) []string {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return report.Problems

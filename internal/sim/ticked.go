@@ -24,7 +24,7 @@ type instant struct {
 	at       event.Time
 }
 
-// ofCalendar reports whether a tick is that of an instant, and not one that a person asked for.
+// ofCalendar reports whether a tick belongs to an instant, and was not requested by a person.
 func ofCalendar(t *state.Tick) bool {
 	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
 }
@@ -180,8 +180,8 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	}
 }
 
-// overlaps checks that at most one run of a schedule is live or requested, and that a buffered request
-// waits for one.
+// overlaps checks that at most one run of a schedule is live or requested, and that a buffered request waits for such a
+// run.
 func (o *oracle) overlaps(f *followed, s *state.State) {
 	active, slots, buffered := map[string][]string{}, map[string]map[string]bool{}, map[string]string{}
 	for run := range s.Runs.All {

@@ -24,8 +24,8 @@ import (
 type workload struct {
 	w        *world
 	projects []*project
-	// scripts holds the requests of each client, next the index of the next request, and asking the
-	// process that is making one.
+	// scripts holds the requests of each client, next the index of the next request, and asking the process that is
+	// making a request.
 	scripts map[string][]ask
 	next    map[string]int
 	asking  map[string]*process

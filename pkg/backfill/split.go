@@ -55,9 +55,9 @@ type Cell struct {
 // of its stage.
 //
 // Partitions that depend on each other are in one chunk, if they are few: the days of a month, and the month.
-// Otherwise, for example if a day reads the 30 days before it, the reading asset belongs to a later stage than
-// the asset that it reads. An asset that reads all or the latest partitions of another one does, too. An asset
-// that reads its own earlier partitions orders all chunks, unless they fit into one.
+// Otherwise, for example if a day reads the 30 days before it, the reading asset belongs to a later stage than the
+// asset that it reads. An asset that reads all or the latest partitions of another one does, too. An asset that reads
+// its own earlier partitions orders all chunks, unless these partitions fit into one chunk.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {

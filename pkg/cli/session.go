@@ -40,7 +40,7 @@ type session struct {
 	close func() error
 }
 
-// open becomes the owner of the state folder or, if another process is, talks to that one.
+// open becomes the owner of the state folder or, if another process is the owner, talks to that process.
 func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	if inCloud(o.Dir) {
 		return a.openCloud(ctx, o)

@@ -24,7 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// blind returns errors instead of snapshots, and counts the requests that read one.
+// blind returns errors instead of snapshots, and counts the requests that read a snapshot.
 type blind struct{ looked int }
 
 var errBlind = errors.New("no snapshots")

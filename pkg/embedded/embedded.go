@@ -301,7 +301,7 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	s.server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
 }
 
-// owner returns the record that other processes read about this one.
+// owner returns the record that other processes read about this process.
 func (s *Stack) owner() Owner {
 	return Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String(), Token: s.token}
 }

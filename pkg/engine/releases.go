@@ -40,7 +40,7 @@ func (e *Engine) create(ctx context.Context, ref string, data []byte) error {
 	return nil
 }
 
-// createObject stores an object whose name is the hash of its content. It replaces one that is damaged.
+// createObject stores an object whose name is the hash of its content. It replaces a damaged object.
 func (e *Engine) createObject(ctx context.Context, ref string, data []byte) error {
 	_, err := e.cfg.Store.Create(ctx, ref, data)
 	if errors.Is(err, blob.ErrExists) {

@@ -35,7 +35,7 @@ type Envelope struct {
 	Domain ids.Domain
 	// Source names the writer: "servo/{tenant}/{workspace}", with a suffix for a service.
 	Source string
-	// CorrelationID is the id of the run, if the event belongs to one.
+	// CorrelationID is the id of the run, if the event belongs to a run.
 	CorrelationID string
 	// CausationID is the id of the event or entry that caused this one.
 	CausationID string

@@ -110,8 +110,8 @@ type TaskDef struct {
 	// success must report their results.
 	Checks      []string `json:"checks,omitempty"`
 	ErrorChecks []string `json:"error_checks,omitempty"`
-	// RequireQuality lists assets whose degraded outputs the task must not read. If a task of such an asset
-	// in DependsOn makes one, this task is skipped.
+	// RequireQuality lists assets whose degraded outputs the task must not read. If a task of such an asset in
+	// DependsOn makes a degraded output, this task is skipped.
 	RequireQuality []string `json:"require_quality,omitempty"`
 	// Quarantine says how long an output that a check has blocked is kept for a decision; nil: it is
 	// not kept.

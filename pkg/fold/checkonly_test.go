@@ -53,8 +53,8 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	}
 }
 
-// TestCheckOnlyTaskNeedsAllResults: as for a task that materializes, a success without the results of
-// its checks is not one.
+// TestCheckOnlyTaskNeedsAllResults: as for a task that materializes, a success without the results of its checks does
+// not count.
 func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	w := foldtest.New(t)
 	run := checkRun(t, w)

@@ -80,9 +80,9 @@ const (
 
 // Error codes of tasks that are skipped because of their upstreams.
 const (
-	CodeUpstreamFailed  = "UPSTREAM_FAILED"  // one failed, or was itself skipped because of a failure
-	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // one had nothing to do, and none failed
-	// CodeUpstreamDegraded: the output of one is degraded, and the task requires quality.
+	CodeUpstreamFailed  = "UPSTREAM_FAILED"  // an upstream failed, or was itself skipped because of a failure
+	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // an upstream had nothing to do, and none failed
+	// CodeUpstreamDegraded: the output of an upstream is degraded, and the task requires quality.
 	CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 )
 

@@ -45,8 +45,8 @@ func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
 	return values
 }
 
-// unlearn removes the values of outputs that a person has marked as missing: later outputs must not be compared with a
-// wrong one. Values that newer values have displaced do not come back.
+// unlearn removes the values of outputs that a person has marked as missing: later outputs must not be compared with
+// wrong values. Values that newer values have displaced do not come back.
 func (f *folder) unlearn(asset string, partitions []event.MarkedPartition) {
 	wrong := make(map[[2]string]bool, len(partitions))
 	for _, m := range partitions {

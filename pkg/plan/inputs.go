@@ -19,8 +19,8 @@ import (
 // that N upstream and M downstream tasks have N+M edges. Only tasks with the rule all_success
 // use it. Other trigger rules distinguish upstream tasks and need an edge to each.
 
-// readsAll reports whether an asset reads all partitions of a dependency. An edge with an error counts
-// as one that does not; addTasks reports the error.
+// readsAll reports whether an asset reads all partitions of a dependency. For an edge with an error it returns false;
+// addTasks reports the error.
 func (b *builder) readsAll(reader, dep ids.AssetKey) bool {
 	edge, err := b.readers.Of(reader, dep)
 	return err == nil && edge.ReadsAll()

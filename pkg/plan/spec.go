@@ -191,8 +191,8 @@ type Task struct {
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
-	// Past are the values that checks of the kind anomaly compare with, by check, the newest last. Season is
-	// the day of the week of the partition, for checks that compare with the same one.
+	// Past are the values that checks of the kind anomaly compare with, by check, the newest last. Season is the day of
+	// the week of the partition, for checks that compare with the same day.
 	Past   map[string][]int64 `json:"past,omitempty"`
 	Season string             `json:"season,omitempty"`
 	// Checked is the output that a task of the kind check checks; nil if the asset has no files.

@@ -47,7 +47,7 @@ func channelShape() shape {
 	return s
 }
 
-// channelKinds are the fields of which a channel has one.
+// channelKinds are the fields of which a channel has exactly one.
 var channelKinds = []string{"webhook", "slack", "smtp", "pubsub", "file"}
 
 var channelFields = table[release.Channel]{

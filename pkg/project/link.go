@@ -81,7 +81,7 @@ func (l *loader) link() {
 	l.linkPublish()
 }
 
-// checkQuality reports dependencies whose require_quality could have no effect, or not the declared one.
+// checkQuality reports dependencies whose require_quality could have no effect, or another effect than declared.
 func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 	for i := range l.assets {
 		a := &l.assets[i]

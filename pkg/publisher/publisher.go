@@ -41,7 +41,7 @@ type Asset struct {
 	Copy bool
 	// Dimensions are the names of the asset's dimensions, in the order of the folders.
 	Dimensions []string
-	// Has reports whether the asset has a partition. Nil: it has every materialized one.
+	// Has reports whether the asset has a partition. Nil: it has every materialized partition.
 	Has func(partition string) bool
 	// Outputs are the visible outputs. [Asset.Load] sets them.
 	Outputs []Output

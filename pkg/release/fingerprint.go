@@ -78,7 +78,7 @@ type dependency struct {
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 }
 
-// declaredRange is the range of a dimension of time, or the values of a static one.
+// declaredRange is the range of a dimension of time, or the values of a static dimension.
 type declaredRange struct {
 	Start  string   `json:"start,omitempty"`
 	End    string   `json:"end,omitempty"`

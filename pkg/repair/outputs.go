@@ -144,7 +144,7 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 
 var errNoMarker = errors.New("no commit marker")
 
-// superseded reports whether the partition of a task has a later output, or a person has hidden this one.
+// superseded reports whether the partition of a task has a later output, or a person has hidden the task's output.
 func (o *outputs) superseded(ctx context.Context, t *state.Task) (bool, error) {
 	row, err := o.snap.Stored(ctx, t.AssetKey, t.PartitionKey)
 	return row != nil && (row.MaterializationID != t.MaterializationID || o.snap.State.Hidden(row)), err

@@ -1,7 +1,7 @@
 // Package secret resolves references to secrets, and hides the values in logs and outputs. This
 // package is not a stable API.
 //
-// Values are kept in memory only: no error and no log record of this package contains one.
+// Values are kept in memory only: no error and no log record of this package contains a value.
 package secret
 
 import (

@@ -281,7 +281,8 @@ func begin(r metrics.Recorder, service string) {
 	}
 }
 
-// beginAt creates the series of a metric that begin with the chosen labels, one for each combination of the others.
+// beginAt creates the series of a metric with the chosen values of its first labels: a series for each combination of
+// the other labels.
 func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []string) {
 	if len(chosen) == len(m.Labels) {
 		r.Begin(m, chosen...)

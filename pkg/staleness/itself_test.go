@@ -32,8 +32,7 @@ func entry(account string, n int) string {
 	return ids.Partition{"account": account, "date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
 }
 
-// ledgerRow returns the row of a partition that a run made as its version-th output, after it had seen the
-// state at inputs.
+// ledgerRow returns the row of a partition with the given version, which a run made from the state at inputs.
 func ledgerRow(account string, n int, run string, version, inputs int64) *state.Partition {
 	return &state.Partition{
 		AssetKey: "a/ledger", PartitionKey: entry(account, n), RunID: run, VersionSeq: version, InputsSeq: inputs,

@@ -310,8 +310,8 @@ func (h *history) plan(n int) *chain {
 	return c
 }
 
-// succeed makes an output from what its chain has made so far, and otherwise from what was planned. The
-// output becomes visible unless one of a later run is.
+// succeed makes an output from what its chain has made so far, and otherwise from what was planned. The output becomes
+// visible unless an output of a later run is visible.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.make(c, a, partition)
@@ -328,7 +328,7 @@ func (h *history) block(c *chain, a *plan.Asset, partition string) {
 	h.blocked[cell(a.Key, partition)] = out
 }
 
-// approve makes a blocked output visible, unless one of a later run is.
+// approve makes a blocked output visible, unless an output of a later run is visible.
 func (h *history) approve(a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.blocked[name]

@@ -14,7 +14,7 @@ type Type struct {
 	failed [candidates]bool
 }
 
-// The candidates, from the most special to the most general. The last one that fits nothing is VARCHAR.
+// The candidates, from the most special to the most general. A column that fits none of them is VARCHAR.
 const (
 	boolean = iota
 	bigint

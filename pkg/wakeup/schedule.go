@@ -22,8 +22,8 @@ const (
 	// maxAhead limits how far in the future a wakeup is. If more time is left until work is due,
 	// the sweep creates another wakeup.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this one. Later wakeups that it
-	// has found are released by another sweep.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. Later wakeups that it has
+	// found are released by another sweep.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the time after its minute from which a wakeup counts as lost: a sweep would have replaced it by then.
 	// If it still exists because nothing sweeps, another one does no harm.

@@ -41,7 +41,7 @@ const (
 	CodeCheckError        = "CHECK_ERROR"
 )
 
-// Categories of errors. A code that has a category of its own is reported with that one.
+// Categories of errors. A code that has a category of its own is reported with that category.
 const (
 	CategoryUser           = event.CategoryUser
 	CategoryResource       = event.CategoryResource

@@ -140,7 +140,7 @@ func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputF
 	return file, file.describe()
 }
 
-// hasTextRows reports whether a text file has a row. A file that cannot be read counts as one that has.
+// hasTextRows reports whether a text file has a row. A file that cannot be read counts as a file with a row.
 func hasTextRows(path, name string) bool {
 	errFound := errors.New("found a row")
 	f := &outputFile{name: name, open: func() (*os.File, error) { return os.Open(path) }}

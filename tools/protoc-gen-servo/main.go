@@ -13,7 +13,7 @@ func main() {
 	var out string
 	options := protogen.Options{ParamFunc: func(name, value string) error {
 		if name != "out" {
-			return fmt.Errorf("unknown option %q: the only option is out", name)
+			return fmt.Errorf(`unknown option %q: the only option is "out"`, name)
 		}
 		out = value
 		return nil

@@ -54,7 +54,7 @@ func Routes() []*Route {
 	return all
 }
 
-// sortable orders paths without a verb after those with one, and variables after literals.
+// sortable returns a text whose order puts paths with a verb before other paths, and literals before variables.
 func sortable(r *Route) string {
 	verb := "1"
 	if r.verb != "" {

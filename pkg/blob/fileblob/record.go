@@ -54,8 +54,7 @@ type record struct {
 	data    []byte // set for kindSet
 }
 
-// append encodes a record that follows one with the checksum chain, and returns the
-// record's own checksum.
+// append encodes a record and returns its checksum. chain is the checksum of the record before it.
 func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, byte(r.kind), 0)

@@ -34,7 +34,7 @@ type layout struct {
 	props *parquet.WriterProperties
 }
 
-// layout returns the layout of a table's files. Making one is slow.
+// layout returns the layout of a table's files. Making a layout is slow.
 func (f *Format) layout(s *table.Schema) layout {
 	if known, ok := f.layouts.Load(s); ok {
 		return known.(layout) //nolint:errcheck // the map contains only layouts

@@ -137,7 +137,7 @@ type pass struct {
 	counts map[Count]*Count
 	known  *known
 
-	failures []error // to read or delete single objects
+	failures []error // of reading or deleting single objects
 }
 
 // failed records that an object could not be read or deleted. It returns an error if the pass

@@ -117,8 +117,8 @@ func AttemptID(d Domain, runID, taskKey string, attempt int32) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, strconv.Itoa(int(attempt)))
 }
 
-// MaterializationID returns the id of what a task of a run materializes, in whichever
-// attempt.
+// MaterializationID returns the id of the materialization that a task of a run makes, whichever
+// attempt makes it.
 func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }

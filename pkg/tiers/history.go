@@ -85,8 +85,9 @@ func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from s
 	return left, nil
 }
 
-// extend stores a file as a segment after the known ones of its table, and returns the known ones
-// that stay. Small segments at the end are merged with the file, unless one of them is damaged.
+// extend stores a file as a segment after the known segments of its table, and returns the known
+// segments that stay. Small segments at the end are merged with the file, unless one of them is
+// damaged.
 func (cfg *Config) extend(
 	ctx context.Context, f snapshot.File, known []manifest.File, from string,
 ) (kept []manifest.File, segment manifest.File, err error) {

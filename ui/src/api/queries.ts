@@ -35,6 +35,9 @@ export const queries = new QueryClient({
 
 const slow = 5000;
 const quick = 1000;
+const rare = 30_000; // while the server streams changes
+const together = 400; // changes within this time, in milliseconds, cause one refetch
+let streaming = false;
 
 export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];
 
@@ -44,16 +47,54 @@ export const useWhoAmI = () =>
     queryFn: ({ signal }) => get<WhoAmIResponse>(path(["whoami"]), signal),
   });
 
-// useLive asks for the live runs, and so for the newest revision: every second while a run is live, and
-// otherwise every five. A hidden page does not ask.
+// useLive asks for the live runs, and so for the newest revision. Without a stream of changes, it asks every
+// second while a run is live, and otherwise every five. A hidden page does not ask.
 export const useLive = () =>
   useQuery({
     queryKey: ["live"],
     queryFn: ({ signal }) => get<ListRunsResponse>(path(["runs"], { state: liveStates, page_size: 20 }), signal),
-    refetchInterval: (query) => (query.state.data?.runs.length && !query.state.error ? quick : slow),
+    refetchInterval: ({ state }) => (state.error ? slow : streaming ? rare : state.data?.runs.length ? quick : slow),
     refetchOnWindowFocus: "always",
     retry: false,
   });
+
+// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and
+// browsers allow few. The browser connects again by itself.
+export function useWatch() {
+  const client = useQueryClient();
+  useEffect(() => {
+    let source: EventSource | undefined;
+    let timer = 0;
+    const look = () => {
+      timer = 0;
+      void client.invalidateQueries({ queryKey: ["live"] });
+    };
+    const changed = () => {
+      streaming = true;
+      timer ||= window.setTimeout(look, together);
+    };
+    const lost = () => {
+      if (streaming) look(); // the answer says whether the server is gone
+      streaming = false;
+    };
+    const follow = () => {
+      source?.close();
+      source = undefined;
+      streaming = false;
+      if (document.hidden) return;
+      source = new EventSource(path(["watch"]));
+      for (const name of ["changes", "resync"]) source.addEventListener(name, changed);
+      source.addEventListener("error", lost);
+    };
+    follow();
+    document.addEventListener("visibilitychange", follow);
+    return () => {
+      document.removeEventListener("visibilitychange", follow);
+      clearTimeout(timer);
+      source?.close();
+    };
+  }, [client]);
+}
 
 // useRevision refetches the visible queries when the server has published a new revision.
 export function useRevision() {

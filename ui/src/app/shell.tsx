@@ -1,7 +1,7 @@
 import { Link, Outlet, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { Failure } from "../api/client";
-import { useAssets, useAttention, useLive, useRevision, useWhoAmI } from "../api/queries";
+import { useAssets, useAttention, useLive, useRevision, useWatch, useWhoAmI } from "../api/queries";
 import { Icon, Mark } from "../parts/icons";
 import { Button, Command, Dialog, Skeleton, Toasts } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
@@ -92,6 +92,7 @@ export function Shell() {
   const who = useWhoAmI();
   const assets = useAssets();
   useRevision();
+  useWatch();
   const navigate = useNavigate();
   const theme = useTheme();
   const settings = useSettings();

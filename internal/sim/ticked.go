@@ -64,6 +64,37 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 	if !f.unordered {
 		o.overlaps(f, after)
 	}
+	o.wakes(f, after)
+}
+
+// wakes checks that the wake timer fires in time for the earliest instant, request and verdict: at most once a second.
+func (o *oracle) wakes(f *followed, s *state.State) {
+	earliest, what := event.Time(0), ""
+	note := func(at event.Time, name string) {
+		if at != 0 && (earliest == 0 || at < earliest) {
+			earliest, what = at, name
+		}
+	}
+	for row := range s.Schedules.All {
+		note(row.NextAt, "schedule "+row.ScheduleID)
+	}
+	for r := range s.Requests.All {
+		if r.State == state.RequestWaiting {
+			note(r.NextAt, "request "+r.RequestID)
+		}
+	}
+	for p := range s.Promises.All {
+		note(p.NextAt, "the deadline of "+p.AssetKey)
+		note(p.LagAt, "the freshness of "+p.AssetKey)
+	}
+	if earliest == 0 {
+		return
+	}
+	const margin = 2 * time.Second
+	timer := s.Wake()
+	if timer == nil || timer.State != state.TimerScheduled || timer.FireAt > max(earliest, timer.FiredAt).Add(margin) {
+		o.violation(oneTick, "%s of %s is due at %s, but the wake timer is %+v", what, f.domain, earliest, timer)
+	}
 }
 
 func stateOf(r *state.RunRequest) string {

@@ -86,8 +86,7 @@ function AssetName({ of }: { of: string }) {
   );
 }
 
-const isBackfill = (x: Attention) =>
-  x.kind === "PAUSED" && x.commands.some((command) => command.startsWith("servo backfill"));
+const isBackfill = (x: Attention) => x.commands.some((command) => command.startsWith("servo backfill"));
 
 function Subject({ x }: { x: Attention }) {
   const props = { className: css.subject, "data-row": true };
@@ -98,7 +97,7 @@ function Subject({ x }: { x: Attention }) {
       </Link>
     );
   }
-  if (x.kind === "LATE") return <AssetName of={x.subject} />;
+  if (/^[^/\s]+\/[^/\s]+$/.test(x.subject)) return <AssetName of={x.subject} />;
   if (isBackfill(x)) {
     return (
       <Link to="/backfills" {...props}>
@@ -106,7 +105,7 @@ function Subject({ x }: { x: Attention }) {
       </Link>
     );
   }
-  if (x.kind === "PAUSED" || x.kind === "SCHEDULE_ERROR") {
+  if (x.kind === "PAUSED" || x.kind === "SCHEDULE_ERROR" || x.commands.some((c) => c.startsWith("servo schedule"))) {
     return (
       <Link to="/schedules" search={{ schedule: x.subject }} {...props}>
         <bdi>{x.subject}</bdi>
@@ -120,7 +119,10 @@ function Subject({ x }: { x: Attention }) {
   );
 }
 
-const kinds: Record<Attention["kind"], string> = {
+// kindWord names a kind. A newer server may have kinds that this page does not know.
+const kindWord = (kind: string) => kinds[kind] ?? kind.toLowerCase().replaceAll("_", " ");
+
+const kinds: Record<string, string> = {
   FAILED: "failed",
   LATE: "deadline missed",
   QUARANTINED: "waits for a decision",
@@ -142,7 +144,7 @@ function Item({ x }: { x: Attention }) {
       </div>
       <div className={css.meta}>
         <span>
-          {kinds[x.kind]}
+          {kindWord(x.kind)}
           {several && ` in ${plural(x.count, "partition")}`}
         </span>
         <Time at={x.since} />

@@ -198,6 +198,7 @@ func (o *oracle) bareLedger(f *followed) {
 	if err := foldtest.Check(s); err != nil {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s is not valid: %v", f.domain, err)
 	}
+	o.sameAutomation(f, s)
 	for run := range f.state.Runs.All {
 		again := s.Runs.Get(run.RunID)
 		switch {

@@ -121,7 +121,7 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 		c.plans[p.RunID] = p
 	}
 	if p, ok := p.(*event.ProjectDeployed); ok {
-		v = f.checkDeployment(p, c)
+		v = f.checkDeployment(p, c, proven)
 		c.deployed = p
 	}
 	if p, ok := p.(*event.PartitionsChanged); ok {

@@ -10,8 +10,8 @@ import (
 
 // checkDeployment rejects a deployment whose writer saw another current release, and one that is
 // older than the current deployment: an event that arrives a second time never undoes a later
-// deployment.
-func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
+// deployment. In a rebuild from the bare ledger, other events may prove that a deployment was not rejected.
+func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
 		return verdict{} // the deployment was folded before
 	}
@@ -25,9 +25,10 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
 	switch {
 	case p.DeployID <= current:
 		return verdict{outcome: state.Conflict, detail: "the later deployment " + current + " of release " + release + " is current"}
-	case !p.Force && p.Expects != release && release == "":
+	case p.Force || proven:
+	case p.Expects != release && release == "":
 		return verdict{outcome: state.Conflict, detail: "no release is deployed, expected " + p.Expects}
-	case !p.Force && p.Expects != release:
+	case p.Expects != release:
 		return verdict{outcome: state.Conflict, detail: "release " + release + " is deployed, expected " + orDefault(p.Expects, "none")}
 	}
 	return verdict{}

@@ -67,6 +67,20 @@ func TestGroupWithTwoDeploymentsIsChecked(t *testing.T) {
 	require.Equal(t, hash("2"), w.State.Release())
 }
 
+func TestProvenDeploymentIsNotRejected(t *testing.T) {
+	w := foldtest.New(t)
+	w.MustFold(deployed(w, "1"))
+	two, three, four := deployed(w, "2"), deployed(w, "3"), deployed(w, "4") // all of them expect the first
+	w.MustFold(three)
+	late, proven := w.Group(two), w.Group(four)
+	late.Proven = true
+	require.Equal(t, state.Conflict, w.Apply(late).Row.Outcome, "a later deployment is current")
+	require.Equal(t, state.Conflict, w.Apply(proven).Row.Outcome, "it expects another release")
+	proven.Entry, proven.Proven = w.ID(), true
+	require.Equal(t, state.Folded, w.Apply(proven).Row.Outcome)
+	require.Equal(t, hash("4"), w.State.Release())
+}
+
 func TestProvenRetryConflictsWithNoRun(t *testing.T) {
 	w := foldtest.New(t)
 	root := w.Run(foldtest.Task("a"))

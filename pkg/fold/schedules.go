@@ -47,7 +47,9 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	for _, name := range p.Remove {
 		f.removeSchedule(name)
 	}
-	if p.Last && complete && deployment.SchedulesPending {
+	// Without the recorded order, this state may lack schedules that the writer of the event saw. An automator compares
+	// the schedules with those of the release once more.
+	if p.Last && complete && deployment.SchedulesPending && !f.bare {
 		row := *deployment
 		row.SchedulesPending = false
 		put(f, f.st.Deployments, &row)

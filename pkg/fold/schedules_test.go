@@ -254,6 +254,24 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 	}
 }
 
+// A definition has only the differences from a state that a rebuild from the bare ledger may not have.
+func TestDefinitionInBareRebuildStaysPending(t *testing.T) {
+	w := newTicking(t, event.Schedule{})
+	w.spec.EverySec = 120
+	w.MustFold(&event.ProjectDeployed{
+		DeployID: w.ID(), Release: strings.Repeat("b", 64), Force: true, Kind: event.DeployRelease,
+		Schedules: event.HashSchedules([]event.Schedule{w.spec}),
+	})
+	d := w.State.Deployment()
+	g := w.Group(&event.SchedulesDefined{DeployID: d.DeployID, Last: true, Set: []event.Schedule{w.spec}})
+	g.Bare = true
+	require.Equal(t, state.Folded, w.Apply(g).Row.Outcome)
+	require.Equal(t, w.spec.DefinitionVersion(), w.row().Version)
+	require.NotNil(t, w.State.SchedulesPending())
+	w.MustFold(&event.SchedulesDefined{DeployID: d.DeployID, Last: true})
+	require.Nil(t, w.State.SchedulesPending())
+}
+
 func TestI26AdoptedTickMovesCursor(t *testing.T) {
 	w := newTicking(t, event.Schedule{})
 	instant := w.row().Next

@@ -17,7 +17,8 @@ import (
 // trigger. The other runs lost then: they must not get the key after it expires.
 //
 // A retry waits for an event about its run, too: it was rejected if another run of its chain of
-// retries was live. Deployments wait until an event names the release of one of them.
+// retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands about
+// a schedule or a rule of alerts wait until it exists: see [earlyCommands].
 //
 // The run of a request may have several plans, of several automators. Its triggers wait until a report of a
 // task names the plan that was executed.
@@ -37,6 +38,7 @@ type deferred struct {
 	cancelOrder []string                // runs of cancels, in order
 	touched     []string                // runs of the groups returned last
 	deployments deployments
+	commands    earlyCommands
 	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end
 }
 
@@ -64,7 +66,12 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	if g.Reason == event.ReasonClockAhead {
 		return append(groups, g) // the group has no effect, and its time is wrong
 	}
-	groups = append(groups, h.lateTriggers(st, g)...)
+	now := timeOf(st, g)
+	groups = append(groups, h.commands.due(st, &h.deployments, now)...)
+	groups = append(groups, h.lateTriggers(now)...)
+	for _, e := range g.Events {
+		groups = append(groups, h.deployments.proven(st, e.Payload)...)
+	}
 	defer func() {
 		h.touched = h.touched[:0]
 		for _, g := range groups {
@@ -78,7 +85,10 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 		return groups
 	}
 	if p := deploymentIn(g); p != nil && row == nil {
-		return append(groups, h.deployments.add(g, p)...)
+		return append(groups, h.deployments.add(st, g, p)...)
+	}
+	if row == nil && h.isEarly(st, g, groups) {
+		return groups
 	}
 	if p := h.competes(st, g); p != nil {
 		h.wait(p, g)
@@ -97,7 +107,6 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 			cancelled = run
 		}
 		if p, ok := e.Payload.(*event.RunTriggered); ok {
-			groups = append(groups, h.deployments.settle(p.Release)...)
 			g.Proven = g.Proven || h.seen[p.RunID]
 		}
 	}
@@ -154,12 +163,25 @@ func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	return groups
 }
 
-// lateTriggers returns the triggers that will have waited too long when g is folded.
-func (h *deferred) lateTriggers(st *state.State, g fold.Group) []fold.Group {
+// timeOf returns the ledger's time when g is folded.
+func timeOf(st *state.State, g fold.Group) event.Time {
 	now := st.FoldTime
 	for _, e := range g.Events {
 		now = max(now, e.Time)
 	}
+	return now
+}
+
+// isEarly reports whether a group waits for what its events name. Groups that are folded before it may bring that.
+func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) bool {
+	if slices.ContainsFunc(before, func(b fold.Group) bool { return deploymentIn(b) != nil }) {
+		return false
+	}
+	return h.deployments.wait(st, g) || h.commands.wait(st, g)
+}
+
+// lateTriggers returns the triggers that have waited too long at a time.
+func (h *deferred) lateTriggers(now event.Time) []fold.Group {
 	var groups []fold.Group
 	for len(h.order) > 0 {
 		waiting := h.groups[h.order[0]]
@@ -309,9 +331,12 @@ func keyOf(g fold.Group) string {
 	return ""
 }
 
-// rest returns the remaining triggers, in the order of their ids, and then the remaining cancels.
+// rest returns the remaining deployments, commands about schedules and alerts, triggers and cancels, each in the order of
+// their ids.
 func (h *deferred) rest() []fold.Group {
 	groups := h.deployments.rest()
+	groups = append(groups, h.commands...)
+	h.commands = nil
 	for _, run := range h.order {
 		groups = append(groups, h.release(run)...)
 	}

@@ -1,7 +1,6 @@
 package repair
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -74,47 +73,4 @@ func (v versions) until(at event.Time) int64 {
 		return 0
 	}
 	return v[n-1].seq
-}
-
-// deployments holds deployments back until an event shows which of them was folded first. Each of
-// them expects the current release or one that another of them deploys; the others were rejected.
-type deployments []fold.Group
-
-// add returns the groups to fold when it is the turn of a group with a deployment.
-func (d *deployments) add(g fold.Group, p *event.ProjectDeployed) []fold.Group {
-	groups := d.settle(p.Expects)
-	if p.Force { // a forced deployment follows all deployments that its writer saw
-		groups = append(groups, d.rest()...)
-		return append(groups, g)
-	}
-	*d = append(*d, g)
-	return groups
-}
-
-// settle returns the waiting deployments if one of them has deployed a release: this one first.
-func (d *deployments) settle(release string) []fold.Group {
-	i := slices.IndexFunc(*d, func(g fold.Group) bool { return deploymentIn(g).Release == release })
-	if release == "" || i < 0 {
-		return nil
-	}
-	first := (*d)[i]
-	*d = slices.Delete(*d, i, i+1)
-	return append([]fold.Group{first}, d.rest()...)
-}
-
-// rest returns the waiting deployments in the order of their ids.
-func (d *deployments) rest() []fold.Group {
-	groups := *d
-	*d = nil
-	return groups
-}
-
-// deploymentIn returns the deployment in a group, or nil.
-func deploymentIn(g fold.Group) *event.ProjectDeployed {
-	for _, e := range g.Events {
-		if p, ok := e.Payload.(*event.ProjectDeployed); ok {
-			return p
-		}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +59,101 @@ func TestDeferredDeploymentsFollowEvidence(t *testing.T) {
 	require.Equal(t, "3 4", entries(h.next(st, run)), "a run names the release")
 	require.Empty(t, h.next(st, deployment("5", "d", "c")))
 	require.Equal(t, "5", entries(h.rest()))
+}
+
+func defined(entry, deployment string) fold.Group {
+	return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{{Payload: &event.SchedulesDefined{DeployID: deployment}}}}
+}
+
+// Definitions of schedules name the deployment that was current, so they come after it, and it was not rejected.
+func TestDeferredDefinitionSettlesItsDeployment(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h := newDeferred()
+	require.Empty(t, h.next(st, deployment("1", "a", "")))
+	require.Empty(t, h.next(st, deployment("2", "b", "")))
+	groups := h.next(st, defined("3", "2"))
+	require.Equal(t, "2 1 3", entries(groups), "the deployment that the definition names, and then the one that lost")
+	require.True(t, groups[0].Proven)
+	require.False(t, groups[1].Proven)
+
+	require.Empty(t, h.next(st, defined("4", "7")), "the clock of its writer is behind")
+	require.Empty(t, h.next(st, deployment("6", "c", "b")))
+	require.Equal(t, "6 7 4", entries(h.next(st, deployment("7", "d", "c"))))
+
+	require.Empty(t, h.next(st, defined("8", "99")))
+	require.Equal(t, "8", entries(h.rest()), "its deployment is lost")
+}
+
+// Two writers deploy one release at the same time. The first of them counts, until a definition names the second.
+func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	run := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: "r", Release: "a"}}}}
+	h := newDeferred()
+	require.Empty(t, h.next(st, deployment("1", "a", "")))
+	require.Empty(t, h.next(st, deployment("2", "a", "")))
+	require.Equal(t, "1 3", entries(h.next(st, run)))
+	require.Equal(t, "2 4", entries(h.next(st, defined("4", "2"))))
+}
+
+// A deployment is folded after those on which it is based, whatever the names of their entries are.
+func TestDeferredDeploymentFollowsItsBase(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h := newDeferred()
+	require.Empty(t, h.next(st, deployment("3", "c", "b")))
+	require.Empty(t, h.next(st, deployment("1", "a", "")))
+	require.Equal(t, "1", entries(h.next(st, deployment("2", "b", "a"))))
+	require.Equal(t, "2 3 4", entries(h.next(st, defined("4", "3"))))
+
+	forced := deployment("7", "f", "")
+	forced.Events[0].Payload.(*event.ProjectDeployed).Force = true //nolint:forcetypeassert // see above
+	require.Empty(t, h.next(st, deployment("5", "d", "x")))
+	require.Empty(t, h.next(st, deployment("8", "g", "f")))
+	require.Empty(t, h.next(st, forced))
+	require.Equal(t, "5 7 8 9", entries(h.next(st, defined("9", "8"))))
+	require.Empty(t, h.rest())
+}
+
+// A command about a rule proves that a deployment with the rule was folded. If several fit, the command waits.
+func TestDeferredMuteSettlesTheDeploymentOfItsRule(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	alerting := func(entry, release string) fold.Group {
+		g := deployment(entry, release, "")
+		g.Events[0].Payload.(*event.ProjectDeployed).Alerts = []event.AlertRule{{Name: "ops"}} //nolint:forcetypeassert // see above
+		return g
+	}
+	mute := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.AutomationCommand{
+		Target: event.TargetAlert, Name: "ops", Verb: event.VerbMute,
+	}}}}
+	h := newDeferred()
+	require.Empty(t, h.next(st, deployment("1", "a", "")))
+	require.Empty(t, h.next(st, alerting("2", "b")))
+	require.Equal(t, "2 1 3", entries(h.next(st, mute)))
+
+	h = newDeferred()
+	require.Empty(t, h.next(st, alerting("1", "a")))
+	require.Empty(t, h.next(st, alerting("2", "b")))
+	require.Empty(t, h.next(st, mute))
+	require.Equal(t, "1 2 3", entries(h.rest()))
+}
+
+// A command about a schedule waits until the schedule exists, but no longer than clocks can differ.
+func TestDeferredCommandWaitsForItsSchedule(t *testing.T) {
+	pause := fold.Group{Entry: "1", ID: "1", Events: []*event.Envelope{{Time: 1, Payload: &event.AutomationCommand{
+		Target: event.TargetSchedule, Name: "s", Verb: event.VerbPause,
+	}}}}
+	later := fold.Group{Entry: "2", ID: "2", Events: []*event.Envelope{{Time: 2, Payload: &event.LimitSet{}}}}
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h := newDeferred()
+	require.Empty(t, h.next(st, pause))
+	require.Equal(t, "2", entries(h.next(st, later)))
+	st.Schedules.Put(&state.Schedule{ScheduleID: "s"})
+	require.Equal(t, "1 2", entries(h.next(st, later)))
+
+	st = state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h = newDeferred()
+	require.Empty(t, h.next(st, pause))
+	later.Events[0].Time = event.Time(0).Add(maxEarly + time.Minute)
+	require.Equal(t, "1 2", entries(h.next(st, later)))
 }
 
 // A retry is folded when an event about its run appears, and then conflicts with no other run.

@@ -601,7 +601,7 @@ type Deployment struct {
 	SupersededAt event.Time `col:"superseded_at,null"`
 	SupersededBy string     `col:"superseded_by,null"`
 	// Schedules identifies the schedules of the release; "": it has none. SchedulesPending means that the
-	// rows of schedules are still those of an earlier release.
+	// rows of schedules may differ from the release: an automator compares them.
 	Schedules        string `col:"schedules,null"`
 	SchedulesPending bool   `col:"schedules_pending"`
 	Meta

@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// sameAutomation checks that a state that was rebuilt from the bare ledger has the deployment, the schedules and the
+// rules of alerts of the world, and that the last command of a person about each of them still holds. A schedule may have
+// an earlier version, because ticks that timers decided come last, and block a definition. An automator then defines it
+// again.
+func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
+	lost := func(format string, args ...any) {
+		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))
+	}
+	if was, is := f.state.Deployment(), rebuilt.Deployment(); was != nil && (is == nil || is.DeployID != was.DeployID) {
+		lost("deployment %s is not the current one", was.DeployID)
+	}
+	for row := range f.state.Schedules.All {
+		if row.RemovedAt != 0 {
+			continue
+		}
+		again := rebuilt.Schedules.Get(row.ScheduleID)
+		switch {
+		case again == nil || again.RemovedAt != 0:
+			lost("schedule %s is missing", row.ScheduleID)
+		case again.Version != row.Version && rebuilt.SchedulesPending() == nil:
+			lost("schedule %s has version %s instead of %s", row.ScheduleID, again.Version, row.Version)
+		case again.CommandID < row.CommandID:
+			lost("schedule %s has forgotten command %s", row.ScheduleID, row.CommandID)
+		case row.Paused && row.PausedBy != "" && again.CommandID == row.CommandID && !again.Paused:
+			lost("schedule %s, which %s paused, ticks", row.ScheduleID, row.PausedBy)
+		}
+	}
+	for row := range f.state.AlertRules.All {
+		again := rebuilt.AlertRules.Get(row.Rule)
+		switch {
+		case again == nil:
+			lost("rule %s is missing", row.Rule)
+		case again.CommandID < row.CommandID:
+			lost("rule %s has forgotten command %s", row.Rule, row.CommandID)
+		case again.CommandID == row.CommandID && again.MutedUntil != row.MutedUntil:
+			lost("rule %s is muted until %q instead of %q", row.Rule, again.MutedUntil, row.MutedUntil)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package repair
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// deployments holds deployments back until an event proves that one of them was folded. Each of them expects the
+// current release or one that another of them deploys; the others were rejected. These events prove a deployment:
+//
+//   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
+//   - a run, a refused request or a later deployment, which names the release;
+//   - a command about a rule of alerts, and a verdict about a deadline, which only a deployment can have defined.
+//
+// If an event fits deployments of several releases, it proves none of them.
+type deployments struct {
+	waiting []fold.Group // in the order of the ids of deployments, which is the order in which they were folded
+	// early holds definitions of schedules whose deployment has not come yet, by the id of the deployment.
+	early      map[string][]fold.Group
+	earlyOrder []string
+}
+
+// add returns the groups to fold when it is the turn of a group with a deployment.
+func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeployed) []fold.Group {
+	var groups []fold.Group
+	if !p.Force { // a forced deployment may expect anything
+		groups = d.settleRelease(st, p.Expects)
+	}
+	i, _ := slices.BinarySearchFunc(d.waiting, p.DeployID, func(g fold.Group, id string) int { return cmp.Compare(deploymentIn(g).DeployID, id) })
+	d.waiting = slices.Insert(d.waiting, i, g)
+	if definitions := d.early[p.DeployID]; len(definitions) > 0 {
+		delete(d.early, p.DeployID)
+		groups = append(append(groups, d.settle(i)...), definitions...)
+	}
+	return groups
+}
+
+// wait keeps a definition of schedules if its deployment has not come yet.
+func (d *deployments) wait(st *state.State, g fold.Group) bool {
+	for _, e := range g.Events {
+		p, ok := e.Payload.(*event.SchedulesDefined)
+		if !ok || st.Deployments.Get(p.DeployID) != nil || st.Deployment() != nil && p.DeployID < st.Deployment().DeployID {
+			continue
+		}
+		if d.early == nil {
+			d.early = map[string][]fold.Group{}
+		}
+		if len(d.early[p.DeployID]) == 0 {
+			d.earlyOrder = append(d.earlyOrder, p.DeployID)
+		}
+		d.early[p.DeployID] = append(d.early[p.DeployID], g)
+		return true
+	}
+	return false
+}
+
+// proven returns the waiting deployments that an event decides, in the order in which to fold them before the event.
+func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
+	if len(d.waiting) == 0 {
+		return nil
+	}
+	switch p := p.(type) {
+	case *event.RunTriggered:
+		if p.RootRun == "" { // a retry has the release of its parent, which may be an old one
+			return d.settleRelease(st, p.Release)
+		}
+	case *event.RequestRefused:
+		return d.settleRelease(st, p.Release)
+	case *event.SchedulesDefined:
+		return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.DeployID == p.DeployID })
+	case *event.AutomationCommand:
+		if lacksRule(st, p) {
+			return d.settleFirst(func(w *event.ProjectDeployed) bool { return hasRule(w, p.Name) })
+		}
+	case *event.DeadlineJudged:
+		for i := range p.Items {
+			item := &p.Items[i]
+			if row := st.Promises.Get(item.Asset); row != nil && row.Version == item.Version {
+				continue
+			}
+			if groups := d.settleFirst(func(w *event.ProjectDeployed) bool { return hasDeadline(w, item) }); groups != nil {
+				return groups
+			}
+		}
+	}
+	return nil
+}
+
+// settleRelease settles a deployment of a release, unless the release is the current one already.
+func (d *deployments) settleRelease(st *state.State, release string) []fold.Group {
+	if release == "" || st.Release() == release {
+		return nil
+	}
+	return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.Release == release })
+}
+
+// settleFirst settles the first deployment that fits. If deployments of several releases fit, it settles none.
+func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold.Group {
+	first := -1
+	for i, g := range d.waiting {
+		switch w := deploymentIn(g); {
+		case !fits(w):
+		case first < 0:
+			first = i
+		case w.Release != deploymentIn(d.waiting[first]).Release:
+			return nil
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return d.settle(first)
+}
+
+// settle returns a deployment that was folded, after those on which it is based and before those that lost. Deployments
+// with greater ids came later, and keep waiting.
+func (d *deployments) settle(i int) []fold.Group {
+	won := d.waiting[i]
+	older := slices.Clone(d.waiting[:i])
+	d.waiting = slices.Delete(d.waiting, 0, i+1)
+	won.Proven = true
+	if deploymentIn(won).Force { // it came after whatever its writer saw
+		return append(older, won)
+	}
+	groups, lost := base(older, deploymentIn(won).Expects)
+	return append(append(groups, won), lost...)
+}
+
+// base splits deployments into those that have led to a release and the others.
+func base(older []fold.Group, release string) (led, others []fold.Group) {
+	var fit []int
+	for i, g := range older {
+		if deploymentIn(g).Release == release {
+			fit = append(fit, i)
+		}
+	}
+	if len(fit) == 0 {
+		return nil, older
+	}
+	if len(fit) > 1 { // the fold accepts those that expect the current release
+		for i, g := range older {
+			if slices.Contains(fit, i) {
+				led = append(led, g)
+			} else {
+				others = append(others, g)
+			}
+		}
+		return led, others
+	}
+	last := older[fit[0]]
+	last.Proven = true
+	if deploymentIn(last).Force {
+		led = slices.Clone(older[:fit[0]])
+	} else {
+		led, others = base(older[:fit[0]], deploymentIn(last).Expects)
+	}
+	return append(led, last), append(slices.Clone(others), older[fit[0]+1:]...)
+}
+
+// rest returns the waiting groups. Nothing proves which of these deployments were folded.
+func (d *deployments) rest() []fold.Group {
+	groups := d.waiting
+	for _, id := range d.earlyOrder {
+		groups = append(groups, d.early[id]...)
+	}
+	*d = deployments{}
+	return groups
+}
+
+// deploymentIn returns the deployment in a group, or nil.
+func deploymentIn(g fold.Group) *event.ProjectDeployed {
+	for _, e := range g.Events {
+		if p, ok := e.Payload.(*event.ProjectDeployed); ok {
+			return p
+		}
+	}
+	return nil
+}
+
+// lacksRule reports whether a command is about a rule of alerts that does not exist.
+func lacksRule(st *state.State, p *event.AutomationCommand) bool {
+	return p.Target == event.TargetAlert && p.Verb != event.VerbTest && st.AlertRules.Get(p.Name) == nil
+}
+
+func hasRule(p *event.ProjectDeployed, rule string) bool {
+	return slices.ContainsFunc(p.Alerts, func(r event.AlertRule) bool { return r.Name == rule })
+}
+
+func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
+	return slices.ContainsFunc(p.Watched, func(w event.WatchedAsset) bool {
+		return w.Asset == item.Asset && w.Deadline != nil && w.Deadline.Version() == item.Version
+	})
+}
+
+// earlyCommands holds commands back whose schedule or rule does not exist yet: the event that created it may have a later
+// name, or deployments that wait may compete for it.
+type earlyCommands []fold.Group
+
+// maxEarly bounds, in the ledger's time, how much later the event may come that created what a command names.
+const maxEarly = maxClaim
+
+// wait keeps a command if it must wait.
+func (c *earlyCommands) wait(st *state.State, g fold.Group) bool {
+	if !early(st, g) {
+		return false
+	}
+	*c = append(*c, g)
+	return true
+}
+
+// due returns the commands that need not wait any longer at a time.
+func (c *earlyCommands) due(st *state.State, d *deployments, now event.Time) (groups []fold.Group) {
+	*c = slices.DeleteFunc(*c, func(g fold.Group) bool {
+		over := now.Sub(g.Events[0].Time) >= maxEarly && !slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+			p, ok := e.Payload.(*event.AutomationCommand)
+			return ok && p.Target == event.TargetAlert &&
+				slices.ContainsFunc(d.waiting, func(w fold.Group) bool { return hasRule(deploymentIn(w), p.Name) })
+		})
+		if over || !early(st, g) {
+			groups = append(groups, g)
+			return true
+		}
+		return false
+	})
+	return groups
+}
+
+// early reports whether a group has a command about a schedule or a rule that does not exist.
+func early(st *state.State, g fold.Group) bool {
+	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+		p, ok := e.Payload.(*event.AutomationCommand)
+		if !ok {
+			return false
+		}
+		if p.Target == event.TargetSchedule {
+			row := st.Schedules.Get(p.Name)
+			return row == nil || row.RemovedAt != 0
+		}
+		return lacksRule(st, p)
+	})
+}

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// An entry that appears after a listing may have a name that is older than the listing, by at most ListMargin.
+// ListMargin is how much older than a listing the name of an entry can be that appears after the listing.
 // Appenders ensure that a name is at most 60 s behind the store's clock.
 const ListMargin = 90 * time.Second
 

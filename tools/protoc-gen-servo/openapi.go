@@ -99,7 +99,8 @@ func openapi(s *schema) ([]byte, error) {
 	document := object{
 		{"openapi", "3.1.0"},
 		{"info", object{
-			{"title", "Servo"}, {"version", "v1"},
+			{"title", "Servo"},
+			{"version", "v1"},
 			{"description", "The API of one workspace. Every route also exists below /v1/tenants/{tenant_id}/workspaces/{workspace_id}. Lengths of strings are counted in bytes of UTF-8."},
 		}},
 		{"security", []any{object{{"token", []string{}}}}},
@@ -129,7 +130,8 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 		id += strconv.Itoa(n + 1)
 	}
 	op := object{
-		{"operationId", id}, {"tags", []string{string(x.desc.Desc.Name())}},
+		{"operationId", id},
+		{"tags", []string{string(x.desc.Desc.Name())}},
 		{"description", oneLine(comment(m.desc.Comments)) + " Needs the permission " + m.permission + "."},
 	}
 	parameters := []any{}
@@ -149,7 +151,9 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 	}
 	if m.idempotencyKey {
 		parameters = append(parameters, object{
-			{"name", "Idempotency-Key"}, {"in", "header"}, {"description", "A repeated request with the same key has the effect of one."},
+			{"name", "Idempotency-Key"},
+			{"in", "header"},
+			{"description", "A repeated request with the same key has the effect of one."},
 			{"schema", object{{"type", "string"}, {"minLength", 1}, {"maxLength", 128}, {"pattern", "^[!-~]+$"}}},
 		})
 	}

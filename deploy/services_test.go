@@ -169,7 +169,7 @@ func TestImpossibleWorkersAreRejected(t *testing.T) {
 		`{ default = {}, GPU = {} }`:                             "lower-case letters",
 		`{ default = {}, a_b = {} }`:                             "lower-case letters",
 		`{ default = {}, "gpu-" = {} }`:                          "lower-case letters",
-		`{ default = {}, timers = {} }`:                          "The queue of timers",
+		`{ default = {}, timers = {} }`:                          "The name timers is taken",
 		`{ default = { memory = "4GB" } }`:                       "memory like",
 		`{ default = { cpu = "0.5" } }`:                          "a cpu of",
 		`{ default = { always_on = 21 } }`:                       "always_on",

@@ -86,6 +86,10 @@ func dollars(nano int64) string {
 	if nano%unit >= unit-nano%unit && unit > 1 {
 		units++
 	}
+	const oneDigitMore = 100 // 99.9 was rounded up
+	if units == oneDigitMore && decimals > 2 {
+		unit, units, decimals = 10*unit, units/10, decimals-1
+	}
 	whole := dollar / unit
 	return "$" + view.Grouped(units/whole) + "." + pad0(units%whole, decimals)
 }

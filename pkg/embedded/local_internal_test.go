@@ -65,7 +65,11 @@ func TestRejectionsAreProblemDocuments(t *testing.T) {
 			require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 			var problem contract.Problem
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
-			require.Equal(t, contract.Problem{Title: http.StatusText(c.status), Status: c.status, Detail: c.detail}, problem)
+			want := contract.Problem{Title: http.StatusText(c.status), Status: c.status, Detail: c.detail}
+			if c.status == http.StatusForbidden {
+				want.Type, want.Title = "urn:servo:problem:permission-denied", "Permission denied"
+			}
+			require.Equal(t, want, problem)
 		})
 	}
 }

@@ -171,8 +171,8 @@ func countSchedules(before, after *state.State, counts map[string]transitionCoun
 	counts["backfills"] = transitionCount{stopped, stopped + ended + int64(after.Deployments.Len()-before.Deployments.Len())}
 }
 
-// countRecovered counts the alerts that are over, by subject and cause. What recovers and fails again in one revision
-// leaves no row.
+// countRecovered counts the alerts that are over, by subject and cause. A subject that recovers and fails again in one
+// revision leaves no row.
 func countRecovered(before, after *state.State) transitionCount {
 	over := map[[2]string]bool{}
 	for is := range after.Alerts.All {

@@ -10,8 +10,8 @@ import (
 
 // AlertChange is a difference of what people are told about between two releases.
 type AlertChange struct {
-	// What is "alert rule", "channel", "deadline", "freshness" or "sla". Name is the name of the rule or the channel,
-	// or the asset. Kind is Added, Removed or "changed".
+	// The field What is "alert rule", "channel", "deadline", "freshness" or "sla". Name is the name of the rule or
+	// the channel, or the asset. Kind is Added, Removed or "changed".
 	What string `json:"what"`
 	Name string `json:"name"`
 	Kind string `json:"kind"`

@@ -634,7 +634,7 @@ type Asset_Check struct {
 	LastAt           *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	LastRunId        string                 `protobuf:"bytes,9,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
 	LastPartitionKey string                 `protobuf:"bytes,10,opt,name=last_partition_key,json=lastPartitionKey,proto3" json:"last_partition_key,omitempty"`
-	// What the newest result says if it failed.
+	// The message of the newest result, if it failed.
 	Message       string `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -864,7 +864,7 @@ type RunStatus struct {
 	Retrying []*FailedTask `protobuf:"bytes,16,rep,name=retrying,proto3" json:"retrying,omitempty"`
 	// Some of the failed tasks.
 	Failed []*FailedTask `protobuf:"bytes,17,rep,name=failed,proto3" json:"failed,omitempty"`
-	// What the run waits for.
+	// Reasons for which the run waits.
 	Waits         []*Wait `protobuf:"bytes,18,rep,name=waits,proto3" json:"waits,omitempty"`
 	Error         string  `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
 	CancelReason  string  `protobuf:"bytes,20,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
@@ -2231,7 +2231,7 @@ type Attempt struct {
 	Outcome    string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	Error      string                 `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
 	Retryable  bool                   `protobuf:"varint,10,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// What the worker adds to the error, as JSON.
+	// Details that the worker adds to the error, as JSON.
 	Details         string `protobuf:"bytes,11,opt,name=details,proto3" json:"details,omitempty"`
 	SuggestedAction string `protobuf:"bytes,12,opt,name=suggested_action,json=suggestedAction,proto3" json:"suggested_action,omitempty"`
 	// "POLICY" or "INFRASTRUCTURE" if another attempt followed.
@@ -2617,7 +2617,7 @@ type Gantt struct {
 	CriticalPath []string `protobuf:"bytes,6,rep,name=critical_path,json=criticalPath,proto3" json:"critical_path,omitempty"`
 	// How long the run would have taken if every task had started as soon as its inputs were there.
 	UnlimitedDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=unlimited_duration,json=unlimitedDuration,proto3" json:"unlimited_duration,omitempty"`
-	// What a row stands for: "task" or "asset".
+	// The kind of a row: "task" or "asset".
 	FoldedBy string `protobuf:"bytes,8,opt,name=folded_by,json=foldedBy,proto3" json:"folded_by,omitempty"`
 	// The number of rows that are left out, because there are more than 2,000.
 	RowsLeftOut int32 `protobuf:"varint,9,opt,name=rows_left_out,json=rowsLeftOut,proto3" json:"rows_left_out,omitempty"`

@@ -104,10 +104,7 @@ func encodeProblem(p *servov1.Problem) []byte {
 }
 
 // WriteProblem answers with a problem document.
-func WriteProblem(w http.ResponseWriter, p *servov1.Problem) { writeProblem(w, p) }
-
-// writeProblem answers with a problem document.
-func writeProblem(w http.ResponseWriter, p *servov1.Problem) {
+func WriteProblem(w http.ResponseWriter, p *servov1.Problem) {
 	if p.GetRetryAfterMs() > 0 {
 		const second = 1000
 		w.Header().Set("Retry-After", strconv.FormatInt((p.GetRetryAfterMs()+second-1)/second, 10))

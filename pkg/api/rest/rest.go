@@ -44,19 +44,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found, values, allowed := find(h.routes, method, r.URL.EscapedPath())
 	switch {
 	case found == nil && len(allowed) == 0:
-		writeProblem(w, problem(http.StatusNotFound, "not-found", "Not found", "unknown route "+r.URL.Path))
+		WriteProblem(w, problem(http.StatusNotFound, "not-found", "Not found", "unknown route "+r.URL.Path))
 		return
 	case found == nil:
 		allow := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", allow)
-		writeProblem(w, problem(http.StatusMethodNotAllowed, "method-not-allowed", "Method not allowed",
+		WriteProblem(w, problem(http.StatusMethodNotAllowed, "method-not-allowed", "Method not allowed",
 			fmt.Sprintf("%s allows %s, not %s", r.URL.Path, allow, r.Method)))
 		return
 	}
 	request, p := decode(w, r, found, values)
 	switch {
 	case p != nil:
-		writeProblem(w, p)
+		WriteProblem(w, p)
 	case found.Stream:
 		h.stream(w, r, found, request)
 	default:
@@ -131,24 +131,24 @@ func decodeBody(w http.ResponseWriter, r *http.Request, request proto.Message) *
 func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, request proto.Message) {
 	raw, err := proto.Marshal(request)
 	if err != nil {
-		writeProblem(w, violation(err)) // a text that is not UTF-8
+		WriteProblem(w, violation(err)) // a text that is not UTF-8
 		return
 	}
 	answer := recorder{header: http.Header{}, status: http.StatusOK}
 	h.calls.ServeHTTP(&answer, inner(r, route, "application/proto", raw))
 	copyHeader(w, answer.header)
 	if answer.status != http.StatusOK {
-		writeProblem(w, problemOf(answer.status, answer.body.Bytes()))
+		WriteProblem(w, problemOf(answer.status, answer.body.Bytes()))
 		return
 	}
 	response := route.output.New().Interface()
 	if err := proto.Unmarshal(answer.body.Bytes(), response); err != nil {
-		writeProblem(w, internalProblem(err))
+		WriteProblem(w, internalProblem(err))
 		return
 	}
 	body, err := jsonpb.Marshal(response)
 	if err != nil {
-		writeProblem(w, internalProblem(err))
+		WriteProblem(w, internalProblem(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

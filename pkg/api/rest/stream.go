@@ -32,12 +32,12 @@ func envelope(raw []byte) []byte {
 // stream makes a call whose answer is a stream, and answers with server-sent events.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, route *Route, request proto.Message) {
 	if err := resume(request, r.Header.Get("Last-Event-ID")); err != nil {
-		writeProblem(w, violation(err))
+		WriteProblem(w, violation(err))
 		return
 	}
 	raw, err := proto.Marshal(request)
 	if err != nil {
-		writeProblem(w, violation(err)) // a text that is not UTF-8
+		WriteProblem(w, violation(err)) // a text that is not UTF-8
 		return
 	}
 	events := &eventWriter{out: w, header: http.Header{}, route: route, flush: http.NewResponseController(w)}
@@ -189,7 +189,7 @@ func (e *eventWriter) problem(p *servov1.Problem) error {
 	}
 	e.begun = true
 	copyHeader(e.out, e.header)
-	writeProblem(e.out, p)
+	WriteProblem(e.out, p)
 	return nil
 }
 

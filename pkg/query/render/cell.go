@@ -88,11 +88,8 @@ func plain(cell any) bool {
 	return true
 }
 
-// AppendJSON appends a cell as JSON. A value without a JSON form becomes text.
-func AppendJSON(out []byte, cell any) ([]byte, error) { return appendJSON(out, cell) }
-
-// appendJSON appends the cell as JSON. A value without a JSON form becomes text.
-func appendJSON(out []byte, cell any) ([]byte, error) {
+// AppendJSON appends the cell as JSON. A value without a JSON form becomes text.
+func AppendJSON(out []byte, cell any) ([]byte, error) {
 	switch v := cell.(type) {
 	case Number:
 		if json.Valid([]byte(v)) {
@@ -105,7 +102,7 @@ func appendJSON(out []byte, cell any) ([]byte, error) {
 				out = append(out, ',')
 			}
 			var err error
-			if out, err = appendJSON(out, part); err != nil {
+			if out, err = AppendJSON(out, part); err != nil {
 				return nil, err
 			}
 		}
@@ -132,10 +129,10 @@ func appendObject(out []byte, fields Fields) ([]byte, error) {
 			out = append(out, ',')
 		}
 		var err error
-		if out, err = appendJSON(out, field.Name); err != nil {
+		if out, err = AppendJSON(out, field.Name); err != nil {
 			return nil, err
 		}
-		if out, err = appendJSON(append(out, ':'), field.Value); err != nil {
+		if out, err = AppendJSON(append(out, ':'), field.Value); err != nil {
 			return nil, err
 		}
 	}

@@ -81,7 +81,7 @@ func writeCSV(w io.Writer, result Result) error {
 func csvText(cell any) string {
 	switch cell.(type) {
 	case []any, Fields:
-		if encoded, err := appendJSON(nil, cell); err == nil {
+		if encoded, err := AppendJSON(nil, cell); err == nil {
 			return string(encoded)
 		}
 	}

@@ -70,7 +70,7 @@ type Options struct {
 // Write writes the result. If the rows end with an error, Write writes the rows before it and
 // returns the error unchanged.
 func Write(w io.Writer, result Result, opts Options) error {
-	result.Columns = distinct(result.Columns)
+	result.Columns = Distinct(result.Columns)
 	result.Rows = checked(result)
 	switch opts.Format {
 	case Table, "":
@@ -86,11 +86,8 @@ func Write(w io.Writer, result Result, opts Options) error {
 	return err
 }
 
-// Distinct numbers duplicate names of columns: a, a_2.
-func Distinct(columns []string) []string { return distinct(columns) }
-
-// distinct numbers duplicate names, since names are keys in JSON and YAML.
-func distinct(columns []string) []string {
+// Distinct numbers duplicate names, since names are keys in JSON and YAML.
+func Distinct(columns []string) []string {
 	seen := make(map[string]int, len(columns))
 	names := make([]string, len(columns))
 	for i, name := range columns {

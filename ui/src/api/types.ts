@@ -201,7 +201,7 @@ export interface WhoAmIResponse {
   tenant_id: string;
   workspace_id: string;
   permissions: Permission[];
-  /** What this server can do beyond the calls of every server: "watch", "log_tail". */
+  /** Names of what this server can do beyond the calls of every server: "watch", "log_tail". */
   capabilities: string[];
   /** The name of the project. */
   project: string;
@@ -328,7 +328,7 @@ export interface AssetCheck {
   last_at?: string;
   last_run_id: string;
   last_partition_key: string;
-  /** What the newest result says if it failed. */
+  /** The message of the newest result, if it failed. */
   message: string;
 }
 
@@ -1173,7 +1173,7 @@ export interface RunStatus {
   retrying: FailedTask[];
   /** Some of the failed tasks. */
   failed: FailedTask[];
-  /** What the run waits for. */
+  /** Reasons for which the run waits. */
   waits: Wait[];
   error: string;
   cancel_reason: string;
@@ -1465,7 +1465,7 @@ export interface Attempt {
   outcome: string;
   error: string;
   retryable: boolean;
-  /** What the worker adds to the error, as JSON. */
+  /** Details that the worker adds to the error, as JSON. */
   details: string;
   suggested_action: string;
   /** "POLICY" or "INFRASTRUCTURE" if another attempt followed. */
@@ -1532,7 +1532,7 @@ export interface Gantt {
   critical_path: string[];
   /** How long the run would have taken if every task had started as soon as its inputs were there. */
   unlimited_duration?: string;
-  /** What a row stands for: "task" or "asset". */
+  /** The kind of a row: "task" or "asset". */
   folded_by: "task" | "asset";
   /** The number of rows that are left out, because there are more than 2,000. */
   rows_left_out: number;

@@ -4,9 +4,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,6 +240,33 @@ func contained(all map[string]*source, program string) map[string]string {
 	}
 	link(program, program)
 	return chains
+}
+
+// A rebuild and `servo admin verify` give the same rows under the zone data of any year, because neither they
+// nor the fold can read it: events contain the instants that a calendar gave.
+func TestFoldAndRepairReadNoZoneData(t *testing.T) {
+	zones := regexp.MustCompile(`time\.(LoadLocation|Local\b)|\.Local\(\)`)
+	all := sources(t)
+	for _, program := range []string{"pkg/fold", "pkg/repair"} {
+		found := contained(all, program)
+		require.Contains(t, found, "pkg/state")
+		for dir, chain := range found {
+			require.NotEqual(t, "pkg/calendar", dir, "%s contains the zone data: %s", program, chain)
+			for _, file := range goFiles(t, dir) {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				require.NotRegexp(t, zones, string(text), "%s reads zone data", file)
+			}
+		}
+	}
+}
+
+// goFiles returns the files of a package without its tests.
+func goFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	require.NoError(t, err)
+	return slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 }
 
 // The simulator, the benchmarks, the models of clouds and the fakes are in no program that users

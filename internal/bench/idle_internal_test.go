@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // manualClock is a clock that tests advance. It counts its sleepers.
@@ -109,30 +111,72 @@ func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 
 // Schedules that are not due make no request to the store.
 func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
-	cfg, _ := config(t)
 	h := &manualClock{now: clock.System{}.Now().Truncate(time.Hour), waiting: map[chan struct{}]time.Time{}}
+	stack := startScheduled(t, h, Domain())
+	require.NoError(t, stack.deploy(t.Context(), stormAssets, daily(1000, h.Now().UTC().Add(5*time.Hour))))
+	requireIdle(t, h, stack)
+}
+
+// Paused schedules make no request to the store, although they are due each minute: ten domains with 10,000
+// schedules each cost nothing in an hour.
+func TestI32PausedSchedulesDoNothingForAnHour(t *testing.T) {
+	const domains = 10
+	h := &manualClock{now: clock.System{}.Now().Truncate(time.Hour), waiting: map[chan struct{}]time.Time{}}
+	schedules := make([]event.Schedule, stormy)
+	for i := range schedules {
+		schedules[i] = schedule(i, i%stormAssets)
+		schedules[i].Cron, schedules[i].Paused = "* * * * *", true
+	}
+	var stacks []*scheduledStack
+	for i := range domains {
+		stack := startScheduled(t, h, ids.Domain{Tenant: "bench", Workspace: fmt.Sprintf("w%d", i)})
+		require.NoError(t, stack.deploy(t.Context(), stormAssets, schedules))
+		stacks = append(stacks, stack)
+	}
+	requireIdle(t, h, stacks...)
+	for _, stack := range stacks {
+		snap, err := stack.Current(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, snap.State.Requests.Len())
+	}
+}
+
+func startScheduled(t *testing.T, h *manualClock, domain ids.Domain) *scheduledStack {
+	t.Helper()
+	cfg, _ := config(t)
 	stack := &scheduledStack{cfg: cfg, due: map[string]event.Time{}, starts: map[string]event.Time{}}
 	var err error
 	stack.Stack, err = embedded.Start(t.Context(), embedded.Options{
-		Dir: filepath.Join(cfg.Dir, "state"), Root: cfg.Dir, Domain: Domain(), Concurrency: 1, Clock: h, Logger: cfg.Logger, Actor: "bench", Program: "none",
+		Dir: filepath.Join(cfg.Dir, "state"), Root: cfg.Dir, Domain: domain, Concurrency: 1, Clock: h, Logger: cfg.Logger, Actor: "bench", Program: "none",
 		Wrap: func(inner blob.Store) blob.Store {
 			stack.meter = cloudblob.New(inner, cloudblob.Config{})
 			return stack.meter
 		},
 	})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, stack.Close()) }()
-	due := h.Now().UTC().Add(5 * time.Hour)
-	require.NoError(t, stack.deploy(t.Context(), stormAssets, daily(1000, due)))
-	for range 2 { // wait for the work that the deployment has caused
-		h.pass(time.Hour)
-		quiet(t, h, stack.meter)
+	t.Cleanup(func() { require.NoError(t, stack.Close()) })
+	return stack
+}
+
+// requireIdle lets the work end that the deployments have caused, and fails the test if the stacks make a
+// request to their stores in the hour after.
+func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
+	t.Helper()
+	settle := func() (used []int64) {
+		for _, stack := range stacks {
+			quiet(t, h, stack.meter)
+			used = append(used, operations(stack.meter.Usage()))
+		}
+		return used
 	}
-	before := operations(stack.meter.Usage())
-	require.Positive(t, before)
+	for range 2 {
+		h.pass(time.Hour)
+		settle()
+	}
+	before := settle()
+	require.NotContains(t, before, int64(0))
 	h.pass(time.Hour)
-	quiet(t, h, stack.meter)
-	require.Equal(t, before, operations(stack.meter.Usage()))
+	require.Equal(t, before, settle())
 }
 
 // quiet waits until nothing changes, and reports whether no goroutine sleeps.

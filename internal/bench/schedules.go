@@ -188,7 +188,8 @@ func (cfg Config) scheduled(ctx context.Context, idle *Idle, do func(context.Con
 	return s, err
 }
 
-// deploy deploys assets and schedules, and waits until all schedules know their next tick.
+// deploy deploys assets and schedules, and waits until all schedules that are not paused know their next
+// tick.
 func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []event.Schedule) error {
 	in := release.Input{Settings: release.Settings{Project: "bench", Schedules: schedules}}
 	for i := range assets {
@@ -213,7 +214,7 @@ func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []eve
 		}
 		known := 0
 		for row := range snap.State.Schedules.All {
-			if row.NextAt != 0 && row.RemovedAt == 0 {
+			if (row.NextAt != 0 || row.Paused) && row.RemovedAt == 0 {
 				known++
 			}
 		}

@@ -50,6 +50,9 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 		return err
 	}
 	cause := refusal(err)
+	if ofChunk && cause.Code == fold.DocumentDamaged {
+		cause.Retryable = false // the backfill pauses, and is resumed by the person who restores the document
+	}
 	if err := a.engine.RefuseRequest(ctx, row, snap.State.Release(), cause); err != nil {
 		return err
 	}
@@ -169,10 +172,12 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 // the error.
 func refusal(err error) event.Error {
 	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
-	permanent, changed := new(engine.PlanError), new(engine.DefinitionError)
+	permanent, changed, damaged := new(engine.PlanError), new(engine.DefinitionError), new(engine.DamagedError)
 	switch {
 	case errors.As(err, &changed):
 		e.Code, e.Category, e.Retryable = fold.DefinitionChanged, event.CategoryConfiguration, false
+	case errors.As(err, &damaged):
+		e.Code = fold.DocumentDamaged
 	case errors.Is(err, engine.ErrNothing):
 		e.Code, e.Category, e.Retryable = fold.NothingToDo, event.CategoryUser, false
 	case errors.Is(err, errNoRelease):

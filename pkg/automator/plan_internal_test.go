@@ -2,11 +2,15 @@ package automator
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
 // An event with a text that is not UTF-8 is rejected, so the refusal would never be recorded.
@@ -19,4 +23,11 @@ func TestRefusalMessageIsCutBetweenCharacters(t *testing.T) {
 		require.Greater(t, len(cut), maxMessage-len("€"))
 	}
 	require.Equal(t, "file \uFFFD", refusal(errors.New("file \xff")).Message)
+}
+
+func TestDamagedDocumentHasCodeOfItsOwn(t *testing.T) {
+	err := fmt.Errorf("plan a chunk: %w", &engine.DamagedError{Err: errors.New("the list is damaged")})
+	cause := refusal(err)
+	require.Equal(t, fold.DocumentDamaged, cause.Code)
+	require.True(t, cause.Retryable, "a tick waits until somebody restores the release")
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 func (a *app) adminCommand() *cobra.Command {
@@ -52,6 +54,9 @@ func (a *app) repairConfig(parts *embedded.Workspace) repair.Config {
 		Handle:  parts.Handle,
 		Writer:  fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
 		Wakeups: parts.Folder == nil,
+		Documents: func(ctx context.Context, st *state.State) ([]string, error) {
+			return engine.DamagedDocuments(ctx, parts.Store, parts.Domain, st)
+		},
 	}
 }
 
@@ -89,6 +94,9 @@ func remedy(r repair.Report) string {
 	case r.Lost > 0:
 		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/ from a backup, or in a bucket with `gcloud storage restore`; " +
 			"the state still contains their events, which a rebuild would lose"
+	case r.Differences == 0 && r.BadDocuments > 0:
+		return "a release or the list of partitions of a backfill is missing or damaged: restore the file from a backup; or store the release again with `servo deploy`, " +
+			"or cancel the backfill and create another one"
 	case r.Differences == 0:
 		return "outputs differ from what was committed: restore them under assets/, or recreate them with `servo run ASSET`; a rebuild does not restore them"
 	}

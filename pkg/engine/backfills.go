@@ -321,22 +321,27 @@ func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string
 	return created.BackfillID, nil
 }
 
-// ReadChunks reads the document of a backfill.
+// ReadChunks reads the document of a backfill. It returns a [*DamagedError] if the document is missing or damaged.
 func ReadChunks(ctx context.Context, store blob.Store, ref string) (*backfill.Document, error) {
+	const what = "the chunks of a backfill"
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	packed, _, err := blob.Get(ctx, store, ref, backfill.MaxBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read the chunks of a backfill: %w", err)
+		return nil, unreadable(what, err)
 	}
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(backfill.MaxBytes))
 	if err != nil {
-		return nil, fmt.Errorf("read the chunks of a backfill: %w", err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	defer decoder.Close()
 	data, err := decoder.DecodeAll(packed, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read the chunks of a backfill: %s is damaged: %w", ref, err)
+		return nil, &DamagedError{fmt.Errorf("read %s: %s is damaged: %w", what, ref, err)}
 	}
 	sha, _, _ := strings.Cut(name, ".")
-	return backfill.Decode(data, sha)
+	doc, err := backfill.Decode(data, sha)
+	if err != nil {
+		return nil, &DamagedError{fmt.Errorf("read %s: %s: %w", what, ref, err)}
+	}
+	return doc, nil
 }

@@ -73,31 +73,33 @@ func (e *Engine) ReadRelease(ctx context.Context, sha string) (*release.Release,
 	return ReadRelease(ctx, e.cfg.Store, e.cfg.Domain, sha)
 }
 
-// ReadRelease reads a release of a domain and its code, and verifies both.
+// ReadRelease reads a release of a domain and its code, and verifies both. It returns a [*DamagedError] if one
+// of them is missing or damaged.
 func ReadRelease(ctx context.Context, store blob.Store, d ids.Domain, sha string) (*release.Release, *release.Code, error) {
+	what := "release " + release.Short(sha)
 	data, _, err := blob.Get(ctx, store, release.Ref(d, sha), release.MaxBytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+		return nil, nil, unreadable(what, err)
 	}
 	r, err := release.Decode(data, sha)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+		return nil, nil, &DamagedError{fmt.Errorf("read %s: %w", what, err)}
 	}
 	packed, _, err := blob.Get(ctx, store, release.CodeRef(d, r.Code), release.MaxCodeBytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+		return nil, nil, unreadable(what, err)
 	}
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(release.MaxCodeBytes))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+		return nil, nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	defer decoder.Close()
 	if data, err = decoder.DecodeAll(packed, nil); err != nil {
-		return nil, nil, fmt.Errorf("read release %s: its code is damaged: %w", release.Short(sha), err)
+		return nil, nil, &DamagedError{fmt.Errorf("read %s: its code is damaged: %w", what, err)}
 	}
 	code, err := release.DecodeCode(data, r.Code)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+		return nil, nil, &DamagedError{fmt.Errorf("read %s: %w", what, err)}
 	}
 	return r, code, nil
 }

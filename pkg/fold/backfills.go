@@ -21,6 +21,9 @@ const (
 	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset
 	// of the backfill, or divides it into other partitions. Such a refusal pauses the backfill.
 	DefinitionChanged = "DEFINITION_CHANGED"
+	// DocumentDamaged: a request was refused, because the release or the list of partitions that it needs is
+	// missing or damaged. The backfill is paused until it is restored.
+	DocumentDamaged = "DOCUMENT_DAMAGED"
 )
 
 // checkBackfill rejects a new backfill while too many backfills have not ended.
@@ -406,7 +409,7 @@ func (f *folder) refuseChunk(requestID string, p *event.RequestRefused) {
 		return
 	}
 	old, was := *row, cellsOf(row)
-	if p.Error.Code == DefinitionChanged {
+	if p.Error.Code == DefinitionChanged || p.Error.Code == DocumentDamaged {
 		f.requeue(row)
 		f.putChunk(b, &old, row, was, was)
 		if b.State == state.BackfillRunning {

@@ -181,6 +181,10 @@ func TestRefusedChunkFailsItsPartitions(t *testing.T) {
 	refuse(fold.DefinitionChanged)
 	require.Equal(t, "2l", w.chunk(2).Cells)
 	require.Equal(t, "why", w.row().PauseReason)
+	w.command(event.VerbResume, nil)
+	refuse(fold.DocumentDamaged)
+	require.Equal(t, "2l", w.chunk(2).Cells)
+	require.Equal(t, state.BackfillPaused, w.row().State)
 }
 
 func TestBackfillStopsAtFailures(t *testing.T) {
@@ -327,7 +331,7 @@ func (w *backfillWalk) answer() {
 	p = &event.ChunkPlan{Planned: event.FormatPositions(planned), Done: event.FormatPositions(done)}
 	code := fold.NothingToDo
 	if len(planned) > 0 {
-		code = rapid.SampledFrom([]string{"", "", "", "", "UNPLANNABLE", fold.DefinitionChanged}).Draw(w.r, "refusal")
+		code = rapid.SampledFrom([]string{"", "", "", "", "UNPLANNABLE", fold.DefinitionChanged, fold.DocumentDamaged}).Draw(w.r, "refusal")
 	}
 	if code != "" {
 		if p.Planned = ""; code != fold.NothingToDo {

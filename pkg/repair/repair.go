@@ -25,6 +25,9 @@ type Config struct {
 	// Wakeups reports that the domain is swept when a wakeup is due, as in a bucket. A bare
 	// rebuild, or one that finds manifests missing, creates a wakeup for the next minute.
 	Wakeups bool
+	// Documents describes the documents that a state needs and that are missing or damaged, beside state files,
+	// plans and outputs. nil: they are not verified.
+	Documents func(context.Context, *state.State) ([]string, error)
 }
 
 const (
@@ -50,6 +53,8 @@ type Report struct {
 	// counts those of them that are superseded and that no live run reads: they are no problem.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
+	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.
+	BadDocuments int `json:"bad_documents"`
 	// NoManifest reports that the domain has objects but no manifest: the state is lost, and there
 	// is nothing to compare with the ledger.
 	NoManifest bool `json:"no_manifest,omitempty"`
@@ -94,6 +99,13 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	}
 	if err != nil {
 		return report, err
+	}
+	if cfg.Documents != nil {
+		documents, err := cfg.Documents(ctx, live)
+		if err != nil {
+			return report, err
+		}
+		report.BadDocuments, bad = len(documents), append(documents, bad...)
 	}
 	differences := slices.Concat(problems, state.Diff(replay.state, live, maxProblems))
 	if !closed.same(stored) {

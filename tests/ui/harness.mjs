@@ -195,3 +195,27 @@ export async function open(browser, login, { theme = "light", size = wide } = {}
 
 // base is the address of the workspace of a page that is logged in.
 export const base = (page) => page.url().split("/").slice(0, 6).join("/");
+
+// goTo opens a screen of the workspace, and waits until it shows data.
+export async function goTo(page, path) {
+  await page.goto(`${base(page)}/${path}`);
+  await page.waitForSelector("main h1");
+  await page.waitForFunction(() => !document.querySelector("[aria-busy=true]"));
+}
+
+// sees waits until the page shows a text.
+export const sees = (page, text) => page.waitForFunction((text) => document.querySelector("body").innerText.includes(text), text);
+
+// problemsOf returns the errors that a page has reported so far, and forgets them.
+export const problemsOf = (page) => page.problems.splice(0);
+
+// violations checks what a page shows: its accessibility, that it fits, and that no name was executed.
+export async function violations(page) {
+  await page.evaluate(axeSource);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const found = violations.map((v) => `${v.id}: ${v.nodes.slice(0, 2).map((n) => n.html).join(" ")}`);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  if (overflow > 0) found.push(`${overflow} px too wide`);
+  if (await page.evaluate(() => window.hacked)) found.push("a name was executed");
+  return found.map((text) => `${new URL(page.url()).pathname}: ${text}`);
+}

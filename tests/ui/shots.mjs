@@ -8,8 +8,22 @@ const target = process.argv[2] ?? join(root, "docs", "ui");
 mkdirSync(target, { recursive: true });
 
 const only = process.argv[3];
-const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow"];
+const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow", "sql"];
 const wanted = (name) => (process.argv[2] ? !only || name.startsWith(only) : documented.includes(name));
+
+const monthly = `-- How warm were the months?
+SELECT strftime(date, '%Y-%m') AS month, city, count(*) AS days,
+  round(avg(temp_mean_c), 1) AS mean_c, max(temp_max_c) AS warmest_c,
+  count(*) FILTER (frost) AS days_of_frost
+FROM clean.daily
+GROUP BY ALL
+ORDER BY mean_c DESC`;
+
+async function showResult(page) {
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await page.locator("[role=cell]").first().waitFor();
+  await page.getByText("clean.daily").first().waitFor();
+}
 
 async function main() {
   const browser = await launch();
@@ -48,6 +62,7 @@ async function main() {
     ["asset-grid", server, "assets/raw/prices"],
     ["schedules", server, "schedules?schedule=nightly"],
     ["backfills", server, "backfills"],
+    ["sql", climate, `sql?${new URLSearchParams({ q: monthly })}`, showResult],
   ];
   for (const [theme, size, suffix] of [
     ["light", wide, ""],
@@ -55,13 +70,14 @@ async function main() {
     ["light", narrow, "-narrow"],
   ]) {
     const pages = new Map();
-    for (const [name, s, path] of screens) {
+    for (const [name, s, path, prepare] of screens) {
       if (path === undefined || !wanted(`${name}${suffix}`)) continue;
       if (!pages.has(s)) pages.set(s, await login(s, { theme, size }));
       const page = pages.get(s);
       await page.goto(`${base(page)}/${path}`);
       await page.waitForSelector("main h1");
       await page.waitForFunction(() => !document.querySelector("[aria-busy=true]") && !document.querySelector("main")?.textContent?.includes("Loading"));
+      await prepare?.(page);
       await page.waitForTimeout(400);
       await page.screenshot({ path: join(target, `${name}${suffix}.png`) });
       for (const problem of page.problems.splice(0)) console.error(`${name}${suffix}: ${problem}`);

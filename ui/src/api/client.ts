@@ -23,7 +23,7 @@ export function path(segments: string[], params: Params = {}, verb = ""): string
   return `/v1/${segments.map(encodeURIComponent).join("/")}${verb && `:${verb}`}${text && `?${text}`}`;
 }
 
-async function call(url: string, init: RequestInit): Promise<Response> {
+export async function call(url: string, init: RequestInit): Promise<Response> {
   let answer: Response;
   try {
     answer = await fetch(url, { ...init, credentials: "same-origin", cache: "no-store", redirect: "error" });

@@ -39,6 +39,9 @@ const rare = 30_000; // while the server streams changes
 const together = 400; // changes within this time, in milliseconds, cause one refetch
 let streaming = false;
 
+// Answers that a new revision does not make stale.
+const steady = new Set<unknown>(["live", "catalog", "sample"]);
+
 export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];
 
 export const useWhoAmI = () =>
@@ -105,7 +108,7 @@ export function useRevision() {
   useEffect(() => {
     if (revision === undefined) return;
     if (seen.current !== undefined && seen.current !== revision) {
-      void client.invalidateQueries({ predicate: (query) => query.queryKey[0] !== "live" });
+      void client.invalidateQueries({ predicate: (query) => !steady.has(query.queryKey[0]) });
     }
     seen.current = revision;
   }, [revision, client]);

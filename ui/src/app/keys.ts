@@ -18,7 +18,9 @@ export function active(): Command[] {
   return all.filter((c, i) => all.findIndex((d) => d.keys === c.keys) === i);
 }
 
-function typing(target: EventTarget | null): boolean {
+// typing looks into shadow roots: the editor of the SQL console is in one.
+function typing(event: KeyboardEvent): boolean {
+  const target = event.composedPath()[0] ?? null;
   if (!(target instanceof HTMLElement)) return false;
   return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
 }
@@ -27,7 +29,7 @@ export function handle(event: KeyboardEvent) {
   const ctrl = event.ctrlKey || event.metaKey;
   if (event.altKey || event.isComposing) return;
   const name = ctrl ? `Ctrl ${event.key.toLowerCase()}` : event.key;
-  if (!ctrl && (typing(event.target) || document.querySelector("dialog[open]"))) return;
+  if (!ctrl && (typing(event) || document.querySelector("dialog[open]"))) return;
   const now = event.timeStamp;
   const combined = pending && now - since < 1500 ? `${pending} ${name}` : name;
   const commands = active();

@@ -92,6 +92,13 @@ const backfills = createRoute({
   component: lazyRouteComponent(() => import("../pages/backfills"), "Backfills"),
 });
 
+const sql = createRoute({
+  getParentRoute: () => root,
+  path: "/sql",
+  validateSearch: (raw: Raw) => given({ q: text(raw.q), at: text(raw.at) }),
+  component: lazyRouteComponent(() => import("../pages/sql"), "SqlPage"),
+});
+
 function NotFound() {
   return (
     <Empty title="This page does not exist">
@@ -104,7 +111,7 @@ function NotFound() {
 const base = window.location.pathname.split("/").slice(0, 4).join("/");
 
 export const router = createRouter({
-  routeTree: root.addChildren([overview, runs, run, assets, asset, schedules, backfills]),
+  routeTree: root.addChildren([overview, runs, run, assets, asset, schedules, backfills, sql]),
   basepath: base,
   // Every parameter is a text. The router's own functions would read "1e5" as a number.
   parseSearch: (search) => Object.fromEntries(new URLSearchParams(search)),

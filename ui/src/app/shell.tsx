@@ -16,6 +16,7 @@ const screens = [
   { to: "/assets", label: "Assets", icon: "assets", keys: "g a" },
   { to: "/schedules", label: "Schedules", icon: "schedules", keys: "g s" },
   { to: "/backfills", label: "Backfills", icon: "backfills", keys: "g b" },
+  { to: "/sql", label: "SQL", icon: "sql", keys: "g q" },
 ] as const;
 
 export type Screen = (typeof screens)[number];

@@ -1,0 +1,41 @@
+// The tables that a statement can read, and their names in SQL.
+import type { SQLNamespace } from "@codemirror/lang-sql";
+import type { Column } from "./sql";
+
+export interface Table {
+  schema: string;
+  name: string;
+  columns: Column[];
+}
+
+const plain = /^[a-z_][a-z0-9_]*$/;
+export const quoted = (name: string) => (plain.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+export const nameOf = (t: Table) => (t.schema === "main" ? quoted(t.name) : `${quoted(t.schema)}.${quoted(t.name)}`);
+
+// namespaceOf is the form in which the editor completes tables and columns.
+export function namespaceOf(tables: Table[]): SQLNamespace {
+  const all: Record<string, SQLNamespace> = {};
+  const columns = (t: Table) => t.columns.map((c) => ({ label: c.name, detail: c.type, type: "property" }));
+  for (const t of tables) {
+    if (t.schema === "main") {
+      all[t.name] = columns(t);
+      continue;
+    }
+    const schema = (all[t.schema] ?? {}) as Record<string, SQLNamespace>;
+    schema[t.name] = columns(t);
+    all[t.schema] = schema;
+  }
+  return all;
+}
+
+// columnsIn returns the columns of the tables that a statement names, each once.
+export function columnsIn(sql: string, tables: Table[]): Column[] {
+  const named = new Set(
+    [...sql.matchAll(/\b(?:from|join)\s+((?:[\w.]|"(?:[^"]|"")*")+)/gi)].map((m) => m[1]?.toLowerCase()),
+  );
+  const columns = new Map<string, Column>();
+  for (const t of tables) {
+    if (named.has(nameOf(t).toLowerCase())) for (const c of t.columns) columns.set(c.name, c);
+  }
+  return [...columns.values()];
+}

@@ -1,0 +1,83 @@
+// Statements that answer questions about the state. They read tables that every project has.
+export interface Example {
+  question: string;
+  sql: string;
+}
+
+export const examples: Example[] = [
+  {
+    question: "Which tasks failed last, and why?",
+    sql: `-- The newest failures, with the message of each.
+SELECT completed_at, asset_key, partition_key, error_code, error_message, run_id
+FROM tasks
+WHERE state = 'FAILED'
+ORDER BY completed_at DESC
+LIMIT 100;`,
+  },
+  {
+    question: "Which assets take the most time?",
+    sql: `-- The time that tasks executed, by asset.
+SELECT asset_key,
+  count(*) AS tasks,
+  round(sum(epoch(completed_at - started_at)), 1) AS total_seconds,
+  round(avg(epoch(completed_at - started_at)), 2) AS mean_seconds,
+  round(max(epoch(completed_at - started_at)), 2) AS longest_seconds
+FROM tasks
+WHERE state = 'SUCCEEDED'
+GROUP BY asset_key
+ORDER BY total_seconds DESC;`,
+  },
+  {
+    question: "What did tasks wait for before they started?",
+    sql: `-- Seconds that tasks spent ready, in the queue, and executing. Long times in the first
+-- column mean that a limit is too low.
+SELECT asset_key,
+  round(avg(epoch(admitted_at - ready_at)), 2) AS waited_for_a_limit,
+  round(avg(epoch(started_at - admitted_at)), 2) AS waited_in_the_queue,
+  round(avg(epoch(completed_at - started_at)), 2) AS executed
+FROM tasks
+WHERE completed_at IS NOT NULL AND started_at IS NOT NULL
+GROUP BY asset_key
+ORDER BY waited_for_a_limit DESC;`,
+  },
+  {
+    question: "How many runs succeeded on each day?",
+    sql: `SELECT created_at::DATE AS day,
+  count(*) FILTER (state = 'SUCCEEDED') AS succeeded,
+  count(*) FILTER (state = 'FAILED') AS failed,
+  count(*) AS runs
+FROM runs
+GROUP BY day
+ORDER BY day DESC;`,
+  },
+  {
+    question: "How large is each asset?",
+    sql: `SELECT asset_key, count(*) AS partitions, sum(row_count) AS rows, sum(byte_size) AS bytes,
+  max(last_materialization_at) AS newest
+FROM partition_status
+WHERE status = 'MATERIALIZED'
+GROUP BY asset_key
+ORDER BY bytes DESC;`,
+  },
+  {
+    question: "Which tasks needed more than one attempt?",
+    sql: `SELECT run_id, task_key, attempt, outcome, error_code, retry_reason, started_at
+FROM attempts
+WHERE attempt > 1 OR retryable
+ORDER BY started_at DESC
+LIMIT 100;`,
+  },
+  {
+    question: "Which checks fail?",
+    sql: `SELECT asset_key, check_name, severity, failed, passed, failed_message, last_at
+FROM asset_checks
+WHERE NOT last_passed
+ORDER BY last_at DESC;`,
+  },
+  {
+    question: "Which columns does a table have?",
+    sql: `SELECT table_schema, table_name, column_name, data_type
+FROM information_schema.columns
+WHERE table_schema = 'main' AND table_name = 'tasks';`,
+  },
+];

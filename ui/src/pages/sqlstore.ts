@@ -1,0 +1,122 @@
+import { useSyncExternalStore } from "react";
+import { query, type Result } from "../api/sql";
+
+// What the SQL console shows, and the statement that runs. It outlives the screen, so that a result is still there
+// after a look at another one.
+export interface Shown {
+  text: string; // in the editor
+  ran?: string; // the statement of the result or of the error
+  result?: Result;
+  rows: number; // of the result so far: its list grows in place
+  error?: unknown;
+  busy: boolean;
+  started: number;
+}
+
+export interface Past {
+  sql: string;
+  at: number;
+  rows?: number;
+  error?: string;
+}
+
+const most = 50;
+const longest = 10_000; // characters of a remembered statement
+
+let shown: Shown = { text: "", rows: 0, busy: false, started: 0 };
+let controller: AbortController | undefined;
+const listeners = new Set<() => void>();
+
+function set(to: Partial<Shown>) {
+  shown = { ...shown, ...to };
+  for (const tell of listeners) tell();
+}
+
+const subscribe = (tell: () => void) => {
+  listeners.add(tell);
+  return () => listeners.delete(tell);
+};
+
+export const useShown = () => useSyncExternalStore(subscribe, () => shown);
+
+export const edit = (text: string) => set({ text });
+
+export function cancel() {
+  controller?.abort();
+}
+
+// start runs a statement, and shows its rows while they arrive.
+export async function start(sql: string, asOf: string, limit: number, project: string) {
+  controller?.abort();
+  const mine = new AbortController();
+  controller = mine;
+  const { result: _, error: __, ...rest } = shown;
+  shown = { ...rest, ran: sql, rows: 0, busy: true, started: Date.now() };
+  set({});
+  let drawn = 0;
+  try {
+    const result = await query({ sql, row_limit: limit, ...(asOf ? { as_of: asOf } : {}) }, mine.signal, (partial) => {
+      if (controller !== mine || Date.now() - drawn < 100) return;
+      drawn = Date.now();
+      set({ result: partial, rows: partial.rows.length });
+    });
+    if (controller !== mine) return;
+    set({ result, rows: result.rows.length, busy: false });
+    remember(project, {
+      sql,
+      at: Date.now(),
+      rows: result.rows.length,
+      ...(result.error ? { error: result.error } : {}),
+    });
+  } catch (error) {
+    if (controller !== mine) return;
+    const cancelled = mine.signal.aborted;
+    set({ busy: false, error: cancelled ? new Error("Cancelled. The rows that had arrived are below.") : error });
+    if (!cancelled) {
+      remember(project, { sql, at: Date.now(), error: error instanceof Error ? error.message : String(error) });
+    }
+  }
+}
+
+// The statements of a project that this browser has run, newest first. They do not leave the browser.
+const key = (project: string) => `servo.sql.${project}`;
+let cached: { of: string; text: string | null; list: Past[] } | undefined;
+
+function pastOf(project: string): Past[] {
+  let stored: string | null = null;
+  try {
+    stored = localStorage.getItem(key(project));
+  } catch {
+    // A browser without storage forgets the statements.
+  }
+  if (cached?.of === project && cached.text === stored) return cached.list;
+  let list: Past[] = [];
+  try {
+    const read: unknown = JSON.parse(stored ?? "[]");
+    if (Array.isArray(read)) {
+      list = read.filter((p): p is Past => typeof p?.sql === "string" && typeof p?.at === "number");
+    }
+  } catch {
+    // Another program has written something else there.
+  }
+  cached = { of: project, text: stored, list };
+  return list;
+}
+
+export const usePast = (project: string) => useSyncExternalStore(subscribe, () => pastOf(project));
+
+function store(project: string, list: Past[]) {
+  try {
+    localStorage.setItem(key(project), JSON.stringify(list));
+  } catch {
+    // As above, or it is full.
+  }
+  set({});
+}
+
+function remember(project: string, past: Past) {
+  if (past.sql.length > longest) return;
+  store(project, [past, ...pastOf(project).filter((p) => p.sql !== past.sql)].slice(0, most));
+}
+
+export const forget = (project: string) => store(project, []);

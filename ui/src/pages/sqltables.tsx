@@ -1,0 +1,154 @@
+import type { Completion } from "@codemirror/autocomplete";
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { nameOf, quoted, type Table } from "../api/catalog";
+import { query } from "../api/sql";
+import { plural } from "../app/format";
+import { Icon } from "../parts/icons";
+import { inputClass, Problem, Skeleton } from "../parts/parts";
+import css from "./sql.module.css";
+
+// One query, because the server runs few at once. It finds the functions, too.
+const catalog = `SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns
+UNION ALL SELECT NULL, NULL, function_name, any_value(function_type) FROM duckdb_functions()
+WHERE regexp_full_match(function_name, '[a-z][a-z0-9_]*') AND NOT starts_with(function_name, 'pg_')
+GROUP BY function_name`;
+
+const most = 100_000;
+
+// useCatalog returns the tables with their columns, and the functions. A deployment changes them, and few revisions
+// do, so it is asked for once a visit.
+export const useCatalog = () =>
+  useQuery({
+    queryKey: ["catalog"],
+    staleTime: 60_000,
+    refetchOnMount: true,
+    retry: 2,
+    queryFn: async ({ signal }) => {
+      const { rows } = await query({ sql: catalog, row_limit: most }, signal);
+      const tables = new Map<string, Table>();
+      const functions: Completion[] = [];
+      for (const [schema, name, column, type] of rows as [string | null, string, string, string][]) {
+        if (schema === null) {
+          functions.push({ label: column, type: "function", detail: type, boost: -99 });
+          continue;
+        }
+        const id = JSON.stringify([schema, name]);
+        let table = tables.get(id);
+        if (!table) {
+          table = { schema, name, columns: [] };
+          tables.set(id, table);
+        }
+        table.columns.push({ name: column, type });
+      }
+      return { tables: [...tables.values()], functions };
+    },
+  });
+
+function Group({
+  title,
+  note,
+  tables,
+  open,
+  onPick,
+}: {
+  title: string;
+  note: string;
+  tables: Table[];
+  open: boolean;
+  onPick: (text: string) => void;
+}) {
+  if (tables.length === 0) return null;
+  return (
+    <details className={css.group} open={open}>
+      <summary>
+        <Icon name="right" size={13} />
+        {title} <small>{plural(tables.length, "table")}</small>
+      </summary>
+      <p className={css.note}>{note}</p>
+      <ul>
+        {tables.map((t) => (
+          <li key={nameOf(t)}>
+            <details>
+              <summary>
+                <Icon name="right" size={12} />
+                <bdi>{nameOf(t)}</bdi>
+              </summary>
+              <ul className={css.columns}>
+                <li>
+                  <button type="button" onClick={() => onPick(`FROM ${nameOf(t)} LIMIT 100;`)}>
+                    Show 100 rows
+                  </button>
+                </li>
+                {t.columns.map((c) => (
+                  <li key={c.name}>
+                    <button type="button" title={`Insert ${c.name}`} onClick={() => onPick(quoted(c.name))}>
+                      <bdi>{c.name}</bdi>
+                    </button>
+                    <small>{c.type}</small>
+                  </li>
+                ))}
+              </ul>
+            </details>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+const drawn = 300; // tables of a group
+
+// Tables lists what a statement can read.
+export function Tables({ onPick }: { onPick: (text: string) => void }) {
+  const { data, error, refetch } = useCatalog();
+  const [typed, setTyped] = useState("");
+  const groups = useMemo(() => {
+    const word = typed.toLowerCase();
+    const found = (data?.tables ?? []).filter(
+      (t) => nameOf(t).toLowerCase().includes(word) || t.columns.some((c) => c.name.toLowerCase().includes(word)),
+    );
+    const of = (test: (t: Table) => boolean) => found.filter(test).sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
+    return {
+      assets: of((t) => t.schema !== "main" && t.schema !== "quarantine"),
+      state: of((t) => t.schema === "main"),
+      quarantine: of((t) => t.schema === "quarantine"),
+    };
+  }, [data, typed]);
+  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  if (!data) return <Skeleton />;
+  return (
+    <div className={css.tables}>
+      <input
+        type="search"
+        className={inputClass}
+        placeholder="Search tables and columns"
+        aria-label="Search tables and columns"
+        value={typed}
+        onChange={(event) => setTyped(event.target.value)}
+      />
+      <Group
+        title="Assets"
+        note="The published rows of each asset, as namespace.name."
+        tables={groups.assets.slice(0, drawn)}
+        open
+        onPick={onPick}
+      />
+      <Group
+        title="State"
+        note="What Servo knows: runs, tasks, attempts, partitions and more."
+        tables={groups.state}
+        open={groups.assets.length === 0 || typed !== ""}
+        onPick={onPick}
+      />
+      <Group
+        title="Quarantine"
+        note="Rows that a failed check keeps back."
+        tables={groups.quarantine.slice(0, drawn)}
+        open={typed !== ""}
+        onPick={onPick}
+      />
+      {groups.assets.length > drawn && <p className={css.note}>Search to see more than {drawn} tables.</p>}
+    </div>
+  );
+}

@@ -18,7 +18,7 @@ function widthOf(column: Column, at: number, rows: Cell[][]): number {
   if (!pen) return widest;
   pen.font = `13px ${getComputedStyle(document.documentElement).fontFamily}`;
   const of = (value: string) => pen.measureText(value.slice(0, 60)).width;
-  let most = Math.max(of(column.name) * 1.08, of(column.type.slice(0, 18)) * 0.9, 30);
+  let most = Math.max(of(column.name) * 1.13, of(column.type.slice(0, 18)) * 0.9, 30);
   for (const row of rows.slice(0, sampled)) most = Math.max(most, of(text(row[at])));
   return Math.ceil(Math.min(most, widest)) + 22;
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -59,7 +60,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
 	}
 	p := &event.RunTriggered{
-		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
+		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID, ScheduleID: fold.ScheduleOf(parent)},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
 		Release: parent.Release, RootRun: parent.Root(), AllowIncomplete: parent.AllowIncomplete,
 	}

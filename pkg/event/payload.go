@@ -25,8 +25,8 @@ type Trigger struct {
 	// Type is manual, cron, sensor, materialization, webhook, backfill or retry.
 	Type        string `json:"type"`
 	UserID      string `json:"user_id,omitempty"`
-	ScheduleID  string `json:"schedule_id,omitempty"`
-	TickID      string `json:"tick_id,omitempty"` // the tick of the schedule
+	ScheduleID  string `json:"schedule_id,omitempty"` // of a retry: the schedule of the first run of its chain
+	TickID      string `json:"tick_id,omitempty"`     // the tick of the schedule
 	SensorID    string `json:"sensor_id,omitempty"`
 	WebhookID   string `json:"webhook_id,omitempty"`
 	BackfillID  string `json:"backfill_id,omitempty"`

@@ -300,10 +300,7 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 // reportRun reports the end of a run. The alert about a schedule's runs is over when one of these runs, or a retry
 // of one, succeeds. A failed run without a schedule never recovers, but the alerts about its assets do.
 func (f *folder) reportRun(run *state.Run) {
-	schedule := run.ScheduleID
-	if root := f.st.Runs.Get(run.Root()); schedule == "" && root != nil {
-		schedule = root.ScheduleID
-	}
+	schedule := ScheduleOf(run)
 	t := transition{
 		causes: []string{event.CauseRunFailed}, item: itemRun, passing: schedule == "", runID: run.RunID,
 		code: run.ErrorCode, message: orDefault(run.ErrorMessage, fmt.Sprintf("%d of %d tasks failed", run.TasksFailed, run.TasksTotal)),
@@ -321,6 +318,19 @@ func (f *folder) reportRun(run *state.Run) {
 		f.recovered(t.subject, "", []string{event.CauseScheduleBlocked}, itemOverlap)
 		f.recovered(t.subject, "", []string{event.CauseSLAMissed}, itemSLA)
 	}
+}
+
+// ScheduleOf returns the schedule of the first run of a run's chain of retries, or "". A retry names the schedule itself, because the first
+// run of its chain may have left the live state.
+func ScheduleOf(run *state.Run) string {
+	if run.ScheduleID != "" || run.ParentRunID == "" {
+		return run.ScheduleID
+	}
+	var cause event.Trigger
+	if json.Unmarshal([]byte(run.Trigger), &cause) != nil {
+		panic("fold: trigger of run " + run.RunID + " is not JSON") // runTriggered writes it
+	}
+	return cause.ScheduleID
 }
 
 // reportRefused reports a tick whose run could not be planned.

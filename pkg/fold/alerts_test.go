@@ -296,6 +296,41 @@ func TestAlertOfScheduleIsOverWithNextSuccess(t *testing.T) {
 	require.Equal(t, []string{"schedule:clock run_failed"}, open())
 }
 
+// A retry may end long after the first run of its chain has left the live state. A rebuild still has that run.
+func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
+	for name, evicted := range map[string]bool{"the first run is live": false, "the first run is history": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newTicking(t, event.Schedule{})
+			w.MustFold(&event.ProjectDeployed{
+				DeployID: w.ID(), Release: strings.Repeat("b", 64), Force: true, Kind: event.DeployLocal,
+				Schedules: w.State.Deployment().Schedules, Alerts: []event.AlertRule{rule("runs", event.CauseRunFailed)},
+			})
+			w.minutes(1, func(int) (int, bool) { return 0, false })
+			first := w.runs[0]
+			w.finish(first, event.Failed)
+			alert := func() *state.Alert {
+				require.Equal(t, 1, w.State.Alerts.Len())
+				return w.State.Alerts.Get(state.Key3{A: "schedule:clock", B: event.CauseRunFailed, C: "runs"})
+			}
+			require.EqualValues(t, 1, alert().Count)
+			if evicted {
+				w.State.Evict(state.Cutoff{Seq: w.State.FoldSeq, Time: w.State.FoldTime.Add(time.Hour)})
+				require.Nil(t, w.State.Runs.Get(first))
+			}
+			again := func(outcome event.Outcome) {
+				cause := event.Trigger{Type: "retry", ParentRunID: first, ScheduleID: "clock"}
+				retry := &event.RunTriggered{Trigger: cause, RootRun: first}
+				w.MustFold(w.Triggered(retry, foldtest.Task("a"))...)
+				w.finish(retry.RunID, outcome)
+			}
+			again(event.Failed)
+			require.EqualValues(t, 2, alert().Count)
+			again(event.Succeeded)
+			require.False(t, alert().Open())
+		})
+	}
+}
+
 // TestI31TransitionsAreReportedOnce does random things in a random order. At every time, the notifications to
 // a channel count each transition that its rules cover once.
 func TestI31TransitionsAreReportedOnce(t *testing.T) {

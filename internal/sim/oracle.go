@@ -328,6 +328,8 @@ func (o *oracle) deleting(p *process, key string) {
 		o.deletingLog(p, key)
 	case strings.HasPrefix(key, wakeup.Prefix):
 		o.deletingWakeup(p, key)
+	case strings.HasPrefix(key, "pins/"):
+		o.deletingPin(key)
 	case strings.HasPrefix(key, "manifests/"):
 		d, revision, err := manifest.ParseKey(key)
 		if err != nil {

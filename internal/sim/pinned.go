@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,12 +66,28 @@ func (o *oracle) hold(f *followed) {
 			continue
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
+		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
+			f.held[row.Number()] = h // it was collected before its pin took effect, and the command says so
+			continue
+		}
 		for p := range past.whole.Partitions.All {
 			if !past.whole.Hidden(p) {
 				h.outputs[p.MaterializationID] = p.OutputURI
 			}
 		}
 		f.held[row.Number()] = h
+	}
+}
+
+// deletingPin follows the deletion of the copy of a revision. A collector that did not know the pin may delete it. A
+// delayed request may create it again, but the command that has pinned the revision fails.
+func (o *oracle) deletingPin(key string) {
+	for _, f := range o.domains {
+		name, ours := strings.CutPrefix(key, manifest.PinPrefix(f.domain))
+		revision, err := strconv.ParseInt(strings.TrimSuffix(name, path.Ext(name)), 10, 64)
+		if h, held := f.held[revision]; ours && err == nil && held {
+			f.held[revision] = heldRevision{since: h.since}
+		}
 	}
 }
 
@@ -87,7 +104,7 @@ func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, n
 			continue
 		}
 		if _, _, err := o.w.blobs.Get(context.Background(), manifest.PinKey(f.domain, revision)); errors.Is(err, blob.ErrNotFound) {
-			continue // it was collected before its pin took effect, or deleted with all manifests
+			continue // it was deleted with all manifests
 		}
 		o.violation("collection", "%s deletes %s, which the pinned revision %d shows", p.id, key, revision)
 	}

@@ -55,14 +55,20 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 		return 0, fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, fold.PinLimit(len(pinned)))
 	}
 	// The copy must exist before the revision is collected.
-	if err := e.cfg.Manifests.Pin(ctx, revision); err != nil {
+	before, err := e.cfg.Manifests.Pin(ctx, revision)
+	if err != nil {
 		return 0, noRevision(revision, err)
 	}
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector that did not know the pin may have deleted the copy. From now on, none does.
-	if err := e.cfg.Manifests.Pin(ctx, revision); err != nil {
+	// A collector that did not know the pin may have deleted the copy. From now on, none does. A request of another
+	// collector that took effect late may have created it again: meanwhile, a collector of outputs found no copy.
+	after, err := e.cfg.Manifests.Pin(ctx, revision)
+	if err == nil && after != before {
+		err = manifest.ErrAbsent
+	}
+	if err != nil {
 		return 0, noRevision(revision, err)
 	}
 	return e.collected(ctx, revision)

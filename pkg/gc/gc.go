@@ -260,7 +260,7 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 // settled returns Rows.Settled for a partition. A partition with only its visible output, which nobody has
 // hidden, does not need it.
 func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
-	if !p.known.loaded[c.prefix] && p.known.hidden[c.prefix].Seq == 0 {
+	if !p.known.loaded[c.prefix] {
 		return 0, nil
 	}
 	return p.known.settledSeq(ctx, p, keep.Superseded)

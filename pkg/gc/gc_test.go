@@ -129,6 +129,13 @@ func (f *fixture) publish() {
 	f.newest = m
 }
 
+// pin copies a revision, as the command does.
+func (f *fixture) pin(revision int64) {
+	f.t.Helper()
+	_, err := f.cfg.Manifests.Pin(f.t.Context(), revision)
+	require.NoError(f.t, err)
+}
+
 // left returns the keys below assets/ and logs/.
 func (f *fixture) left() []string {
 	f.t.Helper()
@@ -518,7 +525,7 @@ func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
 	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	f.publish()
 	pinned := f.newest.Revision
-	require.NoError(t, f.cfg.Manifests.Pin(t.Context(), pinned))
+	f.pin(pinned)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "c")
 	until := event.At(f.clock.now.Add(90 * day))
 	absent := f.newest.Revision + 1_000 // as if the revision was collected before its pin took effect
@@ -540,13 +547,40 @@ func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
 	require.NotContains(t, f.left(), second+"data.parquet", "the pin has ended")
 }
 
+// The partition stores nothing but the visible output, which a person has hidden after the pin.
+func TestRunKeepsHiddenOutputsOfPinnedRevisions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, only := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.publish()
+	pinned := f.newest.Revision
+	f.pin(pinned)
+	until := event.At(f.clock.now.Add(90 * day))
+	state.Set(&f.rows, []*state.Pin{{Revision: fmt.Sprint(pinned), Until: until, Meta: f.meta()}})
+	shown := state.List[state.Partition](&f.rows)[0]
+	state.Set(&f.rows, []*state.Mark{{
+		AssetKey: shown.AssetKey, PartitionKey: shown.PartitionKey, MaterializationID: shown.MaterializationID, Mark: event.MarkMissing,
+		MarkedAt: event.At(f.clock.now), Meta: f.meta(),
+	}})
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.Subset(t, f.left(), []string{contract.CommitMarkerKeyOf(only), only + "data.parquet"}, "the pinned revision shows it")
+
+	f.clock.now = f.clock.now.Add(31 * day)
+	f.publish()
+	f.collect(gc.Options{})
+	require.NotContains(t, f.left(), only+"data.parquet", "the pin has ended")
+}
+
 func TestRunKeepsEverythingIfPinIsDamaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
 	f.publish()
 	pinned := f.newest.Revision
-	require.NoError(t, f.cfg.Manifests.Pin(t.Context(), pinned))
+	f.pin(pinned)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	state.Set(&f.rows, []*state.Pin{{Revision: fmt.Sprint(pinned), Until: event.At(f.clock.now.Add(90 * day)), Meta: f.meta()}})
 	f.publish()

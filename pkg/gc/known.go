@@ -211,14 +211,16 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	return nil
 }
 
-// load reads the successes of partitions that store more than their visible output.
+// load reads the successes of partitions that store more than their visible output, and what pinned revisions show
+// of them. A hidden output may be garbage even if its partition stores nothing else.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.see(ctx, p, cells); err != nil {
 		return err
 	}
 	wanted := map[string]bool{}
 	for _, c := range cells {
-		if !k.loaded[c.prefix] && (len(c.stored) > 1 || c.stored[0].ID != k.visible[c.prefix].MaterializationID) {
+		only := len(c.stored) == 1 && c.stored[0].ID == k.visible[c.prefix].MaterializationID && k.hidden[c.prefix].Seq == 0
+		if !k.loaded[c.prefix] && !only {
 			wanted[c.prefix], k.loaded[c.prefix] = true, true
 		}
 	}

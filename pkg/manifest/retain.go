@@ -263,24 +263,32 @@ func (s *Store) pin(ctx context.Context, revision, version int64) error {
 }
 
 // Pin copies a revision that exists, so that it stays when its neighbours are deleted, if a collector
-// learns from [Asked] that it is pinned. It returns [ErrAbsent] if the revision does not exist any more.
-func (s *Store) Pin(ctx context.Context, revision int64) error {
+// learns from [Asked] that it is pinned. It returns the version of the copy: if a second call returns the same
+// version, the copy existed all the time. It returns [ErrAbsent] if the revision does not exist any more.
+func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err error) {
 	for {
-		if _, err := s.get(ctx, PinKey(s.domain, revision), revision); !errors.Is(err, ErrAbsent) {
-			return err
+		_, err := s.get(ctx, PinKey(s.domain, revision), revision)
+		if err == nil {
+			var copied blob.Object
+			if copied, err = s.blobs.Head(ctx, PinKey(s.domain, revision)); err == nil {
+				return copied.Version, nil
+			}
 		}
-		b, version, err := s.Boundary(ctx)
+		if !errors.Is(err, ErrAbsent) && !errors.Is(err, blob.ErrNotFound) {
+			return 0, err
+		}
+		b, boundary, err := s.Boundary(ctx)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if b.Covers(revision) {
-			return fmt.Errorf("pin revision %d of %s: %w", revision, s.domain, ErrAbsent)
+			return 0, fmt.Errorf("pin revision %d of %s: %w", revision, s.domain, ErrAbsent)
 		}
 		if _, err := s.get(ctx, Key(s.domain, revision), revision); err != nil {
-			return err
+			return 0, err
 		}
-		if err := s.pin(ctx, revision, version); !errors.Is(err, errMoved) {
-			return err
+		if err := s.pin(ctx, revision, boundary); err != nil && !errors.Is(err, errMoved) {
+			return 0, err
 		}
 	}
 }

@@ -472,9 +472,13 @@ func TestRetainKeepsPinsOfPeople(t *testing.T) {
 	asked, current := map[int64]bool{}, true
 	a.collector.Ask(func(context.Context) (map[int64]bool, bool, error) { return asked, current, nil })
 	a.live(t, 30, time.Minute)
-	require.NoError(t, a.s.Pin(t.Context(), 7))
-	require.NoError(t, a.s.Pin(t.Context(), 7), "it is pinned already")
-	require.ErrorIs(t, a.s.Pin(t.Context(), 1_000), manifest.ErrAbsent)
+	version, err := a.s.Pin(t.Context(), 7)
+	require.NoError(t, err)
+	again, err := a.s.Pin(t.Context(), 7)
+	require.NoError(t, err, "it is pinned already")
+	require.Equal(t, version, again)
+	_, err = a.s.Pin(t.Context(), 1_000)
+	require.ErrorIs(t, err, manifest.ErrAbsent)
 	asked[7] = true
 	has := func(revision int64) bool {
 		require.NoError(t, a.collect(t.Context()))
@@ -489,7 +493,8 @@ func TestRetainKeepsPinsOfPeople(t *testing.T) {
 		require.True(t, has(7))
 	}
 	require.False(t, has(8))
-	require.ErrorIs(t, a.s.Pin(t.Context(), 8), manifest.ErrAbsent, "it was collected")
+	_, err = a.s.Pin(t.Context(), 8)
+	require.ErrorIs(t, err, manifest.ErrAbsent, "it was collected")
 	current = false
 	delete(asked, 7)
 	require.True(t, has(7), "a collector that does not know the newest revision deletes no pin")

@@ -72,6 +72,9 @@ func (s *server) planBackfill(ctx context.Context, r *servov1.CreateBackfillRequ
 	if err != nil {
 		return nil, err
 	}
+	if err := engine.CheckPool(request.Pool, engine.LimitsOf(snap.State).Pools); err != nil {
+		return nil, as(invalidRequest, err)
+	}
 	planned, err := engine.PlanBackfill(ctx, snap, request, s.Engine.Now())
 	if err != nil && !errors.Is(err, engine.ErrNothing) {
 		return nil, as(invalidRequest, err)

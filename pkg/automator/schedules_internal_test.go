@@ -127,5 +127,5 @@ func TestChangeOfScheduleDoesNotWaitForJitter(t *testing.T) {
 	require.Equal(t, spec.DefinitionVersion(), row().Version)
 	ask()
 	require.Equal(t, next.Add(time.Hour), row().Next)
-	require.EqualValues(t, 1, row().TicksStarted)
+	require.Equal(t, 1, w.State.Ticks.Len())
 }

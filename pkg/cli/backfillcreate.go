@@ -143,6 +143,9 @@ func (a *app) createBackfill(ctx context.Context, f *createBackfillFlags, args [
 		return err
 	}
 	f.request.Plan.Assets = p.Assets
+	if err := engine.CheckPool(f.request.Pool, p.Pools); err != nil {
+		return &usageError{fmt.Errorf("--pool: %w", err)}
+	}
 	if f.dry {
 		return a.orNothing(a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error { return a.dryBackfill(ctx, p, snap, f) }))
 	}

@@ -9,12 +9,10 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // assetReportColumns are the columns of a run's report.
@@ -87,7 +85,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	case run.State == state.RunCancelled:
 		a.note("cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
 	}
-	a.adviseRetry(s, run.RunID)
+	a.adviseRetry(view.RepeatOf(s, run.RunID), run.RunID)
 	r.failed = errReported
 	return nil
 }
@@ -107,29 +105,16 @@ func (a *app) skippedForQuality(s *state.State, runID string) {
 	}
 }
 
-// adviseRetry says how to repeat what failed. A retry repeats a failed check on the same data, so that
-// the asset itself must run again.
-func (a *app) adviseRetry(s *state.State, runID string) {
-	failed, checks := 0, 0
-	only := false
-	s.TasksOf(runID, func(t *state.Task) bool {
-		only = only || t.Kind == event.KindCheck
-		if t.State == state.TaskFailed {
-			failed++
-			if t.ErrorCode == worker.CodeCheckFailed {
-				checks++
-			}
-		}
-		return true
-	})
-	if only {
+// adviseRetry says how to repeat what failed.
+func (a *app) adviseRetry(f view.Repeat, runID string) {
+	if f.OnlyChecks {
 		a.note("the outputs are as before: fix the data that the checks reject, then materialize these partitions again with `servo run`")
 		return
 	}
-	if checks > 0 {
+	if f.Checks > 0 {
 		a.note("fix the data that the failed checks reject, then run the failed partitions again: servo run --failed-only")
 	}
-	if checks == 0 || checks < failed {
+	if f.Checks == 0 || f.Checks < f.Total {
 		a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", runID)
 	}
 }

@@ -136,7 +136,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	out.known("cancelled", st.Cancelled)
 	switch {
 	case len(st.Failed) > 0:
-		fmt.Fprintf(out, "\nservo logs %s %s\nservo retry %s --failed\n", st.RunID, quoted(st.Failed[0].TaskKey), st.RunID)
+		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(st.Failed[0].TaskKey), repeatCommand(st.Repeat, st.RunID))
 	case !st.State.Terminal() && st.Owner == 0:
 		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
@@ -273,4 +273,16 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	a.note("run %s is %s: running tasks have %s to stop; `servo cancel %s --force` does not wait",
 		now.RunID, a.style.state(string(now.State)), view.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
 	return nil
+}
+
+// repeatCommand returns the command that repeats what failed. Nothing repeats a run of checks: its line says
+// what to do instead.
+func repeatCommand(f view.Repeat, runID string) string {
+	switch {
+	case f.OnlyChecks:
+		return "The run only checked outputs: fix the data that the checks reject, then materialize it again with `servo run`"
+	case f.Checks == f.Total:
+		return "servo run --failed-only"
+	}
+	return "servo retry " + runID + " --failed"
 }

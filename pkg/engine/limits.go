@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -33,6 +35,15 @@ func describeLimit(pool string) string {
 		return "the workspace"
 	}
 	return "pool " + pool
+}
+
+// CheckPool returns an [*InvalidError] if a pool is named that has no limit: the tasks would run without one.
+func CheckPool(name string, pools map[string]int32) error {
+	if _, ok := pools[name]; ok || name == "" {
+		return nil
+	}
+	return &InvalidError{fmt.Errorf("pool %q is unknown: choose from %s, or add it to pools in servo.yaml", name,
+		cmp.Or(strings.Join(sortedKeys(pools), ", "), "none"))}
 }
 
 // LimitsOf returns the limits that are set in a state.

@@ -122,6 +122,9 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
+	if old == nil || old.State != state.RequestStarted { // else another run of the request is counted
+		next.TicksStarted++
+	}
 	if sla := specOf(s).SLASec; sla > 0 {
 		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
 	}

@@ -246,12 +246,10 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	tick.Outcome, tick.Detail = outcome, detail
 	switch outcome {
 	case state.TickRequested:
-		s.TicksStarted++
 		put(f, f.st.Ticks, tick)
 		f.pend(r)
 		return
 	case state.TickBuffered:
-		s.TicksStarted++
 		r.State = state.RequestBuffered
 		put(f, f.st.Requests, r)
 	case state.TickDropped:

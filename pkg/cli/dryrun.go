@@ -173,12 +173,14 @@ func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *
 			P95: past.P95.Duration.Seconds(), CPU: max(past.Median.CPU, 0).Seconds(), Rows: past.Median.Rows, Bytes: past.Median.Bytes, Cost: costOf(&past),
 		}
 		for _, t := range tasks[key] {
-			row, err := snap.Partition(ctx, key, t.PartitionKey)
-			if err != nil {
-				return d, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
-			}
-			if row != nil {
-				asset.Replaces++
+			for _, partition := range t.EachPartition() {
+				row, err := snap.Partition(ctx, key, partition)
+				if err != nil {
+					return d, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
+				}
+				if row != nil {
+					asset.Replaces++
+				}
 			}
 		}
 		d.Assets = append(d.Assets, asset)
@@ -229,7 +231,7 @@ func inputsOf(p *plan.Plan, tasks []*plan.Task) []dryInput {
 func (d *dryRun) joinPartitions(p *plan.Plan, assets []plan.Asset) {
 	keys := map[string][]string{}
 	for i := range p.Tasks {
-		keys[p.Tasks[i].AssetKey] = append(keys[p.Tasks[i].AssetKey], p.Tasks[i].PartitionKey)
+		keys[p.Tasks[i].AssetKey] = append(keys[p.Tasks[i].AssetKey], p.Tasks[i].EachPartition()...)
 	}
 	spaces := map[string]*space.Space{}
 	for i := range assets {

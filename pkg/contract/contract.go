@@ -8,7 +8,10 @@
 package contract
 
 import (
+	"strings"
+
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // Version is the version of the contract. A new optional field does not change it.
@@ -163,6 +166,9 @@ type CommitMarker struct {
 	SchemaHash string             `json:"schema_hash,omitempty"`
 	// Columns are those that all Parquet files of the output have. It is empty if they are not known.
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
+	// Cells are the partitions of a batch, in the order of its task; empty: the output is that of PartitionKey. The
+	// directory has a folder for each: see [CellURI].
+	Cells []CommitMarkerCell `json:"cells,omitempty"`
 	// Checks are the results of the asset's checks, in the order of the asset. They precede the marker: an
 	// execution that adopts the marker reports them.
 	Checks []event.CheckResult `json:"checks,omitempty"`
@@ -194,7 +200,68 @@ type CommitMarkerColumn struct {
 	Type string `json:"type"`
 }
 
+// CommitMarkerCell is one partition of a batch.
+type CommitMarkerCell struct {
+	PartitionKey string `json:"partition_key"`
+	// Files is how many files the partition has. Those of the first cell come first in the list of files.
+	Files    int   `json:"files"`
+	RowCount int64 `json:"row_count"`
+	ByteSize int64 `json:"byte_size"`
+}
+
 // Output returns the winner's output in the form in which a worker reports it.
 func (m *CommitMarker) Output() *event.Output {
-	return &event.Output{URI: m.URI, RowCount: m.RowCount, ByteSize: m.ByteSize, SchemaHash: m.SchemaHash}
+	out := &event.Output{URI: m.URI, RowCount: m.RowCount, ByteSize: m.ByteSize, SchemaHash: m.SchemaHash}
+	for i := range m.Cells {
+		out.Cells = append(out.Cells, event.OutputCell{RowCount: m.Cells[i].RowCount, ByteSize: m.Cells[i].ByteSize})
+	}
+	return out
+}
+
+// For returns the part of the marker that describes the output with a URI: the marker itself, or that of one
+// partition of its batch. It returns nil if the marker does not name the output.
+func (m *CommitMarker) For(uri string) *CommitMarker {
+	if m.URI == uri {
+		return m
+	}
+	if batch, ok := BatchOf(uri); !ok || batch != m.URI {
+		return nil
+	}
+	first := 0
+	for i := range m.Cells {
+		if CellURI(m.URI, m.Cells[i].PartitionKey) == uri {
+			return m.cell(i, first)
+		}
+		first += m.Cells[i].Files
+	}
+	return nil
+}
+
+// Cell returns the part of the marker that describes a partition: the marker itself if it has no cells. It returns nil
+// if the batch does not have the partition.
+func (m *CommitMarker) Cell(partitionKey string) *CommitMarker {
+	if len(m.Cells) == 0 {
+		return m
+	}
+	first := 0
+	for i := range m.Cells {
+		if m.Cells[i].PartitionKey == partitionKey {
+			return m.cell(i, first)
+		}
+		first += m.Cells[i].Files
+	}
+	return nil
+}
+
+// cell returns the marker of one partition as if it were an output of its own. first is the position of its first file.
+func (m *CommitMarker) cell(i, first int) *CommitMarker {
+	c, one := &m.Cells[i], *m
+	folder := ids.PartitionSegment(c.PartitionKey) + "/"
+	one.PartitionKey, one.URI, one.RowCount, one.ByteSize, one.Cells = c.PartitionKey, m.URI+folder, c.RowCount, c.ByteSize, nil
+	one.Files = make([]CommitMarkerFile, c.Files)
+	for n := range one.Files {
+		one.Files[n] = m.Files[first+n]
+		one.Files[n].Name = strings.TrimPrefix(one.Files[n].Name, folder)
+	}
+	return &one
 }

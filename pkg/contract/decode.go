@@ -203,6 +203,7 @@ func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
 		}
 		c.between(fmt.Sprintf("files[%d].size", i), f.Size, 0, 1<<62)
 	}
+	c.cells(&m)
 	c.between("columns (count)", int64(len(m.Columns)), 0, MaxColumns)
 	for i, column := range m.Columns {
 		c.text(fmt.Sprintf("columns[%d].name", i), column.Name, MaxColumnBytes)
@@ -212,6 +213,38 @@ func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
 	c.between("byte_size", m.ByteSize, 0, 1<<62)
 	c.checks("checks", m.Checks)
 	return ifValid(&m, c)
+}
+
+// cells checks the partitions of a batch: each file must be in the folder of its partition.
+func (c *checker) cells(m *CommitMarker) {
+	if IsBatchURI(m.URI) != (len(m.Cells) > 0) {
+		c.fail("cells (count)", "%d partitions for the directory %.200q", len(m.Cells), m.URI)
+		return
+	}
+	c.between("cells (count)", int64(len(m.Cells)), 0, event.MaxBatch)
+	next := 0
+	for i := range m.Cells {
+		cell, path := &m.Cells[i], fmt.Sprintf("cells[%d]", i)
+		if _, err := ids.ParsePartition(cell.PartitionKey); err != nil {
+			c.fail(path+".partition_key", "%v", err)
+		}
+		c.between(path+".row_count", cell.RowCount, 0, 1<<62)
+		c.between(path+".byte_size", cell.ByteSize, 0, 1<<62)
+		c.between(path+".files", int64(cell.Files), 0, int64(len(m.Files)-next))
+		if c.err != nil {
+			return
+		}
+		folder := ids.PartitionSegment(cell.PartitionKey) + "/"
+		for _, f := range m.Files[next : next+cell.Files] {
+			if !strings.HasPrefix(f.Name, folder) {
+				c.fail(path+".files", "%.200q is not in the folder %.200q", f.Name, folder)
+			}
+		}
+		next += cell.Files
+	}
+	if len(m.Cells) > 0 && next != len(m.Files) {
+		c.fail("cells", "%d of %d files belong to no partition", len(m.Files)-next, len(m.Files))
+	}
 }
 
 // maxFileName bounds the name of an output's file, in bytes.

@@ -4,20 +4,26 @@ import "fmt"
 
 // FindMarker returns the marker that names an output, and its key. That is the commit marker or, for
 // an approved output, the marker in quarantine. read returns the content of an object; absent
-// reports whether its error means that the object does not exist.
+// reports whether its error means that the object does not exist. For the output of one partition of a batch, the
+// result is its part of the marker: see [CommitMarker.For].
 //
 // If neither marker names the output, the result is that of the commit marker: an error of read, an
 // error of [DecodeCommitMarker], or a marker that names another output.
 func FindMarker(uri string, read func(key string) ([]byte, error), absent func(error) bool) (*CommitMarker, string, error) {
 	key := CommitMarkerKeyOf(uri)
 	m, err := readMarker(key, read)
-	if err == nil && m.URI == uri || err != nil && !absent(err) {
+	if err != nil && !absent(err) {
 		return m, key, err
+	}
+	if err == nil {
+		if named := m.For(uri); named != nil {
+			return named, key, nil
+		}
 	}
 	other := QuarantineMarkerKeyOf(uri)
 	switch approved, otherErr := readMarker(other, read); {
-	case otherErr == nil && approved.URI == uri:
-		return approved, other, nil
+	case otherErr == nil && approved.For(uri) != nil:
+		return approved.For(uri), other, nil
 	case otherErr != nil && !absent(otherErr):
 		return nil, other, otherErr
 	}

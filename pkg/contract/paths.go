@@ -1,8 +1,6 @@
 package contract
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -20,9 +18,9 @@ const markerName = "_commit.json"
 // its materialization only if a decision publishes it.
 const quarantineName = "_quarantine.json"
 
-// maxSegment bounds a segment, in bytes; a longer one is replaced by its hash. File systems
-// allow 255.
-const maxSegment = 200
+// batchSuffix ends the name of the directory of an execution of a batch. The directory has a folder for each
+// partition of the batch, and the commit marker beside it names them all.
+const batchSuffix = ".cells"
 
 // AssetsPrefix returns the prefix of all outputs of a domain: assets/{tenant}/{workspace}/.
 func AssetsPrefix(d ids.Domain) string { return "assets/" + d.Tenant + "/" + d.Workspace + "/" }
@@ -33,33 +31,8 @@ func AssetPrefix(d ids.Domain, asset ids.AssetKey, partitionKey string) string {
 	return AssetsPrefix(d) + asset.String() + "/" + PartitionSegment(partitionKey) + "/"
 }
 
-// PartitionSegment returns a partition as one segment of an object key, for example
-// "date-2012-01-01,region-eu", or "_" for an unpartitioned asset. Different partition keys
-// have different segments.
-func PartitionSegment(partitionKey string) string {
-	if partitionKey == "" {
-		return "_"
-	}
-	p, err := ids.ParsePartition(partitionKey)
-	if err != nil || len(p) == 0 {
-		return hashed(partitionKey)
-	}
-	var b strings.Builder
-	for i, dimension := range p.Dimensions() {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		var name strings.Builder
-		escapeTo(&name, dimension)
-		b.WriteString(strings.ReplaceAll(name.String(), "-", "%2D")) // the first "-" ends the dimension
-		b.WriteByte('-')
-		escapeTo(&b, p[dimension])
-	}
-	if b.Len() > maxSegment {
-		return hashed(partitionKey)
-	}
-	return b.String()
-}
+// PartitionSegment returns a partition as one segment of an object key: see [ids.PartitionSegment].
+func PartitionSegment(partitionKey string) string { return ids.PartitionSegment(partitionKey) }
 
 // MaterializationPrefix returns the prefix of one materialization: the directories of its
 // executions and its commit marker.
@@ -83,15 +56,34 @@ func ExecutionPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializa
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + attemptID + "-" + nonce + "/"
 }
 
+// BatchPrefix returns the directory for the files of one execution of a batch. partitionKey is the first partition
+// of the batch.
+func BatchPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID, attemptID, nonce string) string {
+	return ExecutionPrefix(d, asset, partitionKey, materializationID, attemptID, nonce+batchSuffix)
+}
+
+// IsBatchURI reports whether uri is the directory of an execution of a batch.
+func IsBatchURI(uri string) bool { return strings.HasSuffix(uri, batchSuffix+"/") }
+
+// CellURI returns the folder of a partition in the directory of a batch. It is the output of the partition.
+func CellURI(batchURI, partitionKey string) string { return ids.CellURI(batchURI, partitionKey) }
+
+// BatchOf returns the directory of the batch that contains the folder of a partition; ok is false if uri is not such
+// a folder.
+func BatchOf(uri string) (batch string, ok bool) {
+	above := parentOf(uri)
+	return above, IsBatchURI(above)
+}
+
 // IsExecutionURI reports whether uri is the directory of an execution of the materialization
 // with this prefix. The URI of every output must be one.
 func IsExecutionURI(uri, materializationPrefix string) bool {
 	rest, ok := strings.CutPrefix(uri, materializationPrefix)
-	if !ok || len(rest) < 2 || len(rest) > maxSegment || !strings.HasSuffix(rest, "/") {
+	if !ok || len(rest) < 2 || len(rest) > ids.MaxSegment || !strings.HasSuffix(rest, "/") {
 		return false
 	}
 	name := rest[:len(rest)-1]
-	return name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r > 0x7e || !isPlain(byte(r)) })
+	return name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r > 0x7e || !ids.IsPlain(byte(r)) })
 }
 
 // CommitMarkerKeyOf returns the key of the commit marker beside an execution's directory.
@@ -101,8 +93,18 @@ func CommitMarkerKeyOf(uri string) string { return besideOf(uri) + markerName }
 // output, beside an execution's directory.
 func QuarantineMarkerKeyOf(uri string) string { return besideOf(uri) + quarantineName }
 
-// besideOf returns the prefix of the materialization of an execution's directory.
+// besideOf returns the prefix of the materialization of an output: of an execution's directory, or of a folder in
+// the directory of a batch.
 func besideOf(uri string) string {
+	above := parentOf(uri)
+	if IsBatchURI(above) {
+		return parentOf(above)
+	}
+	return above
+}
+
+// parentOf returns the prefix that contains a folder.
+func parentOf(uri string) string {
 	trimmed := strings.TrimSuffix(uri, "/")
 	return trimmed[:strings.LastIndexByte(trimmed, '/')+1]
 }
@@ -118,36 +120,6 @@ func LogsPrefix(d ids.Domain) string { return "logs/" + d.Path() + "/" }
 
 // LogKey returns the object key of an attempt's log.
 func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string) string {
-	var b strings.Builder
-	escapeTo(&b, taskKey)
-	task := b.String()
-	if len(task) > maxSegment || strings.Trim(task, ".") == "" {
-		task = hashed(taskKey)
-	}
+	task := ids.Segment(taskKey)
 	return LogsPrefix(d) + runID + "/" + task + "/" + strconv.Itoa(int(attempt)) + "-" + attemptID + ".log"
-}
-
-// hashed returns the segment for a text that is too long or not a valid segment. Only these
-// segments begin with "~".
-func hashed(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return "~" + hex.EncodeToString(sum[:])
-}
-
-// isPlain reports whether a byte needs no escape in a segment.
-func isPlain(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
-}
-
-func escapeTo(b *strings.Builder, s string) {
-	const digits = "0123456789ABCDEF"
-	for _, c := range []byte(s) {
-		if isPlain(c) {
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteByte('%')
-		b.WriteByte(digits[c>>4])
-		b.WriteByte(digits[c&15])
-	}
 }

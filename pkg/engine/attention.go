@@ -151,9 +151,9 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 	byAsset := map[string]*Attention{}
 	seen := map[state.Key2]bool{}
 	since := ids.AtTime(now.Time().Add(-attentionSpan))
-	err := eachFailure(ctx, snap, since, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task) {
-		key := state.Key2{A: t.AssetKey, B: t.PartitionKey}
-		if seen[key] || f.inQuarantine(t) {
+	err := eachFailure(ctx, snap, since, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task, partition string) {
+		key := state.Key2{A: t.AssetKey, B: partition}
+		if seen[key] || f.inQuarantine(t, partition) {
 			return
 		}
 		seen[key] = true
@@ -171,7 +171,7 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 		a.Count++
 		a.OneRun = a.OneRun && t.RunID == a.RunID
 		a.Since = min(a.Since, t.CompletedAt)
-		a.list(t.PartitionKey)
+		a.list(partition)
 	})
 	for _, a := range byAsset {
 		slices.Sort(a.Partitions)
@@ -180,9 +180,9 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 	return err
 }
 
-// inQuarantine reports whether the output of a failed task waits for a decision.
-func (f *finder) inQuarantine(t *state.Task) (found bool) {
-	f.s.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+// inQuarantine reports whether the output of a partition of a failed task waits for a decision.
+func (f *finder) inQuarantine(t *state.Task, partition string) (found bool) {
+	f.s.CandidatesOf(t.AssetKey, partition, func(c *state.Candidate) bool {
 		found = c.State == state.CandidatePending && c.RunID == t.RunID
 		return !found
 	})
@@ -405,13 +405,13 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls found for each task that failed in one of the newest runs with failures, with an id
-// from since on, and whose partition no later run has made; newest runs first. The tasks that a run's timeout cancelled count
+// eachFailure calls found for each partition whose task failed in one of the newest runs with failures, with an id
+// from since on, and which no later run has made; newest runs first. The tasks that a run's timeout cancelled count
 // too. Other assets than the given ones, and partitions that these no longer have, do not count. If
 // assets is nil, everything counts.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
-	found func(*state.Task),
+	found func(t *state.Task, partition string),
 ) error {
 	runs, err := snap.RunsSince(ctx, since, maxOlderRuns, func(run *state.Run) bool {
 		return run.TasksFailed > 0 || run.State == state.RunTimedOut
@@ -430,16 +430,21 @@ func eachFailure(
 		var failed error
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
 			ended := t.State == state.TaskFailed || t.State == state.TaskCancelled && run.State == state.RunTimedOut
-			if !ended || t.Kind != event.KindTask || assets != nil && !hasPartition(calendar, assets[t.AssetKey], t.PartitionKey) {
+			if !ended || t.Kind != event.KindTask {
 				return true
 			}
-			made, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
-			if err != nil {
-				failed = err
-				return false
-			}
-			if made == nil || made.RunID < run.RunID {
-				found(t)
+			for _, partition := range s.PartitionsOf(t) {
+				if assets != nil && !hasPartition(calendar, assets[t.AssetKey], partition) {
+					continue
+				}
+				made, err := snap.Partition(ctx, t.AssetKey, partition)
+				if err != nil {
+					failed = err
+					return false
+				}
+				if made == nil || made.RunID < run.RunID {
+					found(t, partition)
+				}
 			}
 			return true
 		})

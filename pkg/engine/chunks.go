@@ -238,15 +238,18 @@ func (p *chunkPlanner) failed(ctx context.Context) (map[ids.AssetKey][]string, e
 
 // positions returns the positions of the partitions that a plan materializes, in ascending order.
 func (p *chunkPlanner) positions(planned *plan.Plan) []int {
-	tasks := make(map[string]bool, len(planned.Tasks))
+	type partition struct{ asset, key string }
+	made := make(map[partition]bool, len(planned.Tasks))
 	for i := range planned.Tasks {
-		if planned.Tasks[i].Kind != event.KindGroup {
-			tasks[planned.Tasks[i].TaskKey] = true
+		if t := &planned.Tasks[i]; t.Kind != event.KindGroup {
+			for _, key := range t.EachPartition() {
+				made[partition{t.AssetKey, key}] = true
+			}
 		}
 	}
 	var positions []int
 	for i, cell := range p.cells {
-		if tasks[cell.Task] {
+		if made[partition{cell.Asset.String(), cell.Partition}] {
 			positions = append(positions, i)
 		}
 	}

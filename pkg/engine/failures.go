@@ -21,10 +21,10 @@ type Failure struct {
 func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*plan.Asset, calendar plan.Calendar) ([]Failure, error) {
 	var found []Failure
 	seen := map[state.Key2]bool{}
-	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task) {
-		if key := (state.Key2{A: t.AssetKey, B: t.PartitionKey}); !seen[key] {
+	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task, partition string) {
+		if key := (state.Key2{A: t.AssetKey, B: partition}); !seen[key] {
 			seen[key] = true
-			found = append(found, Failure{assets[t.AssetKey].Key, t.PartitionKey, t})
+			found = append(found, Failure{assets[t.AssetKey].Key, partition, t})
 		}
 	})
 	return found, err

@@ -94,15 +94,17 @@ func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string
 	first, count := "", 0
 	for i := range built.Tasks {
 		t := &built.Tasks[i]
-		row, err := snap.Partition(ctx, t.AssetKey, t.PartitionKey)
-		if err != nil {
-			return nil, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
-		}
-		if row == nil || row.RunID <= parent {
-			continue
-		}
-		if count++; first == "" {
-			first = fmt.Sprintf("%s of run %s", t.TaskKey, row.RunID)
+		for _, partition := range t.EachPartition() {
+			row, err := snap.Partition(ctx, t.AssetKey, partition)
+			if err != nil {
+				return nil, fmt.Errorf("read the output of %s: %w", t.TaskKey, err)
+			}
+			if row == nil || row.RunID <= parent {
+				continue
+			}
+			if count++; first == "" {
+				first = fmt.Sprintf("%s of run %s", t.TaskKey, row.RunID)
+			}
 		}
 	}
 	switch count {

@@ -187,12 +187,12 @@ func failedPartitions(
 		}
 	}
 	found := map[ids.AssetKey]map[string]bool{}
-	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task) {
+	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task, partition string) {
 		key := assets[t.AssetKey].Key
 		if found[key] == nil {
 			found[key] = map[string]bool{}
 		}
-		found[key][t.PartitionKey] = true
+		found[key][partition] = true
 	})
 	if err != nil {
 		return nil, err

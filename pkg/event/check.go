@@ -174,6 +174,11 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		c.count("payload.output.row_count", p.Output.RowCount)
 		c.count("payload.output.byte_size", p.Output.ByteSize)
 		c.text("payload.output.schema_hash", p.Output.SchemaHash, MaxName)
+		c.atMost("payload.output.cells (count)", int64(len(p.Output.Cells)), MaxBatch)
+		for i := range p.Output.Cells {
+			c.count(fmt.Sprintf("payload.output.cells[%d].row_count", i), p.Output.Cells[i].RowCount)
+			c.count(fmt.Sprintf("payload.output.cells[%d].byte_size", i), p.Output.Cells[i].ByteSize)
+		}
 	}
 	c.optionalULID("payload.materialization_id", p.MaterializationID)
 	c.atMost("payload.check_results (count)", int64(len(p.CheckResults)), MaxChecks)

@@ -89,17 +89,26 @@ const (
 	RuleAllDone    = "all_done"    // every upstream ended, with any outcome
 )
 
+// Limits of a batch: how many partitions a task may have, and how long their keys may be together.
+const (
+	MaxBatch      = 1000
+	MaxBatchBytes = 64 << 10
+)
+
 // TaskDef is a task of a plan.
 type TaskDef struct {
-	TaskKey      string   `json:"task_key"`
-	Kind         string   `json:"kind,omitempty"` // default "task"
-	AssetKey     string   `json:"asset_key,omitempty"`
-	PartitionKey string   `json:"partition_key,omitempty"`
-	DependsOn    []string `json:"depends_on,omitempty"`
-	TriggerRule  string   `json:"trigger_rule,omitempty"` // default "all_success"
-	WorkerQueue  string   `json:"worker_queue,omitempty"` // default "default"
-	Pool         string   `json:"pool,omitempty"`
-	Priority     int32    `json:"priority,omitempty"` // greater runs first
+	TaskKey      string `json:"task_key"`
+	Kind         string `json:"kind,omitempty"` // default "task"
+	AssetKey     string `json:"asset_key,omitempty"`
+	PartitionKey string `json:"partition_key,omitempty"`
+	// Partitions are those of a batch, of which PartitionKey is the first; empty: the task materializes PartitionKey.
+	Partitions []string `json:"partitions,omitempty"`
+
+	DependsOn   []string `json:"depends_on,omitempty"`
+	TriggerRule string   `json:"trigger_rule,omitempty"` // default "all_success"
+	WorkerQueue string   `json:"worker_queue,omitempty"` // default "default"
+	Pool        string   `json:"pool,omitempty"`
+	Priority    int32    `json:"priority,omitempty"` // greater runs first
 
 	// Output is OutputNone for a task that leaves no files and thus no commit marker.
 	Output string `json:"output,omitempty"`
@@ -325,6 +334,14 @@ type Output struct {
 	RowCount   int64  `json:"row_count,omitempty"`
 	ByteSize   int64  `json:"byte_size,omitempty"`
 	SchemaHash string `json:"schema_hash,omitempty"`
+	// Cells are the partitions of a batch, in the order of its task. The numbers of Output are their sums.
+	Cells []OutputCell `json:"cells,omitempty"`
+}
+
+// OutputCell is the output of one partition of a batch.
+type OutputCell struct {
+	RowCount int64 `json:"row_count,omitempty"`
+	ByteSize int64 `json:"byte_size,omitempty"`
 }
 
 // CheckResult is the outcome of one quality check.

@@ -63,6 +63,7 @@ func (c *checker) task(path string, t *TaskDef, kinds []string) {
 		c.assetKey(path+".asset_key", t.AssetKey)
 	}
 	c.partition(path+".partition_key", t.PartitionKey)
+	c.batch(path+".partitions", t)
 	c.optionalOneOf(path+".trigger_rule", t.TriggerRule, RuleAllSuccess, RuleNoneFailed, RuleAllDone)
 	c.text(path+".worker_queue", t.WorkerQueue, MaxName)
 	c.text(path+".pool", t.Pool, MaxName)
@@ -94,6 +95,26 @@ func (c *checker) partition(path, key string) {
 		c.fail(path, "%v", err)
 	}
 	c.text(path, key, MaxRef)
+}
+
+// batch checks the partitions of a task.
+func (c *checker) batch(path string, t *TaskDef) {
+	if len(t.Partitions) == 0 {
+		return
+	}
+	c.atMost(path+" (count)", int64(len(t.Partitions)), MaxBatch)
+	if len(t.Partitions) < 2 || t.Partitions[0] != t.PartitionKey {
+		c.fail(path, "a batch has at least two partitions, and the first of them is partition_key")
+	}
+	seen, size := make(map[string]bool, len(t.Partitions)), 0
+	for i, key := range t.Partitions {
+		if key == "" || seen[key] {
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "is empty or a duplicate: %.100q", key)
+		}
+		seen[key], size = true, size+len(key)
+		c.partition(fmt.Sprintf("%s[%d]", path, i), key)
+	}
+	c.atMost(path+" (bytes)", int64(size), MaxBatchBytes)
 }
 
 // MaxGates limits the checks of a task of one severity.

@@ -262,12 +262,13 @@ func (f *folder) reportTask(t *state.Task) {
 	case t.Kind == event.KindCheck:
 		f.recovered(subject, t.AssetKey, []string{event.CauseCheckFailed, event.CauseTaskFailed}, ofCheck)
 	case t.Quality == state.Degraded:
-		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseSLAMissed}, item, ofCheck)
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseSLAMissed}, f.itemsOfTask(t, item, ofCheck)...)
 		failed.causes = []string{event.CauseCheckFailed}
 		failed.code, failed.message = CodeCheckFailed, f.firstFailedCheck(t)
 		f.alert(failed)
 	default:
-		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed, event.CauseSLAMissed}, item, ofCheck)
+		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed, event.CauseSLAMissed},
+			f.itemsOfTask(t, item, ofCheck)...)
 	}
 }
 

@@ -136,7 +136,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		c.details, c.suggestion = p.Error.Details, p.Error.SuggestedAction
 	}
 	c.retryable = c.retryable && c.code != CodeCheckFailed
-	quality := gate(f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey}), p, &c)
+	reported := f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey})
+	whole(reported, f.st.BatchOf(p.RunID, p.TaskKey), p, &c)
+	quality := gate(reported, p, &c)
 	current, v := f.accept(p.AttemptRef)
 	if current == nil {
 		f.recordSuperseded(p, c)
@@ -219,7 +221,7 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 			t.MaterializationID = ids.MaterializationID(f.domain(), t.RunID, t.TaskKey)
 		}
 		f.end(current, t, state.TaskSucceeded, string(c.outcome))
-		f.materialized(t)
+		f.materialized(t, c.cells)
 	case c.outcome == event.Skipped:
 		f.end(current, t, state.TaskSkipped, string(c.outcome))
 	case c.lost(t) && t.GrantedAttempts < MaxGrantedAttempts:
@@ -243,6 +245,8 @@ type closing struct {
 	retryAfterMS        int64
 	metrics, log        string
 	checks              string
+	// cells are the outputs of the partitions of a batch.
+	cells []event.OutputCell
 	// unqueue means that the queue task must be deleted if the attempt has not started.
 	unqueue bool
 }
@@ -302,20 +306,37 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 //
 // The row of a partition may have left the live state. Then t wins: a row leaves only when every
 // task that can still write its partition belongs to a later run (ADR 076).
-func (f *folder) materialized(t *state.Task) {
+func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return
 	}
-	f.supersede(t)
-	old := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	batch := f.st.BatchOf(t.RunID, t.TaskKey)
+	if batch == nil {
+		f.materializedPartition(t, t.PartitionKey, t.OutputURI, event.OutputCell{RowCount: t.RowCount, ByteSize: t.ByteSize})
+		return
+	}
+	for i, key := range batch {
+		var cell event.OutputCell
+		uri := ""
+		if t.OutputURI != "" {
+			cell, uri = cells[i], ids.CellURI(t.OutputURI, key)
+		}
+		f.materializedPartition(t, key, uri, cell)
+	}
+}
+
+// materializedPartition records the output of one partition of a task.
+func (f *folder) materializedPartition(t *state.Task, partition, uri string, cell event.OutputCell) {
+	f.supersede(t, partition)
+	old := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition})
 	if old != nil && isLater(old.RunID, old.TaskKey, t) {
 		return
 	}
 	run := f.peekRun(t.RunID)
 	f.show(&state.Partition{
-		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
+		AssetKey: t.AssetKey, PartitionKey: partition, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
-		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,
+		OutputURI: uri, RowCount: cell.RowCount, ByteSize: cell.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,
 		Code: t.Code, VersionSeq: f.seq, InputsSeq: readUpTo(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut,
 	})
 }

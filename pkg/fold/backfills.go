@@ -247,13 +247,13 @@ func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	tasks := int64(0)
 	for i := range defs {
 		if defs[i].Kind != event.KindGroup {
-			tasks++
+			tasks += max(int64(len(defs[i].Partitions)), 1)
 		}
 	}
 	if tasks == planned {
 		return ""
 	}
-	return fmt.Sprintf("the plan has %d tasks, and its trigger names %d partitions of the chunk", tasks, planned)
+	return fmt.Sprintf("the plan materializes %d partitions, and its trigger names %d partitions of the chunk", tasks, planned)
 }
 
 // chunkEnded records the results of a chunk's run, and starts the next chunk. It reports whether the run belongs
@@ -293,13 +293,7 @@ func (f *folder) requeue(row *state.Chunk) {
 
 // settle sets the new states of the running partitions of a chunk whose run has ended.
 func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cells state.Cells) {
-	var tasks []*state.Task
-	f.st.TasksOf(run.RunID, func(t *state.Task) bool {
-		if t.Kind != event.KindGroup {
-			tasks = append(tasks, t)
-		}
-		return true
-	})
+	tasks := f.tasksByPartition(run)
 	codes := map[string]int64{}
 	for i, at := 0, 0; i < len(cells); i++ {
 		if cells[i] != state.CellRunning {

@@ -76,6 +76,7 @@ const (
 	CodeSuperseded       = "SUPERSEDED"
 	CodeCheckFailed      = "CHECK_FAILED"
 	CodeChecksMissing    = "CHECKS_MISSING"
+	CodeInvalidOutput    = "INVALID_OUTPUT"
 )
 
 // Error codes of tasks that are skipped because of their upstreams.

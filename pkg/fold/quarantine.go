@@ -25,23 +25,38 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 	if t.QuarantineSec == 0 || p.Output == nil || t.AssetKey == "" || t.Kind == event.KindCheck {
 		return
 	}
+	batch := f.st.BatchOf(t.RunID, t.TaskKey)
+	if batch == nil {
+		f.quarantinePartition(t, p, t.PartitionKey, p.Output.URI, event.OutputCell{RowCount: p.Output.RowCount, ByteSize: p.Output.ByteSize})
+		return
+	}
+	if len(p.Output.Cells) != len(batch) {
+		return
+	}
+	for i, key := range batch {
+		f.quarantinePartition(t, p, key, ids.CellURI(p.Output.URI, key), p.Output.Cells[i])
+	}
+}
+
+// quarantinePartition records the output of one partition of a task.
+func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, partition, uri string, cell event.OutputCell) {
 	run := f.peekRun(t.RunID)
 	row := &state.Candidate{
-		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, MaterializationID: ids.MaterializationID(f.domain(), t.RunID, t.TaskKey),
+		AssetKey: t.AssetKey, PartitionKey: partition, MaterializationID: ids.MaterializationID(f.domain(), t.RunID, t.TaskKey),
 		State: state.CandidatePending, RunID: t.RunID, TaskKey: t.TaskKey,
-		OutputURI: p.Output.URI, RowCount: p.Output.RowCount, ByteSize: p.Output.ByteSize, SchemaHash: p.Output.SchemaHash,
+		OutputURI: uri, RowCount: cell.RowCount, ByteSize: cell.ByteSize, SchemaHash: p.Output.SchemaHash,
 		Code: t.Code, InputsSeq: readUpTo(run, t), RootRun: run.RootRun, LeftOut: t.LeftOut, MadeSeq: f.seq,
 		FailedChecks: jsonOf(failedChecks(t, p.CheckResults)), BlockedAt: f.at(),
 		Measured:  measuredText(p.CheckResults),
 		ExpiresAt: f.at().Add(time.Duration(t.QuarantineSec) * time.Second), ApproveOnExpiry: t.QuarantineApprove,
 	}
-	switch later := f.laterThan(t); {
+	switch later := f.laterThan(t, partition); {
 	case later != "":
 		f.conclude(row, state.CandidateSuperseded, "", "run "+later+" has a later output")
 	case f.st.PendingCandidates() >= state.MaxCandidates:
 		f.conclude(row, state.CandidateRejected, "", fmt.Sprintf("the quarantine is full: %d outputs wait for a decision", state.MaxCandidates))
 	default:
-		f.supersede(t)
+		f.supersede(t, partition)
 		put(f, f.st.Candidates, row)
 	}
 }
@@ -49,11 +64,11 @@ func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
 // laterThan returns the run of the partition's visible output or pending candidate, if it is later than the
 // output of a task; else "". A visible output whose row is not in the live state is never later, because
 // its run was triggered before all live runs.
-func (f *folder) laterThan(t *state.Task) (run string) {
-	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
+func (f *folder) laterThan(t *state.Task, partition string) (run string) {
+	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
 	}
-	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+	f.st.CandidatesOf(t.AssetKey, partition, func(c *state.Candidate) bool {
 		if isLater(c.RunID, c.TaskKey, t) {
 			run = c.RunID
 		}
@@ -68,13 +83,13 @@ func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }
 
-// supersede marks the pending candidate of t's partition as superseded, unless a later task made it.
-func (f *folder) supersede(t *state.Task) {
+// supersede marks the pending candidate of a partition of t as superseded, unless a later task made it.
+func (f *folder) supersede(t *state.Task, partition string) {
 	if f.st.Candidates.Len() == 0 { // the usual case allocates nothing
 		return
 	}
 	var older []*state.Candidate
-	f.st.CandidatesOf(t.AssetKey, t.PartitionKey, func(c *state.Candidate) bool {
+	f.st.CandidatesOf(t.AssetKey, partition, func(c *state.Candidate) bool {
 		if !isLater(c.RunID, c.TaskKey, t) {
 			older = append(older, c)
 		}
@@ -135,14 +150,31 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		f.expire(old)
 		return stale("the output has expired")
 	}
-	row := *old
-	row.CommandID = p.CommandID
-	if p.Decision == event.DecisionApprove {
-		f.approve(&row, f.ev.Actor, p.Reason)
-	} else {
-		f.conclude(&row, state.CandidateRejected, f.ev.Actor, p.Reason)
+	for _, one := range f.candidatesOf(old) {
+		row := *one
+		row.CommandID = p.CommandID
+		if p.Decision == event.DecisionApprove {
+			f.approve(&row, f.ev.Actor, p.Reason)
+		} else {
+			f.conclude(&row, state.CandidateRejected, f.ev.Actor, p.Reason)
+		}
 	}
 	return folded
+}
+
+// candidatesOf returns the pending candidates of an output: those of all partitions of a batch, because a decision
+// covers the whole batch. Partitions that have a later output are not among them.
+func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
+	f.st.Candidates.Ascend(state.Key3{A: one.AssetKey}, func(row *state.Candidate) bool {
+		if row.AssetKey != one.AssetKey {
+			return false
+		}
+		if row.MaterializationID == one.MaterializationID && row.State == state.CandidatePending {
+			rows = append(rows, row)
+		}
+		return true
+	})
+	return rows
 }
 
 // approve makes a candidate the visible output of its partition. Nobody has read the output before, so its version is

@@ -102,6 +102,9 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 			run.TasksTotal++
 		}
 		f.putTask(task, "")
+		if len(defs[i].Partitions) > 0 {
+			put(f, f.st.Batches, &state.Batch{RunID: run.RunID, TaskKey: task.TaskKey, Partitions: jsonOf(defs[i].Partitions)})
+		}
 		if task.DepsTotal > 0 {
 			continue
 		}

@@ -144,30 +144,72 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 	versions := rows.versions()
 	var garbage []Garbage
 	for _, m := range stored {
-		if rows.Live(m.ID) {
-			continue
-		}
-		at := slices.IndexFunc(versions, func(s Success) bool { return s.MaterializationID == m.ID })
-		unseen := at < 0 && rows.Failed(m.ID)
-		if at < 0 && !unseen && m.ID < rows.RunsFrom && now.Sub(m.newest()) >= keep.Unseen {
-			at = len(versions)
-		}
-		switch {
-		case m.ID == rows.Visible.MaterializationID && !rows.hiddenFor(keep, now):
-			garbage = append(garbage, lost(keep, now, m)...)
-		case at >= 0 && m.ID != rows.Visible.MaterializationID && !rows.outlived(keep, now, versions, at):
-			garbage = append(garbage, lost(keep, now, m)...)
-		case at >= 0:
-			garbage = append(garbage, whole(Superseded, m))
-		case unseen && now.Sub(m.newest()) >= keep.Unseen:
-			reason := Unseen
-			if m.Marker.Key == "" && m.Blocked.Key == "" {
-				reason = Lost
-			}
+		switch reason, of := rows.judge(keep, now, versions, &m); of {
+		case wholly:
 			garbage = append(garbage, whole(reason, m))
+		case onlyLost:
+			garbage = append(garbage, lost(keep, now, m)...)
+		case nothing:
 		}
 	}
 	return garbage
+}
+
+// DecideBatch returns the objects of a batch that may be deleted. cells are the rows of its partitions. A batch is
+// deleted as a whole, when the rule covers all of its partitions, because its one marker names the files of all.
+func DecideBatch(keep Keep, now event.Time, cells []Rows, m Materialization) []Garbage {
+	var reason Reason
+	decided := nothing
+	for i := range cells {
+		why, of := cells[i].judge(keep, now, cells[i].versions(), &m)
+		if i == 0 {
+			reason, decided = why, of
+		}
+		decided = min(decided, of)
+	}
+	switch decided {
+	case wholly:
+		return []Garbage{whole(reason, m)}
+	case onlyLost:
+		return lost(keep, now, m)
+	case nothing:
+	}
+	return nil
+}
+
+// garbageOf says which objects of a materialization are garbage.
+type garbageOf int
+
+const (
+	nothing  garbageOf = iota
+	onlyLost           // files of executions that its marker does not name
+	wholly
+)
+
+// judge decides about a materialization. versions are those of the partition.
+func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materialization) (Reason, garbageOf) {
+	if r.Live(m.ID) {
+		return "", nothing
+	}
+	at := slices.IndexFunc(versions, func(s Success) bool { return s.MaterializationID == m.ID })
+	unseen := at < 0 && r.Failed(m.ID)
+	if at < 0 && !unseen && m.ID < r.RunsFrom && now.Sub(m.newest()) >= keep.Unseen {
+		at = len(versions)
+	}
+	switch {
+	case m.ID == r.Visible.MaterializationID && !r.hiddenFor(keep, now):
+		return "", onlyLost
+	case at >= 0 && m.ID != r.Visible.MaterializationID && !r.outlived(keep, now, versions, at):
+		return "", onlyLost
+	case at >= 0:
+		return Superseded, wholly
+	case unseen && now.Sub(m.newest()) >= keep.Unseen:
+		if m.Marker.Key == "" && m.Blocked.Key == "" {
+			return Lost, wholly
+		}
+		return Unseen, wholly
+	}
+	return "", nothing
 }
 
 // versions returns the successes including the visible one, newest first.

@@ -231,10 +231,26 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 		return p.logs(ctx, now, batch)
 	}
 	cells := p.cells(batch)
-	if err := p.known.load(ctx, p, cells); err != nil {
+	batches, err := p.batches(ctx, cells)
+	if err != nil {
 		return err
 	}
+	all := cells
+	for _, b := range batches {
+		all = append(all[:len(all):len(all)], b.cells...)
+	}
+	if err := p.known.load(ctx, p, all); err != nil {
+		return err
+	}
+	for _, b := range batches {
+		if err := p.collectBatch(ctx, now, b); err != nil {
+			return err
+		}
+	}
 	for _, c := range cells {
+		if len(c.stored) == 0 {
+			continue // it had batches only
+		}
 		keep, ok := p.keep(p.assetOf(c.prefix))
 		if !ok {
 			continue
@@ -317,6 +333,9 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 		folders[folder] = true
 	}
 	if uri := p.known.approved[m.ID]; uri != "" {
+		if batch, ok := contract.BatchOf(uri); ok {
+			uri = batch
+		}
 		m.Approved = true
 		if len(folders) > 1 {
 			m.Winner = uri

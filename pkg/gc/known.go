@@ -220,7 +220,7 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	wanted := map[string]bool{}
 	for _, c := range cells {
 		only := len(c.stored) == 1 && c.stored[0].ID == k.visible[c.prefix].MaterializationID && k.hidden[c.prefix].Seq == 0
-		if !k.loaded[c.prefix] && !only {
+		if len(c.stored) > 0 && !k.loaded[c.prefix] && !only {
 			wanted[c.prefix], k.loaded[c.prefix] = true, true
 		}
 	}
@@ -230,8 +230,8 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.keepPinned(ctx, p, wanted); err != nil {
 		return err
 	}
-	note := func(t *state.Task) {
-		prefix := prefixOf(p.Domain, t.AssetKey, t.PartitionKey)
+	noteOne := func(t *state.Task, partition string) {
+		prefix := prefixOf(p.Domain, t.AssetKey, partition)
 		switch {
 		case t.AssetKey == "" || !wanted[prefix]:
 		case t.State == state.TaskSucceeded && t.MaterializationID != "":
@@ -242,15 +242,27 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 			k.failed[ids.MaterializationID(p.Domain, t.RunID, t.TaskKey)] = true
 		}
 	}
+	note := func(t *state.Task, partitions []string) {
+		for _, partition := range partitions {
+			noteOne(t, partition)
+		}
+		if partitions == nil {
+			noteOne(t, t.PartitionKey)
+		}
+	}
 	for t := range k.state.Tasks.All {
-		note(t)
+		note(t, k.state.BatchOf(t.RunID, t.TaskKey))
+	}
+	batches, err := k.batchesInHistory(ctx, p)
+	if err != nil {
+		return err
 	}
 	for rows, err := range snapshot.Segments(ctx, p.Codec, p.Manifests, k.manifest, "tasks") {
 		if err != nil {
 			return err
 		}
 		for _, t := range state.List[state.Task](rows) {
-			note(t)
+			note(t, batches[t.Key()])
 		}
 	}
 	return k.loadApproved(ctx, p, wanted)

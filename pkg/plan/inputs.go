@@ -39,9 +39,9 @@ func (b *builder) shareInputs() {
 			if upstream.Partitions == nil || !b.readsAll(n.asset.Key, dep) {
 				continue
 			}
-			readers[dep] += len(n.keys)
+			readers[dep] += n.count()
 			if needsAll(n.asset) {
-				waiters[dep] += len(n.keys)
+				waiters[dep] += n.count()
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (b *builder) shareInputs() {
 			b.nodes[key] = n // read only: it has no tasks and is not in b.order
 		}
 		n.shared = count > 1
-		n.group = len(n.keys) > 1 && waiters[key] > 1
+		n.group = n.count() > 1 && waiters[key] > 1
 	}
 }
 
@@ -117,8 +117,9 @@ func (b *builder) addTasks(n *node) {
 	edges := b.edgesOf(n)
 	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
 	gather := map[ids.AssetKey]*gathered{}
-	for i, key := range n.keys {
-		task, err := b.newTask(n, i, critical, errors)
+	for i := range n.count() {
+		cells := n.cells(i)
+		task, err := b.newTask(n, cells, critical, errors)
 		if err != nil {
 			b.errs = append(b.errs, err)
 			return
@@ -129,7 +130,7 @@ func (b *builder) addTasks(n *node) {
 				if gather[e.dep] == nil {
 					gather[e.dep] = &gathered{}
 				}
-				r = b.readImage(n, e, key, gather[e.dep])
+				r = b.readImages(n, e, cells, gather[e.dep])
 			}
 			if b.edges += len(r.edges); b.edges > MaxEdges {
 				return // stop before the edges fill the memory
@@ -148,13 +149,14 @@ func (b *builder) addTasks(n *node) {
 		b.finish(n, dep, gather[dep])
 	}
 	if n.order {
-		b.addOrderNode(n.asset.Key, n.tasks)
+		b.addOrderNode(n.asset.Key, n.distinct())
 	}
 	if n.group {
-		b.edges += len(n.tasks)
+		members := n.distinct()
+		b.edges += len(members)
 		b.plan.Tasks = append(b.plan.Tasks, Task{TaskDef: event.TaskDef{
 			TaskKey: ids.GroupKey(n.asset.Key), Kind: event.KindGroup, AssetKey: n.asset.Key.String(),
-			DependsOn: slices.Sorted(slices.Values(n.tasks)), TriggerRule: event.RuleAllSuccess,
+			DependsOn: slices.Sorted(slices.Values(members)), TriggerRule: event.RuleAllSuccess,
 			WorkerQueue: "default", MaxAttempts: 1,
 		}})
 	}
@@ -189,16 +191,19 @@ func (b *builder) edgesOf(n *node) []edge {
 }
 
 // newTask returns a task of a node without its inputs.
-func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, error) {
-	task := Task{TaskDef: taskDef(n.asset, n.tasks[i], n.keys[i])}
+func (b *builder) newTask(n *node, cells, critical, errors []string) (Task, error) {
+	task := Task{TaskDef: taskDef(n.asset, n.tasks[n.at[cells[0]]], cells[0])}
 	task.Checks, task.ErrorChecks, task.Quarantine = critical, errors, n.asset.Work.Quarantine
 	task.DependsOn = slices.Clone(n.after)
+	if len(cells) > 1 {
+		task.Partitions = cells
+	}
 	if b.request.Priority != nil {
 		task.Priority = *b.request.Priority
 	}
 	task.Pool = cmp.Or(b.request.Pool, task.Pool)
 	if len(n.asset.Work.Checks) > 0 {
-		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
+		task.PreviousRows = b.previousRows(n.asset.Key, cells[0])
 	}
 	b.setPast(&task, n.asset)
 	if b.request.ChecksOnly {
@@ -208,14 +213,7 @@ func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, erro
 	if len(n.asset.Deps) > 0 {
 		task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
 	}
-	if n.asset.Partitions.Time() == nil {
-		return task, nil
-	}
-	partition, err := ids.ParsePartition(n.keys[i])
-	if err == nil {
-		task.Period, err = period(b.request.Calendar, n.asset.Partitions, partition)
-	}
-	if err != nil {
+	if err := b.setPeriod(&task, n.asset, cells); err != nil {
 		return Task{}, fmt.Errorf("asset %s: %w", n.asset.Key, err)
 	}
 	return task, nil
@@ -303,7 +301,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	case up.group && needsAll(n.asset):
 		r.edges = []string{ids.GroupKey(dep)}
 	default:
-		r.edges = up.tasks
+		r.edges = up.distinct()
 	}
 	if up.shared && upstream.Work.HasFiles() {
 		r.set.Group = ids.GroupKey(dep)

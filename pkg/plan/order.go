@@ -89,7 +89,7 @@ func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 		case b.gaps[dep] != nil:
 			before = append(before, ids.OrderKey(dep))
 		case up == nil || !inGap:
-		case len(up.tasks) == 1:
+		case up.count() == 1:
 			before = append(before, up.tasks[0])
 		default:
 			up.order = true

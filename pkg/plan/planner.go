@@ -95,6 +95,9 @@ func Build(r Request) (*Plan, error) {
 	if err := b.dropDegraded(); err != nil {
 		return nil, err
 	}
+	if err := b.batchAssets(); err != nil {
+		return nil, err
+	}
 	if r.ChecksOnly {
 		b.nodes = map[ids.AssetKey]*node{} // no task reads what this run makes
 	}
@@ -200,6 +203,8 @@ type node struct {
 	tasks []string
 	// at maps a partition key to its position in keys.
 	at map[string]int
+	// batches are the partitions of each task; nil: each partition has a task of its own.
+	batches [][]string
 	// shared means that Plan.Groups lists the partitions once for all readers.
 	shared bool
 	// group means that the asset has a group node for its tasks.

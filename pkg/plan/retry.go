@@ -23,11 +23,13 @@ func sortInputs(items []Input) {
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
+	r.tasks = make(map[string]*Task, len(parent.Tasks))
 	if parent.OnlyChecks() {
 		return nil, errors.New("its tasks only checked outputs: check the current outputs with `servo check`")
 	}
 	for i := range parent.Tasks {
 		known[parent.Tasks[i].TaskKey] = true
+		r.tasks[parent.Tasks[i].TaskKey] = &parent.Tasks[i]
 	}
 	for _, key := range repeat {
 		if !known[key] {
@@ -57,6 +59,7 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 
 type retry struct {
 	parent  *Plan
+	tasks   map[string]*Task // of the parent
 	repeat  map[string]bool
 	outputs map[string]Input
 	groups  map[string]bool // the group nodes of the new plan
@@ -171,6 +174,7 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 				r.errs = append(r.errs, fmt.Errorf("task %s reads %s, which has no output: retry it too", reader, in.TaskKey))
 				continue
 			}
+			out = outputOf(r.tasks[in.TaskKey], in.PartitionKey, out)
 			in = Input{PartitionKey: in.PartitionKey, MaterializationID: out.MaterializationID, URI: out.URI}
 		}
 		resolved = append(resolved, in)

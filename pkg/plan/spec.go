@@ -137,6 +137,9 @@ type Work struct {
 	SchemaDrift string `json:"schema_drift,omitempty"`
 	// Resources are those of one task; nil: the default share of the worker.
 	Resources *Resources `json:"resources,omitempty"`
+	// Batch means that a task may materialize several partitions, which its query gets as lists. The rows of its result
+	// have the dimensions as columns.
+	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	// Files are the files of the project that are part of the code, with the texts that stand for them
@@ -239,6 +242,8 @@ type Asset struct {
 	Reads      []Dep
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned
+	// Batch is how many partitions a task may materialize, if Work.Batch is set.
+	Batch int `json:"batch,omitempty"`
 	// NoPartitionColumns means that readers do not get the dimensions as columns.
 	NoPartitionColumns bool `json:"no_partition_columns,omitempty"`
 

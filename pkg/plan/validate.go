@@ -109,6 +109,7 @@ func (v *validator) dispatched(t *Task) {
 	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
 		v.fail("task %s: %w", t.TaskKey, err)
 	}
+	v.batch(t)
 	v.checked(t)
 	for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
 		set := t.Inputs[asset]

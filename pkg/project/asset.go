@@ -282,9 +282,6 @@ func (f yamlFile) queryFields() fields {
 // mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
-	known["batch"] = func(n *yaml.Node) {
-		f.fail(n, "remove the field: each partition is a task of its own", "batch is not supported yet")
-	}
 	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode
 }
@@ -317,6 +314,7 @@ var assetFields = table[declared]{
 		Type: "boolean", Default: true, Examples: []any{false},
 		Description: "Readers of the asset get the dimensions of its partitions as columns, unless its files have columns of these names.",
 	}, yamlFile.partitionColumns),
+	batchField,
 	requiresField(func(a *declared) *string { return &a.Requires }),
 	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),
 	timeoutField(func(a *declared) *int32 { return &a.TimeoutSec }),

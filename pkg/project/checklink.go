@@ -93,6 +93,7 @@ func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 		return
 	}
 	l.readVars(a, p.Variables, c.place)
+	l.refuseSpan(a, c, p.Variables)
 	for _, ref := range p.Refs {
 		key, what := ref.classify()
 		if what == refElse {

@@ -73,6 +73,7 @@ func (l *loader) link() {
 		lookbacks.check(a)
 		l.linkChecks(a, &columns)
 		l.checkItself(a)
+		l.checkBatch(a)
 		l.linkQuarantine(a)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
@@ -216,6 +217,16 @@ func (l *loader) checkItself(a *declared) {
 	if err := a.CheckItself(); err != nil {
 		at := slices.IndexFunc(a.deps, func(d dep) bool { return d.key == a.Key })
 		l.report(a.deps[at].at, "", "asset %s reads itself: %s", a.Key, err)
+	}
+}
+
+// checkBatch reports an asset that cannot have a batch.
+func (l *loader) checkBatch(a *declared) {
+	if a.Broken != "" {
+		return
+	}
+	if err := a.CheckBatch(); err != nil {
+		l.report(a.batchAt, "remove batch", "asset %s cannot have a batch: %s", a.Key, err)
 	}
 }
 

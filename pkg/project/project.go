@@ -304,6 +304,8 @@ type declared struct {
 	quarantine       *quarantine // nil: none
 	publish          *publish    // nil: the selection of servo.yaml decides
 	promises         promises
+	// batchAt is the place of `batch`.
+	batchAt place
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

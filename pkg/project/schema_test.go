@@ -235,7 +235,7 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 // text of the file, or several fields together, or they need arithmetic.
 var beyond = regexp.MustCompile(`unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
-	`needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
+	`cannot have a batch|needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
 	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|nknown SQL type|invalid SQL type|` +
 	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +
@@ -387,9 +387,8 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ":       {"batch"},
 		"assets/a/command.yaml output": {"convert"},
-		"assets/a/query.sql ":          {"batch", "env", "output", "run", "secrets", "vars"},
+		"assets/a/query.sql ":          {"env", "output", "run", "secrets", "vars"},
 	}
 	require.Len(t, mappings, 41)
 	for id, m := range mappings {
@@ -457,7 +456,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
 					return strings.HasPrefix(p.Message, "publish ") || // a field alone chooses no asset or place
-						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs partitions of time") || strings.HasPrefix(p.Message, "deadline needs either")
+						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs partitions of time") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ")
 				})
 				require.Empty(t, problems, "%s: %v is an example or the default", p, sample)
 			}

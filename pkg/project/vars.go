@@ -118,7 +118,11 @@ func (l *loader) ownVariable(a *declared, name string, at place) {
 	if a.Partitions != nil {
 		for i := range a.Partitions.Dimensions {
 			d := &a.Partitions.Dimensions[i]
-			if known = append(known, d.Name); d.IsTime() {
+			name := d.Name
+			if a.Work.Batch {
+				name += "_keys"
+			}
+			if known = append(known, name); d.IsTime() {
 				known = append(known, d.Name+"_start", d.Name+"_end")
 			}
 		}

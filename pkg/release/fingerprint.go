@@ -123,6 +123,8 @@ type surroundings struct {
 	Types map[string]string `json:"types,omitempty"`
 	// Integers are the types of columns in which 128-bit integers may be stored.
 	Integers map[string]string `json:"integers,omitempty"`
+	// Batch means that the query gets lists of partitions.
+	Batch bool `json:"batch,omitempty"`
 }
 
 // text is the part of a code fingerprint that `version` replaces: the query or command, and the files.
@@ -149,6 +151,7 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 	if s.InputFormat == plan.FormatParquet {
 		s.InputFormat = ""
 	}
+	s.Batch = a.Work.Batch
 	s.Integers = quality.DeclaredIntegers(a.Work.Checks)
 	if s.Text = a.Work.Text; s.Text != nil && s.Text.Format != plan.TextNone {
 		s.Types = quality.DeclaredTypes(a.Work.Checks)

@@ -144,10 +144,23 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 
 var errNoMarker = errors.New("no commit marker")
 
-// superseded reports whether the partition of a task has a later output, or a person has hidden the task's output.
+// superseded reports whether every partition of a task has a later output, or a person has hidden the task's output.
 func (o *outputs) superseded(ctx context.Context, t *state.Task) (bool, error) {
-	row, err := o.snap.Stored(ctx, t.AssetKey, t.PartitionKey)
-	return row != nil && (row.MaterializationID != t.MaterializationID || o.snap.State.Hidden(row)), err
+	s, err := o.snap.WithRun(ctx, t.RunID)
+	if err != nil {
+		return false, err
+	}
+	partitions := []string{t.PartitionKey}
+	if s != nil {
+		partitions = s.PartitionsOf(t)
+	}
+	for _, partition := range partitions {
+		row, err := o.snap.Stored(ctx, t.AssetKey, partition)
+		if err != nil || row == nil || row.MaterializationID == t.MaterializationID && !o.snap.State.Hidden(row) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {

@@ -91,9 +91,11 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 		if t.AssetKey == "" || t.State.Terminal() && t.Seq <= c.Seq {
 			continue
 		}
-		key := Key2{t.AssetKey, t.PartitionKey}
-		if _, has := found[key]; !has {
-			found[key] = t.RunID
+		for _, partition := range s.PartitionsOf(t) {
+			key := Key2{t.AssetKey, partition}
+			if _, has := found[key]; !has {
+				found[key] = t.RunID
+			}
 		}
 	}
 	return found

@@ -31,6 +31,7 @@ import (
 type Tables struct {
 	Runs       Table[string, Run]          `table:"runs,history,run=run_id,large"`
 	Tasks      Table[Key2, Task]           `table:"tasks,history,run=run_id,large"`
+	Batches    Table[Key2, Batch]          `table:"task_partitions,history,run=run_id"`
 	Deps       Table[Key3, Dep]            `table:"dep_satisfaction,history,run=run_id"`
 	Timers     Table[string, Timer]        `table:"timers"`
 	Outbox     Table[string, Dispatch]     `table:"dispatch_outbox"`

@@ -41,6 +41,8 @@ type attempt struct {
 	domain ids.Domain
 	asset  ids.AssetKey
 	nonce  string
+	// batch are the partitions of a task that has several.
+	batch []string
 	// views counts the inputs with partition columns that were made readable.
 	views int
 	calls *callbacks

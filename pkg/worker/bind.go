@@ -269,7 +269,7 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	for i := range asset.Partitions.Dimensions {
 		d := &asset.Partitions.Dimensions[i]
 		statements := []string{}
-		names = append(names, d.Name)
+		names = append(names, partitionVariable(&asset.Work, d.Name))
 		value := d.Start
 		if d.IsTime() {
 			names = append(names, d.Name+"_start", d.Name+"_end")
@@ -277,7 +277,7 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 		} else if value = "x"; len(d.Values) > 0 {
 			value = d.Values[0]
 		}
-		statement, err := setDimension(asset.Work.Dimensions, d.Name, value)
+		statement, err := setPartitions(&asset.Work, d.Name, ids.Partition{d.Name: value})
 		if err != nil {
 			return unset, err
 		}

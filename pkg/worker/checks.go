@@ -40,8 +40,14 @@ type checkRun struct {
 	// made are the files of the output. The phase PRE has none.
 	made []outputFile
 	rows int64
-	// db is open from the first check that needs it.
-	db *database
+	// cell is the partition that is checked, if the task has several, and first the results for the partitions before it.
+	cell  string
+	first []event.CheckResult
+	// all are the files of all partitions.
+	all []outputFile
+	// db is open from the first check that needs it. shown means that it has the view of the output.
+	db    *database
+	shown bool
 	// queries are the SQL checks with absolute paths, by name; broken are the errors of the others.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
@@ -73,11 +79,15 @@ func (a *attempt) runChecks(
 	if len(checks) == 0 {
 		return nil
 	}
-	r := &checkRun{attempt: a, t: t, phase: phase, inputs: inputs, made: made, final: final}
+	r := &checkRun{attempt: a, t: t, phase: phase, inputs: inputs, made: made, all: made, final: final}
 	for i := range made {
 		r.rows += made[i].rows
 	}
-	results, err := r.run(ctx, checks)
+	run := r.run
+	if len(a.batch) > 0 && phase == quality.Post {
+		run = r.auditCells
+	}
+	results, err := run(ctx, checks)
 	if closeErr := r.close(); err == nil {
 		err = closeErr
 	}
@@ -199,11 +209,25 @@ func (r *checkRun) one(ctx context.Context, c *quality.Check) (event.CheckResult
 	return r.sql(ctx, c)
 }
 
-// open opens a database with views of the inputs and of the output, and locks it.
-func (r *checkRun) open(ctx context.Context) (err error) {
-	if r.db != nil {
+// open opens a database with views of the inputs and of the output.
+func (r *checkRun) open(ctx context.Context) error {
+	if r.db == nil {
+		if err := r.openInputs(ctx); err != nil {
+			return err
+		}
+	}
+	if r.shown {
 		return nil
 	}
+	if err := r.showOutput(ctx); err != nil {
+		return err
+	}
+	r.shown = true
+	return nil
+}
+
+// openInputs opens a database with views of the inputs, and locks it. It may read the files of the output, too.
+func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	if r.db, err = r.openDuckDB(ctx); err != nil {
 		return sqlFailure(err)
 	}
@@ -211,10 +235,7 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	statements, err := variables(r.t)
-	if err != nil {
-		return err
-	}
+	var statements []string
 	for i := range r.inputs {
 		if r.inputs[i].asset == r.asset {
 			continue // in a check, the name of the asset is that of the output
@@ -228,20 +249,7 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 			readable.files = append(readable.files, files...)
 		}
 	}
-	var files []string
-	for i := range r.made {
-		if isParquet(r.made[i].name) {
-			files = append(files, r.made[i].path)
-		}
-	}
-	if len(files) > 0 {
-		query, err := r.outputView(ctx, files)
-		if err != nil {
-			return err
-		}
-		statements = append(statements, createView(r.asset, query)...)
-		readable.files = append(readable.files, files...)
-	}
+	readable.files = append(readable.files, parquetFiles(r.all)...)
 	for _, statement := range statements {
 		if _, err := r.db.exec(ctx, statement); err != nil {
 			return sqlFailure(fmt.Errorf("prepare the checks: %w", err))
@@ -252,6 +260,41 @@ func (r *checkRun) open(ctx context.Context) (err error) {
 	}
 	readable.directories = append(readable.directories, r.dir)
 	return r.db.lock(ctx, readable)
+}
+
+// showOutput sets the variables of the partition and creates the view of the output.
+func (r *checkRun) showOutput(ctx context.Context) error {
+	keys := r.t.cellKeys()
+	if r.cell != "" {
+		keys = []string{r.cell}
+	}
+	statements, err := variables(r.t, keys...)
+	if err != nil {
+		return err
+	}
+	if files := parquetFiles(r.made); len(files) > 0 {
+		query, err := r.outputView(ctx, files)
+		if err != nil {
+			return err
+		}
+		statements = append(statements, createView(r.asset, query)...)
+	}
+	for _, statement := range statements {
+		if _, err := r.db.exec(ctx, statement); err != nil {
+			return sqlFailure(fmt.Errorf("prepare the checks: %w", err))
+		}
+	}
+	return nil
+}
+
+// parquetFiles returns the paths of the Parquet files of an output.
+func parquetFiles(made []outputFile) (files []string) {
+	for i := range made {
+		if isParquet(made[i].name) {
+			files = append(files, made[i].path)
+		}
+	}
+	return files
 }
 
 // resolveQueries makes the paths of all SQL checks of the phase absolute, and returns the project's
@@ -311,7 +354,7 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 		}
 	}
 	result := c.Judge(compiled, m)
-	if m.Failing > 0 && compiled.Value == "" && r.t.Samples > 0 {
+	if m.Failing > 0 && compiled.Value == "" && r.t.Samples > 0 && !r.failedBefore(c.Name) {
 		r.keepSample(ctx, compiled.Failing, &result)
 	}
 	return result, nil
@@ -355,8 +398,7 @@ func (r *checkRun) keepSample(ctx context.Context, failing string, result *event
 
 // storeSample stores a sample in the directory of this execution, and returns its key.
 func (a *attempt) storeSample(ctx context.Context, name, file string) string {
-	key := contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce) +
-		samplesFolder + "/" + name + ".parquet"
+	key := a.executionPrefix() + samplesFolder + "/" + name + ".parquet"
 	data, err := os.ReadFile(file) //nolint:gosec // a file of this execution
 	if err == nil {
 		_, err = a.w.cfg.Store.Create(ctx, key, data)

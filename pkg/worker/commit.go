@@ -61,6 +61,9 @@ func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.Commi
 		return nil, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below the marker's folder",
 			key, m.MaterializationID, m.URI)
 	}
+	if !a.sameCells(m) {
+		return nil, permanent(CodeInvalidMarker, "marker %s has %d partitions, but the task has %d others", key, len(m.Cells), len(a.batch))
+	}
 	return m, nil
 }
 
@@ -97,8 +100,7 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		AssetKey: a.env.AssetKey, PartitionKey: a.env.PartitionKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, Nonce: a.nonce,
-		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
-			a.env.AttemptID, a.nonce),
+		URI:   a.executionPrefix(),
 		Files: make([]contract.CommitMarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
 		Checks: a.checkResults, CodeChanged: a.codeChanged,
 	}
@@ -118,6 +120,9 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 	err := group.Wait()
 	for _, f := range m.Files {
 		m.ByteSize += f.Size
+	}
+	if err == nil {
+		err = a.setCells(m)
 	}
 	return m, err
 }

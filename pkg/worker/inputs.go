@@ -183,7 +183,7 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 		key = contract.CommitMarkerKeyOf(item.URI)
 	}
 	marker, err := a.w.marker(ctx, key)
-	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.URI != item.URI) {
+	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.For(item.URI) == nil) {
 		// A decision has published the output from quarantine. An output of this run is read only with
 		// its commit marker: a task that ran before the decision must not read another output than one
 		// that runs after it.
@@ -198,12 +198,22 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 				labelOf(asset, partitionKey), err))
 	case err != nil:
 		return part{}, err
-	case marker.MaterializationID != id || item.URI != "" && item.URI != marker.URI ||
+	case marker.MaterializationID != id || item.URI != "" && marker.For(item.URI) == nil ||
 		!contract.IsExecutionURI(marker.URI, strings.TrimSuffix(key, "_commit.json")):
 		return part{}, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, not that of input %s",
 			key, marker.MaterializationID, marker.URI, asset)
 	}
-	return part{partitionKey: partitionKey, marker: marker}, nil
+	if item.URI != "" {
+		return part{partitionKey: partitionKey, marker: marker.For(item.URI)}, nil
+	}
+	cell := marker.Cell(item.PartitionKey)
+	if cell == nil {
+		return part{}, permanent(CodeInvalidMarker, "marker %s has no partition %s of input %s", key, item.PartitionKey, asset)
+	}
+	if len(marker.Cells) > 0 {
+		partitionKey = item.PartitionKey
+	}
+	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
 // marker returns a commit marker, from the cache if possible.

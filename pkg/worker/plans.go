@@ -48,6 +48,7 @@ func (a *attempt) task(ctx context.Context) (*work, error) {
 	if !ok {
 		return nil, permanent(CodePlanUnreadable, "asset %s is not in plan %s", t.AssetKey, a.env.PlanRef)
 	}
+	a.batch = t.Partitions
 	return &work{Work: asset, plan: p, task: t, root: cmp.Or(a.w.cfg.Project, p.Root)}, nil
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -93,8 +94,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	if err := a.prepare(ctx, d, t, inputs, query); err != nil {
 		return nil, err
 	}
-	target := filepath.Join(a.dir, outputName)
-	rows, err := d.copyTo(ctx, t, query, target)
+	made, rows, err := a.copyResult(ctx, d, t, query)
 	if cpu, ok := d.cpuTime(); ok {
 		a.used(cpu)
 	}
@@ -104,16 +104,39 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		return nil, err
 	}
 	a.output.printf("%s\n", rowCount(rows))
-	file := outputFile{name: outputName, path: target, open: func() (*os.File, error) { return os.Open(target) }}
-	if err := file.describe(); err != nil {
-		return nil, err
-	}
-	return []outputFile{file}, nil
+	return made, nil
 }
 
-// copyTo writes the result of the task's query to a Parquet file. Its errors name the place in the
-// user's file.
+// copyResult executes the query and writes its result: one file or, for a batch, one for each partition.
+func (a *attempt) copyResult(ctx context.Context, d *database, t *work, query *resolvedQuery) (made []outputFile, rows int64, err error) {
+	if t.Batch {
+		return a.copyBatch(ctx, d, t, query)
+	}
+	target := filepath.Join(a.dir, outputName)
+	if rows, err = d.copyTo(ctx, t, query, target); err != nil {
+		return nil, 0, err
+	}
+	file := outputFile{name: outputName, path: target, open: func() (*os.File, error) { return os.Open(target) }}
+	if err := file.describe(); err != nil {
+		return nil, 0, err
+	}
+	return []outputFile{file}, rows, nil
+}
+
+// copyTo writes the result of the task's query to a Parquet file.
 func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, target string) (rows int64, err error) {
+	return d.storeResult(ctx, t, query, storing{before: "COPY (", after: "\n) TO " + quote(target) + " (FORMAT parquet, COMPRESSION zstd)"})
+}
+
+// storing is a statement around a query, which stores its result. check may refuse the columns of the result.
+type storing struct {
+	before, after string
+	check         func([]resultColumn) error
+}
+
+// storeResult executes the task's query within a statement that stores its result. Its errors name the place in the
+// user's file.
+func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuery, to storing) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
 	description := query.within("DESCRIBE ", "")
 	columns, err := d.describe(ctx, description)
@@ -123,8 +146,13 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	if err := refuseUnstorable(columns); err != nil {
 		return 0, err
 	}
+	if to.check != nil {
+		if err := to.check(columns); err != nil {
+			return 0, err
+		}
+	}
 	result, cast := exact(query, columns, t.Checks)
-	result = result.within("COPY (", "\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
+	result = result.within(to.before, to.after)
 	if rows, err = d.exec(ctx, result.text); err == nil {
 		return rows, nil
 	}
@@ -145,7 +173,7 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 // prepare creates views of the inputs and variables for the partition, and then locks the sandbox:
 // the query may read its inputs, the project's data folders, and its scratch folder.
 func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery) error {
-	statements, err := variables(t)
+	statements, err := variables(t, t.cellKeys()...)
 	if err != nil {
 		return err
 	}
@@ -189,21 +217,21 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 
 // variables returns the statements that set the variables for getvariable: the partition's values,
 // the project's folder and the project's variables.
-func variables(t *work) ([]string, error) {
-	partition, err := ids.ParsePartition(t.task.PartitionKey)
+func variables(t *work, keys ...string) ([]string, error) {
+	cells, err := parseCells(keys)
 	if err != nil {
 		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	statements := []string{"SET VARIABLE servo_root = " + quote(t.root)}
-	for _, dimension := range partition.Dimensions() {
-		statement, err := setDimension(t.Dimensions, dimension, partition[dimension])
+	for _, dimension := range cells[0].Dimensions() {
+		statement, err := setPartitions(&t.Work, dimension, cells...)
 		if err != nil {
 			return nil, err
 		}
 		statements = append(statements, statement)
 	}
-	if p := t.task.Period; p != nil {
-		for _, dimension := range periodDimensions(t, partition) {
+	if p := t.task.Period; p != nil && len(keys) == len(t.cellKeys()) { // not while one partition of a batch is checked
+		for _, dimension := range periodDimensions(t, cells[0]) {
 			statements = append(statements, setInstant(dimension+"_start", p.Start), setInstant(dimension+"_end", p.End))
 		}
 	}
@@ -233,14 +261,20 @@ func setVars(vars map[string]plan.Var) []string {
 
 // setDimension is the statement that sets a partition's value in a dimension.
 func setDimension(kinds map[string]string, dimension, value string) (string, error) {
-	kind := kinds[dimension]
-	if kind == "" {
-		kind = "VARCHAR"
+	kind, err := dimensionType(kinds, dimension)
+	if err != nil {
+		return "", err
 	}
+	return "SET VARIABLE " + quoteName(dimension) + " = CAST(" + quote(plan.SQLLiteral(kind, value)) + " AS " + kind + ")", nil
+}
+
+// dimensionType returns the SQL type of a dimension.
+func dimensionType(kinds map[string]string, dimension string) (string, error) {
+	kind := cmp.Or(kinds[dimension], "VARCHAR")
 	if strings.ContainsFunc(kind, isNotTypeName) {
 		return "", permanent(CodePlanUnreadable, "dimension %s has type %q, which is not a SQL type", dimension, kind)
 	}
-	return "SET VARIABLE " + quoteName(dimension) + " = CAST(" + quote(plan.SQLLiteral(kind, value)) + " AS " + kind + ")", nil
+	return kind, nil
 }
 
 func isNotTypeName(r rune) bool {

@@ -343,9 +343,10 @@ func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 // set sets the variables of the partition and of the project.
 func (r *testRunner) set(ctx context.Context, t *testcase.Test) error {
 	statements := setVars(t.Vars)
-	types := r.assets[t.Asset].Work.Dimensions
+	asset := &r.assets[t.Asset].Work
+	types := asset.Dimensions
 	for _, dimension := range t.Partition.Dimensions() {
-		statement, err := setDimension(types, dimension, t.Partition[dimension])
+		statement, err := setPartitions(asset, dimension, t.Partition)
 		if err != nil {
 			return err
 		}
@@ -366,7 +367,7 @@ func (r *testRunner) set(ctx context.Context, t *testcase.Test) error {
 func (r *testRunner) clear(ctx context.Context, t *testcase.Test) error {
 	var statements []string
 	for _, dimension := range t.Partition.Dimensions() {
-		statements = append(statements, "RESET VARIABLE "+quoteName(dimension))
+		statements = append(statements, "RESET VARIABLE "+quoteName(partitionVariable(&r.assets[t.Asset].Work, dimension)))
 		if t.Period != nil && r.assets[t.Asset].Work.Dimensions[dimension] != "VARCHAR" {
 			statements = append(statements, "RESET VARIABLE "+quoteName(dimension+"_start"), "RESET VARIABLE "+quoteName(dimension+"_end"))
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -25,7 +26,7 @@ const storedSchema = `"stored files"`
 func createView(key ids.AssetKey, query string) []string {
 	return []string{
 		"CREATE SCHEMA IF NOT EXISTS " + quoteName(key.Namespace),
-		"CREATE VIEW " + quality.Table(key) + " AS " + query,
+		"CREATE OR REPLACE VIEW " + quality.Table(key) + " AS " + query,
 	}
 }
 
@@ -135,13 +136,13 @@ func (r *checkRun) outputView(ctx context.Context, files []string) (string, erro
 	if len(columns) == 0 {
 		return stored, nil
 	}
-	for _, statement := range []string{"CREATE SCHEMA " + storedSchema, "CREATE VIEW " + storedSchema + ".output AS " + stored} {
+	for _, statement := range []string{"CREATE SCHEMA IF NOT EXISTS " + storedSchema, "CREATE OR REPLACE VIEW " + storedSchema + ".output AS " + stored} {
 		if _, err := r.db.exec(ctx, statement); err != nil {
 			return "", sqlFailure(err)
 		}
 	}
 	r.stored = storedSchema + ".output"
-	query, err := partcolumn.Keyed(readParquet(files), r.env.PartitionKey, columns)
+	query, err := partcolumn.Keyed(readParquet(files), cmp.Or(r.cell, r.env.PartitionKey), columns)
 	if err != nil {
 		return "", permanent(CodePlanUnreadable, "output of %s: %w", r.asset, err)
 	}

@@ -1,0 +1,341 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always a
+// product: the same values of every dimension but one, or all selected partitions if these are a product. So lists of
+// the values of each dimension describe a batch exactly.
+
+// CheckBatch returns why an asset cannot have a batch, or nil.
+func (a *Asset) CheckBatch() error {
+	switch {
+	case !a.Work.Batch:
+		return nil
+	case a.Partitions == nil:
+		return errors.New("the asset has no partitions")
+	case a.ReadsItself():
+		return errors.New("the asset reads itself, so its partitions must be made one after the other")
+	case a.Work.SQL == "":
+		return errors.New("only queries can have a batch: commands materialize one partition per task")
+	}
+	for i := range a.Work.Checks {
+		c := &a.Work.Checks[i]
+		if c.Kind == quality.Command {
+			return fmt.Errorf("check %s is a command, which checks one partition per task only", c.Name)
+		}
+		if c.Kind == quality.Anomaly || c.Params.MinOfPrevious > 0 || c.Params.MaxOfPrevious > 0 {
+			return fmt.Errorf("check %s compares with earlier outputs, which works for one partition per task only", c.Name)
+		}
+	}
+	return nil
+}
+
+// batchAssets divides the partitions of the assets that have a batch.
+func (b *builder) batchAssets() error {
+	for _, n := range b.order {
+		if n.asset.Batch < 2 || b.request.ChecksOnly {
+			continue
+		}
+		if err := b.batch(n); err != nil {
+			return fmt.Errorf("asset %s: %w", n.asset.Key, err)
+		}
+	}
+	return nil
+}
+
+// batch divides the partitions of a node.
+func (b *builder) batch(n *node) error {
+	keys := n.asset.Partitions.ByTime(n.keys)
+	cells := make([]ids.Partition, len(keys))
+	for i, key := range keys {
+		var err error
+		if cells[i], err = ids.ParsePartition(key); err != nil {
+			return err
+		}
+	}
+	along := batchDimension(n.asset.Partitions)
+	lists := [][]int{nil}
+	for i := range cells {
+		lists[0] = append(lists[0], i)
+	}
+	if len(cells) > n.asset.Batch || !isProduct(cells) {
+		lists = byOthers(cells, along)
+	}
+	for _, list := range lists {
+		for len(list) > 0 {
+			size, err := b.batchSize(n.asset, keys, cells, list, along)
+			if err != nil {
+				return err
+			}
+			n.addBatch(keys, cells, list[:size])
+			list = list[size:]
+		}
+	}
+	slices.SortFunc(n.batches, func(x, y []string) int { return strings.Compare(x[0], y[0]) })
+	return nil
+}
+
+// batchDimension returns the dimension in which the partitions of a batch differ: that of time, or else the first.
+func batchDimension(s *space.Space) string {
+	if d := s.Time(); d != nil {
+		return d.Name
+	}
+	return s.Dimensions[0].Name
+}
+
+// isProduct reports whether partitions are all combinations of their values.
+func isProduct(cells []ids.Partition) bool {
+	values := map[string]map[string]bool{}
+	for _, cell := range cells {
+		for dimension, value := range cell {
+			if values[dimension] == nil {
+				values[dimension] = map[string]bool{}
+			}
+			values[dimension][value] = true
+		}
+	}
+	product := 1
+	for _, of := range values {
+		if product *= len(of); product > len(cells) {
+			return false
+		}
+	}
+	return product == len(cells)
+}
+
+// byOthers groups partitions that differ in one dimension only, in the order of their first partitions.
+func byOthers(cells []ids.Partition, along string) (lists [][]int) {
+	at := map[string]int{}
+	for i, cell := range cells {
+		var others strings.Builder
+		for _, dimension := range cell.Dimensions() {
+			if dimension != along {
+				fmt.Fprintf(&others, "%q", cell[dimension])
+			}
+		}
+		n, ok := at[others.String()]
+		if !ok {
+			n = len(lists)
+			at[others.String()] = n
+			lists = append(lists, nil)
+		}
+		lists[n] = append(lists[n], i)
+	}
+	return lists
+}
+
+// batchSize returns how many of the listed partitions the next batch gets. A batch ends before a gap in time if the
+// query reads the span of the batch, which would contain the gap.
+func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
+	spans := a.Partitions.Time() != nil && readsSpan(a, along)
+	var last *Period
+	bytes := 0
+	for n, i := range list {
+		if bytes += len(keys[i]); n == a.Batch || n > 0 && bytes > event.MaxBatchBytes {
+			return n, nil
+		}
+		if !spans {
+			continue
+		}
+		next, err := period(b.request.Calendar, a.Partitions, cells[i])
+		if err != nil {
+			return 0, err
+		}
+		if last != nil && next.Start.After(last.End) {
+			return n, nil
+		}
+		last = next
+	}
+	return len(list), nil
+}
+
+// readsSpan reports whether the query of an asset may read the span of its batch. The names of variables are literals.
+func readsSpan(a *Asset, dimension string) bool {
+	query := strings.ToLower(a.Work.SQL)
+	return strings.Contains(query, "'"+dimension+"_start'") || strings.Contains(query, "'"+dimension+"_end'")
+}
+
+// addBatch makes some partitions one task.
+func (n *node) addBatch(keys []string, cells []ids.Partition, list []int) {
+	batch := make([]string, len(list))
+	task := n.tasks[n.at[keys[list[0]]]]
+	if len(list) > 1 {
+		of := make([]ids.Partition, len(list))
+		for j, i := range list {
+			of[j] = cells[i]
+		}
+		task = batchKey(n.asset, of)
+	}
+	for j, i := range list {
+		batch[j] = keys[i]
+		n.tasks[n.at[keys[i]]] = task
+	}
+	n.batches = append(n.batches, batch)
+}
+
+// maxBatchKey bounds the values of one dimension in the key of a batch, in bytes.
+const maxBatchKey = 100
+
+// batchKey returns the key of the task of a batch: "mart/sales[date=2025-01-01..2025-02-19]". No task of one partition
+// has such a key: the value of a period has no "..", and a key contains no comma of a value.
+func batchKey(a *Asset, cells []ids.Partition) string {
+	var b strings.Builder
+	b.WriteString(a.Key.String())
+	for i, dimension := range cells[0].Dimensions() {
+		b.WriteByte("[;"[min(i, 1)])
+		b.WriteString(ids.EscapeTaskKey(dimension))
+		b.WriteByte('=')
+		d := a.Partitions.Dimension(dimension)
+		var values []string
+		for _, cell := range cells {
+			if v := ids.EscapeTaskKey(cell[dimension]); !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+		switch text := strings.Join(values, ","); {
+		case len(values) == 1:
+			b.WriteString(values[0])
+		case d != nil && d.IsTime():
+			b.WriteString(values[0] + ".." + values[len(values)-1])
+		case len(text) <= maxBatchKey:
+			b.WriteString(text)
+		default:
+			sum := sha256.Sum256([]byte(text))
+			b.WriteString(fmt.Sprintf("%d values,%s", len(values), hex.EncodeToString(sum[:8])))
+		}
+	}
+	b.WriteByte(']')
+	if b.Len() > ids.MaxTaskKey {
+		sum := sha256.Sum256([]byte(b.String()))
+		return a.Key.String() + "[batch," + hex.EncodeToString(sum[:16]) + "]"
+	}
+	return b.String()
+}
+
+// count returns the number of tasks of a node.
+func (n *node) count() int {
+	if n.batches != nil {
+		return len(n.batches)
+	}
+	return len(n.keys)
+}
+
+// cells returns the partitions of a task of a node.
+func (n *node) cells(i int) []string {
+	if n.batches != nil {
+		return n.batches[i]
+	}
+	return n.keys[i : i+1]
+}
+
+// distinct returns the tasks of a node, each once.
+func (n *node) distinct() []string {
+	if n.batches == nil {
+		return n.tasks
+	}
+	tasks := slices.Clone(n.tasks)
+	slices.Sort(tasks)
+	return slices.Compact(tasks)
+}
+
+// setPeriod sets the time of the partitions of a task, from the first start to the last end.
+func (b *builder) setPeriod(t *Task, a *Asset, cells []string) error {
+	if a.Partitions.Time() == nil {
+		return nil
+	}
+	for _, key := range cells {
+		partition, err := ids.ParsePartition(key)
+		if err != nil {
+			return err
+		}
+		p, err := period(b.request.Calendar, a.Partitions, partition)
+		switch {
+		case err != nil:
+			return err
+		case t.Period == nil:
+			t.Period = p
+		default:
+			if p.Start.Before(t.Period.Start) {
+				t.Period.Start = p.Start
+			}
+			if p.End.After(t.Period.End) {
+				t.Period.End = p.End
+			}
+		}
+	}
+	return nil
+}
+
+// readImages returns what a batch reads of an upstream asset: what its partitions read, each partition once.
+func (b *builder) readImages(n *node, e edge, keys []string, g *gathered) reads {
+	if len(keys) == 1 {
+		return b.readImage(n, e, keys[0], g)
+	}
+	var all reads
+	for _, key := range keys {
+		r := b.readImage(n, e, key, g)
+		all.edges = append(all.edges, r.edges...)
+		all.set.Items = append(all.set.Items, r.set.Items...)
+	}
+	slices.Sort(all.edges)
+	all.edges = slices.Compact(all.edges)
+	sortInputs(all.set.Items)
+	all.set.Items = slices.CompactFunc(all.set.Items, func(x, y Input) bool { return x.PartitionKey == y.PartitionKey })
+	return all
+}
+
+// EachPartition returns the partitions that a task materializes.
+func (t *Task) EachPartition() []string {
+	if len(t.Partitions) > 0 {
+		return t.Partitions
+	}
+	return []string{t.PartitionKey}
+}
+
+// outputOf returns the output of a partition of a task that has succeeded.
+func outputOf(t *Task, partition string, out Input) Input {
+	if t != nil && len(t.Partitions) > 0 && out.URI != "" {
+		out.URI = ids.CellURI(out.URI, partition)
+	}
+	out.PartitionKey = partition
+	return out
+}
+
+// batch checks the partitions of a task.
+func (v *validator) batch(t *Task) {
+	if len(t.Partitions) == 0 {
+		return
+	}
+	seen, size := make(map[string]bool, len(t.Partitions)), 0
+	for _, key := range t.Partitions {
+		if _, err := ids.ParsePartition(key); err != nil {
+			v.fail("task %s: %w", t.TaskKey, err)
+		}
+		if seen[key] {
+			v.fail("task %s materializes the partition %.200s twice", t.TaskKey, key)
+		}
+		seen[key], size = true, size+len(key)
+	}
+	switch first := t.Partitions[0]; {
+	case cmp.Or(t.Kind, event.KindTask) != event.KindTask:
+		v.fail("task %s is a %s, but has a batch", t.TaskKey, t.Kind)
+	case len(t.Partitions) < 2 || len(t.Partitions) > event.MaxBatch || size > event.MaxBatchBytes || first != t.PartitionKey:
+		v.fail("task %s has a batch of %d partitions and %d bytes: it must have 2 to %d, at most %d bytes, and begin with its partition",
+			t.TaskKey, len(t.Partitions), size, event.MaxBatch, event.MaxBatchBytes)
+	case !v.plan.Assets[t.AssetKey].Batch:
+		v.fail("task %s has a batch, but its asset %s has none", t.TaskKey, t.AssetKey)
+	}
+}

@@ -1,0 +1,48 @@
+package project
+
+import (
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// batchAll is the value of batch for as many partitions as a task may have.
+const batchAll = "all"
+
+// batchField says how many partitions a task materializes.
+var batchField = other("batch", shape{
+	AnyOf:   []*shape{{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))}, {Const: batchAll}},
+	Default: 1, Examples: []any{1, 50, batchAll},
+	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. With more than 1, the query " +
+		"reads lists, such as getvariable('date_keys'), and returns the dimensions of its partitions as columns. If one partition fails, the task fails.",
+}, yamlFile.batch)
+
+// batch reads how many partitions a task materializes.
+func (f yamlFile) batch(n *yaml.Node, a *declared) {
+	a.batchAt = f.place(n)
+	if n = resolve(n); n.Kind == yaml.ScalarNode && n.Value == batchAll {
+		a.Batch = event.MaxBatch
+	} else if i, ok := f.integer(n, "batch", 1, event.MaxBatch); ok {
+		a.Batch = int(i)
+	}
+	if a.Batch == 1 {
+		a.Batch = 0
+	}
+	a.Work.Batch = a.Batch > 0
+}
+
+// refuseSpan reports a check that reads the span of a batch: a check sees one partition.
+func (l *loader) refuseSpan(a *declared, c *check, names []Variable) {
+	at := a.Partitions.Time()
+	if !a.Work.Batch || at == nil {
+		return
+	}
+	for _, v := range names {
+		if suffix, ok := strings.CutPrefix(v.Name, at.Name); ok && (suffix == "_start" || suffix == "_end") {
+			l.report(c.place(v.Offset), "compare with getvariable('"+at.Name+"_keys')[1], which is the partition that is checked",
+				"check %s reads %s, which an asset with `batch` has in its query only", c.Name, v.Name)
+		}
+	}
+}

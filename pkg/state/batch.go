@@ -1,0 +1,48 @@
+package state
+
+import "encoding/json"
+
+// Batch is a row of task_partitions: the partitions that a task materializes together. Other tasks have no row.
+// No event changes the row, so the state of a task stays small.
+type Batch struct {
+	RunID   string `col:"run_id,key"`
+	TaskKey string `col:"task_key,key"`
+	// Partitions are the keys in the order of the task, as JSON.
+	Partitions string `col:"partitions"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *Batch) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+
+func (*Batch) newTable() store { return new(rowTable[Key2, Batch, *Batch]) }
+
+// List returns the keys of the partitions.
+func (r *Batch) List() []string {
+	var keys []string
+	if err := json.Unmarshal([]byte(r.Partitions), &keys); err != nil {
+		panic("state: partitions of task " + r.TaskKey + ": " + err.Error()) // the fold wrote them
+	}
+	return keys
+}
+
+// BatchOf returns the partitions of a task that materializes several, or nil.
+func (s *State) BatchOf(runID, taskKey string) []string {
+	if s.Batches.Len() == 0 { // the usual case allocates nothing
+		return nil
+	}
+	row := s.Batches.Get(Key2{runID, taskKey})
+	if row == nil {
+		return nil
+	}
+	return row.List()
+}
+
+// PartitionsOf returns the keys of the partitions that a task materializes: one, which is empty for an
+// unpartitioned asset, or those of its batch.
+func (s *State) PartitionsOf(t *Task) []string {
+	if keys := s.BatchOf(t.RunID, t.TaskKey); keys != nil {
+		return keys
+	}
+	return []string{t.PartitionKey}
+}

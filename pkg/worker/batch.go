@@ -1,0 +1,291 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// A task of an asset with a batch materializes several partitions at once. Its query gets the values of the
+// dimensions as lists and returns them as columns; the worker writes one folder per partition. All folders are below
+// the directory of one execution, and one commit marker names them all. So either all partitions of the task are
+// committed or none, and two executions of a task never mix their partitions.
+
+// resultInBatch is the temporary table with the rows of a batch, and cellColumn the position of the partition of a
+// row. It is -1 for a row that belongs to no partition.
+const (
+	resultInBatch = "servo_batch_result"
+	cellColumn    = "servo_batch_partition"
+)
+
+// executionPrefix returns the directory for the files of this execution.
+func (a *attempt) executionPrefix() string {
+	if len(a.batch) > 0 {
+		return contract.BatchPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce)
+	}
+	return contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce)
+}
+
+// partitionVariable returns the name of the variable of a dimension: the dimension itself or, with a batch, that of the
+// list of its values.
+func partitionVariable(w *plan.Work, dimension string) string {
+	if w.Batch {
+		return dimension + "_keys"
+	}
+	return dimension
+}
+
+// setPartitions is the statement that sets the variable of a dimension. Without a batch there is one partition.
+func setPartitions(w *plan.Work, dimension string, cells ...ids.Partition) (string, error) {
+	if w.Batch {
+		return keysVariable(w.Dimensions, dimension, cells)
+	}
+	return setDimension(w.Dimensions, dimension, cells[0][dimension])
+}
+
+// keysVariable is the statement that sets the list of the values that partitions have in a dimension.
+func keysVariable(kinds map[string]string, dimension string, cells []ids.Partition) (string, error) {
+	kind, err := dimensionType(kinds, dimension)
+	if err != nil {
+		return "", err
+	}
+	var values []string
+	seen := map[string]bool{}
+	for _, cell := range cells {
+		if value := cell[dimension]; !seen[value] {
+			seen[value] = true
+			values = append(values, plan.SQLLiteral(kind, value))
+		}
+	}
+	return "SET VARIABLE " + quoteName(dimension+"_keys") + " = CAST(" + quoteList(values) + " AS " + kind + "[])", nil
+}
+
+// parseCells returns partitions of which there is at least one.
+func parseCells(keys []string) ([]ids.Partition, error) {
+	cells := make([]ids.Partition, len(keys))
+	for i, key := range keys {
+		var err error
+		if cells[i], err = ids.ParsePartition(key); err != nil {
+			return nil, err
+		}
+	}
+	return cells, nil
+}
+
+// cellKeys returns the partitions of the task.
+func (t *work) cellKeys() []string { return t.task.EachPartition() }
+
+// copyBatch executes the query of a batch, and writes a Parquet file for each of its partitions. A partition without
+// rows gets a file without rows.
+func (a *attempt) copyBatch(ctx context.Context, d *database, t *work, query *resolvedQuery) (made []outputFile, rows int64, err error) {
+	keys := t.cellKeys()
+	cells, err := parseCells(keys)
+	if err != nil {
+		return nil, 0, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+	}
+	if err := d.createBatch(ctx, t, query, cells); err != nil {
+		return nil, 0, err
+	}
+	if cpu, ok := d.cpuTime(); ok {
+		a.used(cpu)
+	}
+	if err := d.refuseStrangers(ctx, t, cells[0].Dimensions()); err != nil {
+		return nil, 0, err
+	}
+	for i, key := range keys {
+		name := outputName
+		if len(a.batch) > 0 {
+			name = ids.PartitionSegment(key) + "/" + outputName
+		}
+		target := filepath.Join(a.dir, "batch-"+strconv.Itoa(i)+".parquet")
+		n, err := d.exec(ctx, "COPY (SELECT * EXCLUDE ("+cellColumn+") FROM "+resultInBatch+" WHERE "+cellColumn+" = "+strconv.Itoa(i)+") TO "+
+			quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
+		if err != nil {
+			return nil, 0, sqlFailure(err)
+		}
+		rows += n
+		made = append(made, outputFile{name: name, path: target, open: func() (*os.File, error) { return os.Open(target) }}) //nolint:gosec // a file of this execution
+		if err := made[i].describe(); err != nil {
+			return nil, 0, err
+		}
+	}
+	return made, rows, nil
+}
+
+// createBatch creates a table with the rows of the query and the position of their partitions.
+func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuery, cells []ids.Partition) error {
+	dimensions := cells[0].Dimensions()
+	var values, on, names strings.Builder
+	for i, dimension := range dimensions {
+		if i > 0 {
+			on.WriteString(" AND ")
+		}
+		fmt.Fprintf(&on, "rows_of.%s = partitions.k%d", quoteName(dimension), i)
+		fmt.Fprintf(&names, ", k%d", i)
+	}
+	for i, cell := range cells {
+		if i > 0 {
+			values.WriteString(", ")
+		}
+		values.WriteString("(" + strconv.Itoa(i))
+		for _, dimension := range dimensions {
+			kind, err := dimensionType(t.Dimensions, dimension)
+			if err != nil {
+				return err
+			}
+			values.WriteString(", CAST(" + quote(plan.SQLLiteral(kind, cell[dimension])) + " AS " + kind + ")")
+		}
+		values.WriteString(")")
+	}
+	_, err := d.storeResult(ctx, t, query, storing{
+		before: "CREATE TEMP TABLE " + resultInBatch + " AS SELECT rows_of.*, coalesce(partitions.n, -1) AS " + cellColumn + " FROM (",
+		after:  "\n) AS rows_of LEFT JOIN (VALUES " + values.String() + ") AS partitions(n" + names.String() + ") ON " + on.String(),
+		check:  func(columns []resultColumn) error { return hasDimensions(t, columns, dimensions) },
+	})
+	return err
+}
+
+// hasDimensions returns an error unless the result of a query has the dimensions of its partitions as columns.
+func hasDimensions(t *work, columns []resultColumn, dimensions []string) error {
+	for _, dimension := range dimensions {
+		kind, err := dimensionType(t.Dimensions, dimension)
+		if err != nil {
+			return err
+		}
+		if kind == "TIMESTAMPTZ" {
+			kind = "TIMESTAMP WITH TIME ZONE"
+		}
+		i := slices.IndexFunc(columns, func(c resultColumn) bool { return strings.EqualFold(c.name, dimension) })
+		switch {
+		case i < 0:
+			return permanent(CodeInvalidOutput, "the result has no column %s: an asset with `batch` must return the dimensions of its partitions, so that "+
+				"each row belongs to one of them", dimension)
+		case columns[i].kind != kind:
+			return permanent(CodeInvalidOutput, "column %s has type %s, but the partitions have type %s: cast it", dimension, columns[i].kind, kind)
+		}
+	}
+	return nil
+}
+
+// refuseStrangers returns an error if a row belongs to no partition of the task.
+func (d *database) refuseStrangers(ctx context.Context, t *work, dimensions []string) error {
+	var count int64
+	if err := d.conn.QueryRowContext(ctx, "SELECT count(*) FROM "+resultInBatch+" WHERE "+cellColumn+" < 0").Scan(&count); err != nil {
+		return sqlFailure(err)
+	}
+	if count == 0 {
+		return nil
+	}
+	list := make([]string, len(dimensions))
+	for i, dimension := range dimensions {
+		list[i] = quote(dimension+" = ") + " || coalesce(CAST(" + quoteName(dimension) + " AS VARCHAR), 'NULL')"
+	}
+	var example string
+	query := "SELECT " + strings.Join(list, " || ', ' || ") + " FROM " + resultInBatch + " WHERE " + cellColumn + " < 0 LIMIT 1"
+	if err := d.conn.QueryRowContext(ctx, query).Scan(&example); err != nil {
+		return sqlFailure(err)
+	}
+	verb := "belong"
+	if count == 1 {
+		verb = "belongs"
+	}
+	filter := make([]string, len(dimensions))
+	for i, dimension := range dimensions {
+		filter[i] = dimension + " IN getvariable('" + dimension + "_keys')"
+	}
+	return permanent(CodeInvalidOutput, "%s %s to no partition of task %s, for example %s: filter the rows with WHERE %s",
+		rowCount(count), verb, t.task.TaskKey, example, strings.Join(filter, " AND "))
+}
+
+// setCells divides the files of a marker among the partitions of the batch. The files must be in the order of
+// these partitions.
+func (a *attempt) setCells(m *contract.CommitMarker) error {
+	if len(a.batch) == 0 {
+		return nil
+	}
+	next := 0
+	for _, key := range a.batch {
+		cell := contract.CommitMarkerCell{PartitionKey: key}
+		for folder := ids.PartitionSegment(key) + "/"; next < len(m.Files) && strings.HasPrefix(m.Files[next].Name, folder); next++ {
+			cell.Files++
+			cell.RowCount += m.Files[next].Rows
+			cell.ByteSize += m.Files[next].Size
+		}
+		m.Cells = append(m.Cells, cell)
+	}
+	if next < len(m.Files) {
+		return permanent(CodeInvalidOutput, "the output file %.200q belongs to no partition of the task", m.Files[next].Name)
+	}
+	return nil
+}
+
+// sameCells reports whether a marker has the partitions of the task.
+func (a *attempt) sameCells(m *contract.CommitMarker) bool {
+	return slices.EqualFunc(m.Cells, a.batch, func(c contract.CommitMarkerCell, key string) bool { return c.PartitionKey == key })
+}
+
+// auditCells runs the checks of the phase POST on each partition of a batch, and returns one result for each check.
+func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
+	var merged []event.CheckResult
+	failing := make([]int, len(checks))
+	for _, key := range r.batch {
+		r.cell, r.first, r.made, r.rows, r.shown, r.candidate, r.stored = key, merged, nil, 0, false, "", ""
+		folder := ids.PartitionSegment(key) + "/"
+		for i := range r.all {
+			if strings.HasPrefix(r.all[i].name, folder) {
+				r.made = append(r.made, r.all[i])
+				r.rows += r.all[i].rows
+			}
+		}
+		results, err := r.run(ctx, checks)
+		if err != nil {
+			return nil, err
+		}
+		if merged == nil {
+			merged = make([]event.CheckResult, len(results))
+		}
+		for i := range results {
+			mergeResult(&merged[i], &results[i], key, &failing[i])
+		}
+	}
+	for i, n := range failing {
+		if n > 1 {
+			merged[i].Message += fmt.Sprintf("; and %d more partitions", n-1)
+		}
+	}
+	return merged, nil
+}
+
+// mergeResult adds the result of a check of one partition to that of the batch: the result of the first partition that
+// did not pass, or else of the first one.
+func mergeResult(to, result *event.CheckResult, key string, failing *int) {
+	sum := to.Failing + result.Failing
+	if !result.Passed {
+		if *failing++; *failing == 1 {
+			partition, err := ids.ParsePartition(key)
+			*to = *result
+			if err == nil {
+				to.Message = "partition " + partition.Text() + ": " + result.Message
+			}
+		}
+	}
+	if to.Name == "" {
+		*to = *result
+	}
+	to.Failing, to.Measured, to.Season = sum, nil, ""
+}
+
+// failedBefore reports whether a check failed for an earlier partition of the batch, which has the sample.
+func (r *checkRun) failedBefore(check string) bool {
+	return slices.ContainsFunc(r.first, func(e event.CheckResult) bool { return e.Name == check && !e.Passed })
+}

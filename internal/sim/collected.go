@@ -16,6 +16,14 @@ func (c World) retention() manifest.Policy {
 	return manifest.Policy{All: c.keep(), Hourly: 10 * c.keep(), Daily: 20 * c.keep(), Orphans: c.keep() / 2}
 }
 
+// keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. Otherwise a
+// collector whose clock is ahead may delete a revision while a reader still trusts the one before. If a delayed writer
+// creates the number again at this moment, the reader follows it until it reads the boundary.
+func (c World) keepsLongEnough() bool {
+	const trusted = 10 * time.Second
+	return c.keep() > trusted+2*time.Duration(c.Faults.MaxSkew)*time.Second
+}
+
 // later is a clock that is ahead by some time.
 type later struct {
 	clock.Clock

@@ -53,6 +53,8 @@ type followed struct {
 	markCommands []markCommand
 	// held holds the revisions that people have pinned.
 	held map[int64]heldRevision
+	// recreated contains collected revisions whose number a delayed writer has created again.
+	recreated map[int64]bool
 	// noted are the notifications; nil: none yet.
 	noted     *noted
 	lines     []lineCount

@@ -154,7 +154,8 @@ func (o *oracle) latePromises(f *followed, late event.Time) {
 		if p == nil || p.RunSec == 0 || t.Kind != event.KindTask || t.State.Terminal() || strings.Contains(t.SLAMissed, "run") {
 			continue
 		}
-		if due := f.state.Runs.Get(t.RunID).CreatedAt.Add(time.Duration(p.RunSec) * time.Second); due < late && p.Seq < t.Seq {
+		due := f.state.Runs.Get(t.RunID).CreatedAt.Add(time.Duration(p.RunSec) * time.Second)
+		if f.dueAt(t.RunID, due) < late && p.Seq < t.Seq {
 			o.violation("lateness", "task %s of run %s should have missed its SLA at %s", t.TaskKey, t.RunID, due)
 			return
 		}

@@ -2,18 +2,18 @@ package sim
 
 import "reflect"
 
-// Shrink returns the smallest failing world that it finds within a number of tries, and its result.
-// It removes faults, then machines, requests and tasks.
-func Shrink(w World, tries int, run func(World) *Result) (World, *Result) {
+// Shrink returns the smallest failing world that it finds, and its result. It asks before each try whether to try
+// another one. It removes faults, then machines, requests and tasks.
+func Shrink(w World, more func() bool, run func(World) *Result) (World, *Result) {
 	found := run(w)
 	if found.Err() == nil {
 		return w, found
 	}
-	for shrunk := true; shrunk && tries > 0; {
+	for shrunk := true; shrunk; {
 		shrunk = false
 		for _, smaller := range smaller(w) {
-			if tries--; tries < 0 {
-				break
+			if !more() {
+				return w, found
 			}
 			if r := run(smaller); r.Err() != nil {
 				w, found, shrunk = smaller, r, true
@@ -56,6 +56,10 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Collectors }, 0},
 		{func(c *World) *int { return &c.Schedules }, 0},
 		{func(c *World) *int { return &c.Chained }, 0},
+		{func(c *World) *int { return &c.Wide }, 0},
+		{func(c *World) *int { return &c.Backfills }, 0},
+		{func(c *World) *int { return &c.Alerts }, 0},
+		{func(c *World) *int { return &c.Online }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })

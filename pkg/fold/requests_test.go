@@ -87,6 +87,20 @@ func TestBareRebuildNeverAdoptsCancelledRequest(t *testing.T) {
 	require.Zero(t, w.State.Runs.Len())
 }
 
+// The command has an earlier name, but came too late: a report shows that the run was executed.
+func TestBareRebuildKeepsExecutedRunOfCancelledRequest(t *testing.T) {
+	_, r := requested(t)
+	w := foldtest.New(t)
+	cancel := w.Group(cancelled(w, r))
+	cancel.Bare = true
+	require.Equal(t, state.Folded, w.Apply(cancel).Row.Outcome)
+	run := w.Group(planOf(w, r)...)
+	run.Bare, run.Proven = true, true
+	require.Equal(t, state.Folded, w.Apply(run).Row.Outcome)
+	require.False(t, w.State.Runs.Get(r.RunID).State.Terminal())
+	require.Equal(t, state.RequestStarted, w.State.Requests.Get(r.RequestID).State)
+}
+
 func TestBareRebuildKeepsLastRunOfRequest(t *testing.T) {
 	for _, order := range [][2]int{{0, 1}, {1, 0}} {
 		_, r := requested(t)

@@ -17,7 +17,10 @@ import (
 // fields have defaults. The newest revision is always kept.
 type Policy struct {
 	// All is how long every revision is kept; default 1 hour. A reader or writer that
-	// stalls for longer must start over.
+	// stalls for longer must start over. All must exceed trustWindow and the difference
+	// of clocks together. Otherwise a revision may be collected, and a delayed writer may
+	// create its number again, while a reader still trusts the revision before it: that
+	// reader would follow the new one until it reads the boundary.
 	All time.Duration
 	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64
@@ -45,7 +48,7 @@ const (
 
 // OneMachine returns the policy of a state folder. A folder takes a hundred revisions a
 // second where a bucket takes one, so it keeps them for seconds. Its processes share a
-// clock. All must exceed trustWindow.
+// clock.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }

@@ -380,6 +380,35 @@ func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	require.NotContains(t, fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 3))
 }
 
+// A delayed writer creates the number of a collected revision again while a reader may still trust the revision before.
+// The collector's clock is as far ahead as Policy.All permits. Seen to fail with a clock that is an hour ahead.
+func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
+	fx, c := newTickFixture()
+	const trusted = 10 * time.Second
+	a, reader, sleeper := fx.author(c), fx.author(c), fx.author(c)
+	a.live(t, 2, time.Minute)
+	require.NoError(t, reader.load(t.Context()))
+	require.NoError(t, sleeper.load(t.Context()))
+	old := reader.cur
+	a.live(t, 3, time.Millisecond)
+	ahead := fx.author(&tick{reference: c, skew: time.Hour - trusted})
+	for {
+		require.NoError(t, ahead.collect(t.Context()))
+		if !slices.Contains(fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 3)) {
+			break
+		}
+		c.pass(time.Second)
+	}
+	require.ErrorIs(t, sleeper.s.Publish(t.Context(), old.Successor("sleeper")), manifest.ErrNotCommitted)
+	next, err := reader.s.Next(t.Context(), old)
+	require.Nil(t, next)
+	require.ErrorIs(t, err, manifest.ErrReload)
+	_, err = reader.s.LoadAt(t.Context(), 3)
+	require.ErrorIs(t, err, manifest.ErrAbsent)
+	require.NoError(t, reader.load(t.Context()))
+	require.EqualValues(t, 5, reader.cur.Revision)
+}
+
 func TestLoadFileOfCollectedRevisionIsMissing(t *testing.T) {
 	fx, c := newTickFixture()
 	a, reader := fx.author(c), fx.author(c)

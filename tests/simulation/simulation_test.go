@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,12 +65,22 @@ func keys(t *testing.T) string {
 	return path
 }
 
+// maxShrink bounds the search for a smaller failing world.
+const maxShrink = 2 * time.Minute
+
 // explain fails a test with the smallest failing world that it finds, its trace, and how to run it
 // again.
 func explain(t *testing.T, w sim.World, found *sim.Result) {
 	t.Helper()
 	if *tries > 0 {
-		smaller, again := sim.Shrink(w, *tries, func(w sim.World) *sim.Result { return run(t, w) })
+		// The search runs a world up to *tries times and may take minutes, so the result comes first.
+		fmt.Fprintf(os.Stdout, "%v\n\nrun the world again with\n  make simulate WORLD='%s'\nlooking for a smaller world\n", found.Err(), w.Text())
+		left, until := *tries, time.Now().Add(maxShrink) //nolint:forbidigo // real time, outside of worlds
+		more := func() bool {
+			left--
+			return left >= 0 && time.Now().Before(until) //nolint:forbidigo // see above
+		}
+		smaller, again := sim.Shrink(w, more, func(w sim.World) *sim.Result { return run(t, w) })
 		if again.Err() != nil {
 			w, found = smaller, again
 		}

@@ -88,6 +88,7 @@ type settings struct {
 	concurrency int
 	size        int
 	outputs     bool
+	deployed    bool
 	seed        uint64
 	idleRuns    int
 	idleFor     time.Duration
@@ -146,6 +147,7 @@ func (s *settings) define(cmd *cobra.Command) {
 	flags.IntVar(&s.concurrency, "concurrency", defaultConcurrency,
 		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
 	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs, and of the schedules of W8 and W9")
+	flags.BoolVar(&s.deployed, "deployed", false, "deploy a project first: the assets that run, 1,000 others and 100 schedules (W1 to W3)")
 	flags.BoolVar(&s.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the latencies of gcs-sim")
 	flags.IntVar(&s.idleRuns, "idle-runs", defaultIdleRuns, "number of finished runs in the store of W4")
@@ -250,7 +252,7 @@ func (s *settings) config() (cfg bench.Config, err error) {
 		return cfg, fmt.Errorf("find this program: %w", err)
 	}
 	cfg = bench.Config{
-		Samples: s.samples, Concurrency: s.concurrency, Size: s.size, Outputs: s.outputs, Seed: s.seed,
+		Samples: s.samples, Concurrency: s.concurrency, Size: s.size, Outputs: s.outputs, Deployed: s.deployed, Seed: s.seed,
 		IdleRuns: s.idleRuns, IdleFor: s.idleFor, History: s.history, Clock: clock.System{}, Stderr: os.Stderr,
 		StartWorker: func(ctx context.Context, dir string) (bench.Process, error) {
 			return startProcess(ctx, program, "worker", "--store", dir, "--concurrency", strconv.Itoa(s.concurrency), "--log-level", s.logLevel)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
@@ -37,6 +38,10 @@ type Config struct {
 	Size int
 	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
+	// Deployed deploys a project before W1, W2 and W3 in a folder: the assets that run, as many others as
+	// deployedAssets, and schedules that are not due. The runs are runs of this release.
+	Deployed bool
+	release  *release.Compiled // the deployed project
 	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds its random numbers.
 	Cloud *cloudsim.Model
 	Seed  uint64

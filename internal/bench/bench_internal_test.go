@@ -112,6 +112,15 @@ func TestRunMeasuresEachSampleOnNewFolder(t *testing.T) {
 	require.InDelta(t, 1, results[0].Operations.ClassAByKind["assets"], 0.01, "the worker's operations are counted: one marker per task")
 }
 
+func TestDeployedProjectRunsOnlyTheWorkload(t *testing.T) {
+	cfg, executed := config(t)
+	cfg.Deployed, cfg.Samples, cfg.Size = true, 1, 3
+	results, err := Run(t.Context(), cfg, workloadNamed(t, "W1"))
+	require.NoError(t, err)
+	require.Len(t, results, 1)
+	require.EqualValues(t, 3, executed.Load(), "none of the other assets ran")
+}
+
 func TestRunMeasuresOnSimulatedCloud(t *testing.T) {
 	cfg, _ := config(t)
 	cfg.Size = 2

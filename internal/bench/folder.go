@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/servo-orchestration/servo/internal/cloudblob"
 	"github.com/servo-orchestration/servo/internal/cloudsim"
@@ -66,13 +67,37 @@ func (cfg Config) onFolder(ctx context.Context, dir string, w Workload, s *sampl
 	if err != nil {
 		return err
 	}
-	err = cfg.measure(ctx, stack.Engine, stack.Snapshots, w, s)
+	err = cfg.withProject(ctx, stack, w, s)
 	if err := errors.Join(err, stack.Close()); err != nil {
 		return err
 	}
 	s.usage = cloudsim.Usage{Store: meter.Usage()}
 	s.objects, s.bytes, err = stored(dir)
 	return err
+}
+
+// The size of the project that Config.Deployed deploys, beside the assets of the workload.
+const (
+	deployedAssets    = 1_000
+	deployedSchedules = 100
+)
+
+// withProject measures a workload, after it has deployed a project if Config.Deployed is set.
+func (cfg Config) withProject(ctx context.Context, stack *embedded.Stack, w Workload, s *sample) error {
+	if !cfg.Deployed {
+		return cfg.measure(ctx, stack.Engine, stack.Snapshots, w, s)
+	}
+	assets := w.assets(cfg.Size)
+	for n := len(assets); len(assets) < n+deployedAssets; {
+		assets = append(assets, asset(len(assets)))
+	}
+	due := cfg.Clock.Now().UTC().Add(5 * time.Hour) //nolint:mnd // far beyond the measurement
+	compiled, err := deploy(ctx, stack, assets, daily(deployedSchedules, due))
+	if err != nil {
+		return err
+	}
+	cfg.release = compiled
+	return cfg.measure(ctx, stack.Engine, stack.Snapshots, w, s)
 }
 
 // stored returns the number of files below a folder, and their total size.

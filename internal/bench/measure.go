@@ -49,14 +49,19 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 			assets[i].Work.Output = ""
 		}
 	}
+	request := engine.RunRequest{Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}}
+	if cfg.release != nil {
+		request.Release, request.Plan = cfg.release.SHA, plan.Request{Assets: cfg.release.Code.Assets}
+		for i := range assets {
+			request.Plan.Select = append(request.Plan.Select, assets[i].Key)
+		}
+	}
 	began := cfg.Clock.Now()
 	runs := make([]string, w.runs(cfg.Size))
 	var g errgroup.Group
 	for i := range runs {
 		g.Go(func() error {
-			handle, err := e.Run(ctx, engine.RunRequest{
-				Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"},
-			})
+			handle, err := e.Run(ctx, request)
 			runs[i] = handle.RunID
 			return err
 		})

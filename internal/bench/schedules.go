@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
@@ -191,26 +192,33 @@ func (cfg Config) scheduled(ctx context.Context, idle *Idle, do func(context.Con
 // deploy deploys assets and schedules, and waits until all schedules that are not paused know their next
 // tick.
 func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []event.Schedule) error {
-	in := release.Input{Settings: release.Settings{Project: "bench", Schedules: schedules}}
-	for i := range assets {
-		in.Assets = append(in.Assets, asset(i))
+	list := make([]plan.Asset, assets)
+	for i := range list {
+		list[i] = asset(i)
 	}
+	_, err := deploy(ctx, s.Stack, list, schedules)
+	return err
+}
+
+// deploy deploys a project, and returns its release when all schedules that are not paused know their next tick.
+func deploy(ctx context.Context, stack *embedded.Stack, assets []plan.Asset, schedules []event.Schedule) (*release.Compiled, error) {
+	in := release.Input{Settings: release.Settings{Project: "bench", Schedules: schedules}, Assets: assets}
 	release.SetCodes(in.Assets)
 	compiled, err := release.Compile(in, nil, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.SaveRelease(ctx, compiled, nil); err != nil {
-		return err
+	if err := stack.SaveRelease(ctx, compiled, nil); err != nil {
+		return nil, err
 	}
-	_, err = s.Deploy(ctx, engine.DeployRequest{Release: compiled.SHA, Force: true, Kind: event.DeployRelease, Schedules: schedules})
+	_, err = stack.Deploy(ctx, engine.DeployRequest{Release: compiled.SHA, Force: true, Kind: event.DeployRelease, Schedules: schedules})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for after := int64(0); ; {
-		snap, err := s.Await(ctx, after)
+		snap, err := stack.Await(ctx, after)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		known := 0
 		for row := range snap.State.Schedules.All {
@@ -219,7 +227,7 @@ func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []eve
 			}
 		}
 		if known == len(schedules) {
-			return nil
+			return compiled, nil
 		}
 		after = snap.Revision
 	}

@@ -122,7 +122,7 @@ func newCommand() *cobra.Command {
 	s.define(cmd)
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true}) // --help is enough
-	cmd.AddCommand(s.workerCommand(), s.serverCommand())
+	cmd.AddCommand(s.workerCommand(), s.serverCommand(), s.apiCommand())
 	return cmd
 }
 

@@ -181,6 +181,8 @@ var layers = []layer{
 		{proof, []string{everything}},
 		// Whole systems on a simulated cloud, in real time, with latencies and a bill.
 		{"internal/cloudsim", []string{everything}},
+		// Writes large states for measurements and tests.
+		{"internal/corpus", []string{everything}},
 	}},
 	{"measurement", []pack{
 		// Timed workloads on whole systems.

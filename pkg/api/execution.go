@@ -8,15 +8,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -65,7 +68,11 @@ func (s *server) findTask(ctx context.Context, run, task string) (*state.State, 
 
 // GetRun implements the call.
 func (s *server) GetRun(ctx context.Context, r *servov1.GetRunRequest) (*servov1.Run, error) {
-	_, run, err := s.findRun(ctx, r.GetRunId())
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run, err := engine.FindRunRow(ctx, snap, r.GetRunId())
 	if err != nil {
 		return nil, err
 	}
@@ -91,23 +98,38 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 	for _, one := range r.GetState() {
 		states[state.RunState(one.String())] = true
 	}
-	rows, err := p.snap.Runs(ctx, p.size+1, func(row *state.Run) bool {
-		return (p.after == "" || row.RunID < p.after) && (len(states) == 0 || states[row.State]) &&
-			(r.GetTrigger() == "" || row.TriggerType == r.GetTrigger()) && (r.GetSchedule() == "" || row.ScheduleID == r.GetSchedule()) &&
-			(r.GetAsset() == "" || slices.Contains(view.Names(row.RootAssets), r.GetAsset()))
-	})
+	q := snapshot.RunQuery{Before: p.after, Limit: p.size, Most: maxRunsLooked, Enough: s.after(pageTime)}
+	if len(states) > 0 || r.GetTrigger() != "" || r.GetSchedule() != "" || r.GetAsset() != "" {
+		q.Match = func(run snapshot.RunHead) bool {
+			return (len(states) == 0 || states[run.State]) && (r.GetTrigger() == "" || run.TriggerType == r.GetTrigger()) &&
+				(r.GetSchedule() == "" || run.ScheduleID == r.GetSchedule()) &&
+				(r.GetAsset() == "" || slices.Contains(view.Names(run.RootAssets), r.GetAsset()))
+		}
+	}
+	found, err := p.snap.FindRuns(ctx, q)
 	if err != nil {
 		return nil, p.failed(err)
 	}
 	list := &servov1.ListRunsResponse{Revision: p.snap.Revision}
-	for i, row := range rows {
-		if i == p.size {
-			list.NextPageToken = p.next(rows[i-1].RunID)
-			break
-		}
-		list.Runs = append(list.Runs, runOf(row))
+	for _, run := range found.Runs {
+		list.Runs = append(list.Runs, runOf(run))
+	}
+	if found.Next != "" {
+		list.NextPageToken = p.next(found.Next)
 	}
 	return list, nil
+}
+
+// Bounds of one page of runs. Under a filter that few runs pass, a page may have fewer rows than were asked for.
+const (
+	maxRunsLooked = 250_000
+	pageTime      = 120 * time.Millisecond
+)
+
+// after returns a function that reports whether a time has passed since now.
+func (s *server) after(limit time.Duration) func() bool {
+	began := s.Engine.Now()
+	return func() bool { return s.Engine.Now().Sub(began) >= limit }
 }
 
 // ListTasks implements the call.
@@ -116,7 +138,7 @@ func (s *server) ListTasks(ctx context.Context, r *servov1.ListTasksRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	rows, run, err := engine.FindRun(ctx, p.snap, r.GetRunId())
+	run, err := engine.FindRunRow(ctx, p.snap, r.GetRunId())
 	if err != nil {
 		return nil, p.failed(err)
 	}
@@ -124,25 +146,41 @@ func (s *server) ListTasks(ctx context.Context, r *servov1.ListTasksRequest) (*s
 	for _, one := range r.GetState() {
 		states[state.TaskState(one.String())] = true
 	}
-	list := &servov1.ListTasksResponse{Revision: p.snap.Revision, RunId: run.RunID}
-	rows.Tasks.Ascend(state.Key2{A: run.RunID, B: p.after}, func(t *state.Task) bool {
-		switch {
-		case t.RunID != run.RunID:
-			return false
-		case p.after != "" && t.TaskKey == p.after, len(states) > 0 && !states[t.State], r.GetAssetKey() != "" && t.AssetKey != r.GetAssetKey():
-			return true
-		case len(list.Tasks) == p.size:
-			list.NextPageToken = p.next(list.Tasks[p.size-1].GetTaskKey())
-			return false
+	q := snapshot.TaskQuery{RunID: run.RunID, After: p.after, Limit: p.size, Most: maxScanned}
+	if len(states) > 0 || r.GetAssetKey() != "" {
+		q.Match = func(t snapshot.TaskHead) bool {
+			return (len(states) == 0 || states[t.State]) && (r.GetAssetKey() == "" || t.AssetKey == r.GetAssetKey())
 		}
+	}
+	found, err := p.snap.FindTasks(ctx, q)
+	if err != nil {
+		return nil, p.failed(err)
+	}
+	list := &servov1.ListTasksResponse{Revision: p.snap.Revision, RunId: run.RunID}
+	for _, t := range found.Tasks {
 		list.Tasks = append(list.Tasks, taskOf(t))
-		return true
-	})
+	}
+	if found.Next != "" {
+		list.NextPageToken = p.next(found.Next)
+	}
 	return list, nil
 }
 
 // GetTask implements the call.
 func (s *server) GetTask(ctx context.Context, r *servov1.GetTaskRequest) (*servov1.Task, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ids.Valid(r.GetRunId()) { // usually the exact key: a large run is not read for it
+		t, err := snap.Task(ctx, r.GetRunId(), r.GetTaskKey())
+		switch {
+		case err != nil:
+			return nil, err
+		case t != nil:
+			return taskOf(t), nil
+		}
+	}
 	_, t, err := s.findTask(ctx, r.GetRunId(), r.GetTaskKey())
 	if err != nil {
 		return nil, err

@@ -413,43 +413,31 @@ func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),
 ) error {
-	runs, err := snap.RunsSince(ctx, since, maxOlderRuns, func(run *state.Run) bool {
+	page, err := snap.FindRuns(ctx, snapshot.RunQuery{Since: since, Limit: maxOlderRuns, Match: func(run snapshot.RunHead) bool {
 		return run.TasksFailed > 0 || run.State == state.RunTimedOut
-	})
+	}})
 	if err != nil {
 		return err
 	}
-	for _, run := range runs {
-		s, err := snap.WithRun(ctx, run.RunID)
+	for _, run := range page.Runs {
+		failed, err := snap.FailedTasks(ctx, run)
 		if err != nil {
 			return err
 		}
-		if s == nil {
-			continue
-		}
-		var failed error
-		s.TasksOf(run.RunID, func(t *state.Task) bool {
-			ended := t.State == state.TaskFailed || t.State == state.TaskCancelled && run.State == state.RunTimedOut
-			if !ended || t.Kind != event.KindTask {
-				return true
-			}
-			for _, partition := range s.PartitionsOf(t) {
+		for _, one := range failed {
+			t := one.Task
+			for _, partition := range one.Partitions {
 				if assets != nil && !hasPartition(calendar, assets[t.AssetKey], partition) {
 					continue
 				}
 				made, err := snap.Partition(ctx, t.AssetKey, partition)
 				if err != nil {
-					failed = err
-					return false
+					return err
 				}
 				if made == nil || made.RunID < run.RunID {
 					found(t, partition)
 				}
 			}
-			return true
-		})
-		if failed != nil {
-			return failed
 		}
 	}
 	return nil

@@ -163,29 +163,51 @@ func sortedKeys[V any](m map[string]V) []string {
 // stand for the newest run. The returned state has the run's rows: it is the live state or, for a
 // closed run, a state of that run alone.
 func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
+	id, err := runNamed(ctx, snap, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return withRun(ctx, snap, id)
+}
+
+// FindRunRow is [FindRun] for the row of the run only: it does not read the other rows of a closed run.
+func FindRunRow(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.Run, error) {
+	id, err := runNamed(ctx, snap, id)
+	if err != nil {
+		return nil, err
+	}
+	run, err := snap.Run(ctx, id)
+	if run == nil && err == nil {
+		err = errNoRun(snap, id)
+	}
+	return run, err
+}
+
+// runNamed returns the id of the run that a text names.
+func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, error) {
 	if id == "" || id == "latest" {
-		latest, err := snap.Runs(ctx, 1, func(*state.Run) bool { return true })
+		latest, err := snap.FindRuns(ctx, snapshot.RunQuery{Limit: 1})
 		switch {
 		case err != nil:
-			return nil, nil, err
-		case len(latest) == 0:
-			return nil, nil, errNoRunYet
+			return "", err
+		case len(latest.Runs) == 0:
+			return "", errNoRunYet
 		}
-		return withRun(ctx, snap, latest[0].RunID)
+		return latest.Runs[0].RunID, nil
 	}
 	if ids.Valid(id) {
-		return withRun(ctx, snap, id)
+		return id, nil
 	}
 	found, err := endingWith(ctx, snap, id)
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return "", err
 	case len(found) == 1:
-		return withRun(ctx, snap, found[0].RunID)
+		return found[0].RunID, nil
 	case len(found) > 1:
-		return nil, nil, fmt.Errorf("run %q: %w: %d runs end with it; use more characters of the id", id, ErrNotFound, len(found))
+		return "", fmt.Errorf("run %q: %w: %d runs end with it; use more characters of the id", id, ErrNotFound, len(found))
 	}
-	return nil, nil, errNoRun(snap, id)
+	return "", errNoRun(snap, id)
 }
 
 // endingWith returns the live runs whose ids end with a text. If there is none and the text is long
@@ -201,7 +223,8 @@ func endingWith(ctx context.Context, snap *snapshot.Snapshot, end string) ([]*st
 	if len(found) > 0 || len(end) < enough || strings.Trim(end, "0123456789ABCDEFGHJKMNPQRSTVWXYZ") != "" {
 		return found, nil
 	}
-	return snap.Runs(ctx, some, func(r *state.Run) bool { return strings.HasSuffix(r.RunID, end) })
+	page, err := snap.FindRuns(ctx, snapshot.RunQuery{Limit: some, Match: func(r snapshot.RunHead) bool { return strings.HasSuffix(r.RunID, end) }})
+	return page.Runs, err
 }
 
 func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {

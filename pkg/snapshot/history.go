@@ -47,6 +47,15 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	if !h.Kept(runID) {
 		return nil, nil
 	}
+	if h.divided() {
+		rows, err := h.runRows(ctx, runID)
+		if rows == nil || err != nil {
+			return nil, err
+		}
+		st := state.New(h.domain)
+		st.Load(rows)
+		return st, nil
+	}
 	if has, err := h.Has(ctx, runID); err != nil || !has {
 		return nil, err
 	}
@@ -90,6 +99,9 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	files, err := h.segments(ctx, runsTable, runID)
 	if err != nil {
 		return false, err
+	}
+	if h.divided() {
+		return h.hasRun(ctx, files, runID)
 	}
 	for _, f := range files {
 		ids := h.codec.runIDs.get(f.Key)
@@ -165,33 +177,6 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return state.List[state.Run](rows), nil
 }
 
-// newest merges the closed runs with ids from since on that ok accepts into found and returns the
-// limit runs with the greatest ids, greatest first. found must be sorted that way.
-func (h History) newest(ctx context.Context, since string, limit int, found []*state.Run, ok func(*state.Run) bool) ([]*state.Run, error) {
-	index, has := h.indexes[runsTable]
-	if !has || len(found) == limit && index.MaxRun < found[limit-1].RunID {
-		return found, nil
-	}
-	files, err := h.store.Segments(ctx, index)
-	if err != nil {
-		return nil, err
-	}
-	files = slices.SortedFunc(slices.Values(files), func(a, b manifest.File) int { return strings.Compare(b.MaxRun, a.MaxRun) })
-	for _, f := range files {
-		if f.MaxRun < since || len(found) == limit && f.MaxRun < found[limit-1].RunID {
-			break
-		}
-		runs, err := h.runs(ctx, []manifest.File{f})
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return r.RunID < since || !h.Kept(r.RunID) || !ok(r) })...)
-		slices.SortFunc(found, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
-		found = found[:min(limit, len(found))]
-	}
-	return found, nil
-}
-
 // Runs returns the newest runs that ok accepts, live and closed: at most limit, newest
 // first.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
@@ -201,15 +186,25 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 // RunsSince is Runs for the runs with ids from since on. It does not read older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	s.State.Runs.Ascend(since, func(run *state.Run) bool {
-		if ok(run) {
-			runs = append(runs, run)
+	for before := ""; len(runs) < limit; {
+		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: max(limit, runsAtOnce)})
+		if err != nil {
+			return nil, err
 		}
-		return true
-	})
-	slices.Reverse(runs)
-	return s.History.newest(ctx, since, limit, runs[:min(limit, len(runs))], ok)
+		for _, run := range page.Runs {
+			if len(runs) < limit && ok(run) {
+				runs = append(runs, run)
+			}
+		}
+		if before = page.Next; before == "" {
+			break
+		}
+	}
+	return runs, nil
 }
+
+// runsAtOnce is how many whole rows of runs are decoded at once.
+const runsAtOnce = 1000
 
 // Deployments returns all deployments that are kept, live and in history, newest first.
 func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error) {

@@ -312,7 +312,7 @@ func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition
 
 // Partition returns the row of a partition with a visible output, live or in history, or nil.
 func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*state.Partition, error) {
-	return s.partition(ctx, asset, partition, s.History.page)
+	return s.partition(ctx, asset, partition, s.History.row)
 }
 
 // Version is [Snapshot.Partition] with the columns of [Snapshot.Versions].
@@ -320,10 +320,10 @@ func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state
 	if s.marked(asset) {
 		return s.Partition(ctx, asset, partition)
 	}
-	return s.partition(ctx, asset, partition, s.History.versions)
+	return s.partition(ctx, asset, partition, within(s.History.versions))
 }
 
-func (s *Snapshot) partition(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
+func (s *Snapshot) partition(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	row, err := s.newest(ctx, asset, partition, read)
 	if row != nil && s.State.Hidden(row) {
 		return nil, err
@@ -333,11 +333,11 @@ func (s *Snapshot) partition(ctx context.Context, asset, partition string, read 
 
 // Stored is [Snapshot.Partition] with the output that a person has hidden.
 func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.Partition, error) {
-	return s.newest(ctx, asset, partition, s.History.page)
+	return s.newest(ctx, asset, partition, s.History.row)
 }
 
 // newest is partition with hidden outputs.
-func (s *Snapshot) newest(ctx context.Context, asset, partition string, read pageReader) (*state.Partition, error) {
+func (s *Snapshot) newest(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // newer than any in history
 	}
@@ -352,17 +352,92 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read pag
 		if at == len(files) || files[at].Min.Compare(key) > 0 {
 			continue
 		}
-		page, err := read(ctx, files[at])
+		row, err := read(ctx, files[at], key)
 		if err != nil {
 			return nil, err
 		}
-		i, found := slices.BinarySearchFunc(page, key, func(row *state.Partition, key manifest.Cell) int { return cellOf(row).Compare(key) })
-		if found && (newest == nil || page[i].Seq > newest.Seq) {
-			newest = page[i]
+		if row != nil && (newest == nil || row.Seq > newest.Seq) {
+			newest = row
 		}
 	}
 	return newest, nil
 }
+
+// rowReader returns the row of a cell in a file of partition_status, or nil.
+type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
+
+// within returns a reader of single rows that reads whole files. It suits callers that read neighbours next.
+func within(read pageReader) rowReader {
+	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
+		page, err := read(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		return rowOf(page, key), nil
+	}
+}
+
+func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
+	i, found := slices.BinarySearchFunc(page, key, func(row *state.Partition, key manifest.Cell) int { return cellOf(row).Compare(key) })
+	if !found {
+		return nil
+	}
+	return page[i]
+}
+
+// row returns the row of a cell in a file. Of a file that is not cached, it decodes the keys of a part and one
+// row.
+func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
+	if !h.divided() {
+		return within(h.page)(ctx, f, key)
+	}
+	if page, has := h.codec.pages.get(f.Key); has {
+		return rowOf(page, key), nil
+	}
+	name := f.Key + " " + key.Asset + " " + key.Partition
+	if row, has := h.codec.cells.get(name); has {
+		return row, nil
+	}
+	parts, err := h.open(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	var found *state.Partition
+	for part := range parts.Len() {
+		if !covers(parts, part, "asset_key", key.Asset, key.Asset) {
+			continue
+		}
+		rows, err := decodeRows[partitionKey](partitionKeys, parts, part)
+		if err != nil {
+			return nil, unreadable(f, err)
+		}
+		at, has := slices.BinarySearchFunc(rows, key, func(row partitionKey, key manifest.Cell) int {
+			return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}.Compare(key)
+		})
+		if !has {
+			continue
+		}
+		list, err := partitionsDeclaration.DecodePart(parts, part, []table.Range{{From: at, To: at + 1}})
+		if err != nil {
+			return nil, unreadable(f, err)
+		}
+		found = list.([]*state.Partition)[0] //nolint:errcheck // the row type of the table
+		break
+	}
+	h.codec.cells.put(name, found, 1)
+	return found, nil
+}
+
+// partitionKey has the key of a row of partition_status.
+type partitionKey struct {
+	AssetKey     string `col:"asset_key,key,dict"`
+	PartitionKey string `col:"partition_key,key"`
+}
+
+var (
+	partitionKeys         = &table.Of[partitionKey](partitionsTable).Schema
+	partitionsDeclaration = declarationOf(partitionsTable)
+)
 
 // PartitionCount returns an upper bound on the number of rows of partition_status: superseded versions
 // count, too.

@@ -61,10 +61,22 @@ type Codec struct {
 	inline table.Format // the format of the rows that a manifest contains
 	runIDs runIDCache
 	pages  pageCache
+
+	opened    cache[table.Parts]
+	stretches cache[[]stretch]
+	heads     cache[[]RunHead]
+	taskHeads cache[[]TaskHead]
+	failed    cache[[]FailedTask]
+	cells     cache[*state.Partition]
 }
 
 // NewCodec returns a codec that encodes files as Parquet.
-func NewCodec() *Codec { return &Codec{files: &parquetfile.Format{}, inline: table.JSON{}} }
+func NewCodec() *Codec {
+	c := &Codec{files: &parquetfile.Format{}, inline: table.JSON{}}
+	c.opened.max, c.stretches.max, c.heads.max, c.taskHeads.max = maxOpen, maxHeads, maxHeads, maxHeads/2
+	c.failed.max, c.cells.max = maxFailed, maxCells
+	return c
+}
 
 // Encode returns one file for each table with rows, in the order of [state.Declarations].
 func (c *Codec) Encode(rows *state.Rows) ([]File, error) { return encode(c.files, rows) }

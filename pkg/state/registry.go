@@ -105,6 +105,8 @@ type lists interface {
 	Encode(f table.Format, list any) ([]byte, error)
 	// Decode returns the rows of a file.
 	Decode(f table.Format, data []byte) (any, error)
+	// DecodePart returns the rows of a part of a file within some ranges.
+	DecodePart(p table.Parts, part int, within []table.Range) (any, error)
 	// Merge returns for each key the row with the greatest sequence number. It keeps tombstones.
 	Merge(lists []any) (any, error)
 	// Hash returns the sum of the hashes of the rows, which does not depend on their order.

@@ -271,6 +271,11 @@ func (d *declared[K, R, P]) Decode(f table.Format, data []byte) (any, error) {
 	return listOf(rows), err
 }
 
+func (d *declared[K, R, P]) DecodePart(p table.Parts, part int, within []table.Range) (any, error) {
+	rows, err := d.Table.DecodePart(p, part, within)
+	return listOf(rows), err
+}
+
 func (d *declared[K, R, P]) Merge(lists []any) (any, error) {
 	typed := make([][]*R, len(lists))
 	for i, list := range lists {

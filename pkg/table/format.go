@@ -43,10 +43,32 @@ func (t *Table[R]) Decode(f Format, data []byte) ([]*R, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", t.Name, err)
 	}
+	return rows, t.checkOrder(rows)
+}
+
+// DecodePart returns the rows of a part of a file within some ranges, in ascending order of their keys.
+func (t *Table[R]) DecodePart(p Parts, part int, within []Range) ([]*R, error) {
+	n := 0
+	for _, r := range within {
+		n += r.To - r.From
+	}
+	rows, slab := make([]*R, 0, n), make([]R, n)
+	err := p.Decode(&t.Schema, part, within, func() reflect.Value {
+		rows = append(rows, &slab[len(rows)])
+		return reflect.ValueOf(rows[len(rows)-1]).Elem()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", t.Name, err)
+	}
+	return rows, t.checkOrder(rows)
+}
+
+// checkOrder returns an error unless the rows are in ascending order of their keys.
+func (t *Table[R]) checkOrder(rows []*R) error {
 	for i := 1; i < len(rows); i++ {
 		if t.Compare(rows[i-1], rows[i]) >= 0 {
-			return nil, fmt.Errorf("decode %s: row %d (%s) is not in ascending order", t.Name, i, t.Key(rows[i]))
+			return fmt.Errorf("decode %s: row %d (%s) is not in ascending order", t.Name, i, t.Key(rows[i]))
 		}
 	}
-	return rows, nil
+	return nil
 }

@@ -54,12 +54,14 @@ type decoder struct {
 	rows   int64
 	values []reflect.Value // the rows of the current row group
 	cells  *cells
+	// within are the rows of a group to read; nil: all.
+	within []table.Range
 }
 
 func (d *decoder) run(size int64) error {
 	count := d.reader.NumRows()
-	if count < 0 || count > MaxRows || count > size*maxRowsPerByte {
-		return fmt.Errorf("a file of %d bytes cannot have the %d rows that its footer declares", size, count)
+	if err := checkCount(count, size); err != nil {
+		return err
 	}
 	where, err := locate(d.schema, d.reader.MetaData().Schema)
 	if err != nil {
@@ -163,6 +165,9 @@ func (d *decoder) readGroup(index int, where []int, limit int64) error {
 // rows one by one, so that memory does not depend on the row count in the footer.
 func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count int) error {
 	d.cells.begin(c)
+	if d.within != nil {
+		return d.readWithin(in, c)
+	}
 	for done := 0; done < count; {
 		n, err := d.cells.read(in, min(batchCells, count-done))
 		if err != nil {
@@ -181,6 +186,34 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 			}
 		}
 		done += n
+	}
+	return nil
+}
+
+// readWithin is readColumn for the rows in d.within. It reads no row after the last one of them.
+func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
+	done, row := 0, 0 // read cells of the column, and rows that were set
+	for _, r := range d.within {
+		for done < r.To {
+			n, err := d.cells.read(in, min(batchCells, r.To-done))
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return fmt.Errorf("ends after %d of %d rows", done, r.To)
+			}
+			for i := max(0, r.From-done); i < n; i++ {
+				if row == len(d.values) {
+					d.values = append(d.values, d.add())
+					d.rows++
+				}
+				if err := d.cells.set(c.Of(d.values[row]), i); err != nil {
+					return fmt.Errorf("row %d: %w", done+i, err)
+				}
+				row++
+			}
+			done += n
+		}
 	}
 	return nil
 }

@@ -20,9 +20,10 @@ const (
 	MaxTextBytes = 8 << 30
 )
 
-// rowGroupRows is the number of rows in a row group, the default of DuckDB, which
-// processes row groups in parallel.
-const rowGroupRows = 122_880
+// rowGroupRows is the number of rows in a row group. A reader of one run or of a page decodes row groups, so
+// they are small. DuckDB processes row groups in parallel, at any size that is a multiple of its vectors of
+// 2,048 rows.
+const rowGroupRows = 8192
 
 // Format is the [table.Format] of Parquet files. It is safe for concurrent use. Its zero value
 // is ready for use.

@@ -1,0 +1,355 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// TaskHead has the columns of a task that a [TaskQuery] compares.
+type TaskHead struct {
+	RunID    string          `col:"run_id,key"`
+	TaskKey  string          `col:"task_key,key"`
+	Kind     string          `col:"kind,dict"`
+	AssetKey string          `col:"asset_key,null,dict"`
+	State    state.TaskState `col:"state,dict"`
+}
+
+var taskHeadSchema = &table.Of[TaskHead]("tasks").Schema
+
+const taskKeyColumn = "task_key"
+
+// TaskQuery asks for tasks of a run in the order of their keys.
+type TaskQuery struct {
+	RunID string
+	// After is the key after which tasks are returned; "": from the first one on.
+	After string
+	Limit int
+	// Match accepts tasks; nil: all.
+	Match func(TaskHead) bool
+	// Most limits how many tasks of a closed run are looked at, approximately; 0: no limit.
+	Most int
+}
+
+// TaskPage is the answer to a [TaskQuery].
+type TaskPage struct {
+	Tasks []*state.Task
+	// Next is the After of a query for the tasks after these; "": there are none. If Most has ended the query,
+	// there may be fewer tasks than Limit.
+	Next string
+}
+
+// FindTasks returns tasks of a run, live or closed. Of a large closed run it decodes only some parts.
+func (s *Snapshot) FindTasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
+	f := taskFinder{h: s.History, q: q}
+	rows := s.State
+	if rows.Runs.Get(q.RunID) == nil {
+		if f.h.divided() {
+			return f.closed(ctx)
+		}
+		closed, err := f.h.Run(ctx, q.RunID)
+		if closed == nil || err != nil {
+			return TaskPage{}, err
+		}
+		rows = closed
+	}
+	page := TaskPage{}
+	rows.Tasks.Ascend(state.Key2{A: q.RunID, B: q.After}, func(t *state.Task) bool {
+		switch {
+		case t.RunID != q.RunID:
+			return false
+		case !f.accepts(&TaskHead{t.RunID, t.TaskKey, t.Kind, t.AssetKey, t.State}):
+			return true
+		case len(page.Tasks) == q.Limit:
+			page.Next = page.Tasks[q.Limit-1].TaskKey
+			return false
+		}
+		page.Tasks = append(page.Tasks, t)
+		return true
+	})
+	return page, nil
+}
+
+// Task returns a task of a run, or nil.
+func (s *Snapshot) Task(ctx context.Context, runID, taskKey string) (*state.Task, error) {
+	if s.State.Runs.Get(runID) != nil {
+		return s.State.Tasks.Get(state.Key2{A: runID, B: taskKey}), nil
+	}
+	page, err := s.FindTasks(ctx, TaskQuery{RunID: runID, Limit: 1, Match: func(t TaskHead) bool { return t.TaskKey == taskKey }})
+	if err != nil || len(page.Tasks) == 0 {
+		return nil, err
+	}
+	return page.Tasks[0], nil
+}
+
+// FailedTask is a failed task, and the partitions that it should have materialized.
+type FailedTask struct {
+	Task       *state.Task
+	Partitions []string
+}
+
+// FailedTasks returns the tasks of a run that failed, and those that its timeout cancelled. Those of closed runs
+// are cached.
+func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTask, error) {
+	if !s.History.divided() || s.State.Runs.Get(run.RunID) != nil {
+		return s.failedTasks(ctx, run)
+	}
+	key := run.RunID
+	for _, table := range []string{tasksDeclaration.Name, batchesDeclaration.Name} {
+		files, err := s.History.segments(ctx, table, run.RunID)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			key += " " + f.Key
+		}
+	}
+	failed, has := s.History.codec.failed.get(key)
+	if has {
+		return failed, nil
+	}
+	failed, err := s.failedTasks(ctx, run)
+	if err == nil {
+		s.History.codec.failed.put(key, failed, 1+len(failed))
+	}
+	return failed, err
+}
+
+func (s *Snapshot) failedTasks(ctx context.Context, run *state.Run) (failed []FailedTask, err error) {
+	q := TaskQuery{RunID: run.RunID, Limit: tasksAtOnce, Match: func(t TaskHead) bool {
+		return t.Kind == event.KindTask && (t.State == state.TaskFailed || t.State == state.TaskCancelled && run.State == state.RunTimedOut)
+	}}
+	for {
+		page, err := s.FindTasks(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Tasks {
+			failed = append(failed, FailedTask{Task: t, Partitions: []string{t.PartitionKey}})
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil
+	}
+	batches, err := s.batches(ctx, run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	for i := range failed {
+		if keys := batches.BatchOf(run.RunID, failed[i].Task.TaskKey); keys != nil {
+			failed[i].Partitions = keys
+		}
+	}
+	return failed, nil
+}
+
+// batches returns a state that has the batches of a run.
+func (s *Snapshot) batches(ctx context.Context, runID string) (*state.State, error) {
+	if s.State.Runs.Get(runID) != nil {
+		return s.State, nil
+	}
+	if !s.History.divided() {
+		closed, err := s.History.Run(ctx, runID)
+		if closed != nil || err != nil {
+			return closed, err
+		}
+		return state.New(s.History.domain), nil
+	}
+	closed := state.New(s.History.domain)
+	list, err := s.History.ofRun(ctx, batchesDeclaration, runID)
+	if rows, has := list.([]*state.Batch); has {
+		closed.Load(state.Set(&state.Rows{}, rows))
+	}
+	return closed, err
+}
+
+// tasksAtOnce is how many whole rows of tasks are decoded at once.
+const tasksAtOnce = 10_000
+
+// Run returns the row of a run, live or closed, or nil.
+func (s *Snapshot) Run(ctx context.Context, runID string) (*state.Run, error) {
+	if run := s.State.Runs.Get(runID); run != nil {
+		return run, nil
+	}
+	if !s.History.Kept(runID) {
+		return nil, nil
+	}
+	if !s.History.divided() {
+		closed, err := s.History.Run(ctx, runID)
+		if closed == nil || err != nil {
+			return nil, err
+		}
+		return closed.Runs.Get(runID), nil
+	}
+	list, err := s.History.ofRun(ctx, runsDeclaration, runID)
+	if list == nil || err != nil {
+		return nil, err
+	}
+	return list.([]*state.Run)[0], nil //nolint:errcheck // the row type of the table
+}
+
+// taskPart is a part of a segment of table tasks with rows of the run.
+type taskPart struct {
+	file  manifest.File
+	parts table.Parts
+	part  int
+	// least is at most the least key of the run's tasks in the part.
+	least string
+}
+
+// foundTask is a task that a query accepts.
+type foundTask struct {
+	key string
+	in  *taskPart
+	at  int
+}
+
+// taskFinder answers a query.
+type taskFinder struct {
+	h      History
+	q      TaskQuery
+	found  []foundTask
+	looked int
+	// through is the greatest key that was looked at.
+	through string
+}
+
+func (f *taskFinder) accepts(t *TaskHead) bool {
+	return t.RunID == f.q.RunID && (f.q.After == "" || t.TaskKey > f.q.After) && (f.q.Match == nil || f.q.Match(*t))
+}
+
+// closed answers the query for a closed run.
+func (f *taskFinder) closed(ctx context.Context) (page TaskPage, err error) {
+	if !f.h.Kept(f.q.RunID) {
+		return page, nil
+	}
+	left, err := f.parts(ctx)
+	if err != nil {
+		return page, err
+	}
+	for len(left) > 0 {
+		next := left[0]
+		done, _ := slices.BinarySearchFunc(f.found, next.least, func(t foundTask, key string) int { return strings.Compare(t.key, key) })
+		if done > f.q.Limit {
+			break
+		}
+		if f.q.Most > 0 && f.looked >= f.q.Most && f.through < next.least { // all tasks up to f.through have been looked at
+			page.Next = f.through
+			break
+		}
+		left = left[1:]
+		if err := f.look(next); err != nil {
+			return page, err
+		}
+	}
+	if len(f.found) > f.q.Limit {
+		f.found = f.found[:f.q.Limit]
+		page.Next = f.found[f.q.Limit-1].key
+	}
+	page.Tasks, err = f.rows()
+	return page, err
+}
+
+// parts returns the parts that may have tasks of the run after q.After, in the order of their least keys.
+func (f *taskFinder) parts(ctx context.Context) (left []*taskPart, err error) {
+	files, err := f.h.segments(ctx, tasksDeclaration.Name, f.q.RunID)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		parts, err := f.h.open(ctx, file)
+		if err != nil {
+			return nil, err
+		}
+		for i := range parts.Len() {
+			if !covers(parts, i, runIDColumn, f.q.RunID, f.q.RunID) {
+				continue
+			}
+			p := &taskPart{file: file, parts: parts, part: i}
+			from, to, known := parts.Bounds(i, runIDColumn)
+			if least, greatest, keys := parts.Bounds(i, taskKeyColumn); known && keys {
+				p.least = least // also of the tasks of other runs
+				if from == to && greatest <= f.q.After {
+					continue // all tasks are those of the run
+				}
+			}
+			left = append(left, p)
+		}
+	}
+	slices.SortStableFunc(left, func(a, b *taskPart) int { return cmp.Compare(a.least, b.least) })
+	return left, nil
+}
+
+// look adds the tasks of a part that the query accepts.
+func (f *taskFinder) look(p *taskPart) error {
+	found, err := f.h.stretches(tasksDeclaration, p.file, p.parts, p.part)
+	if err != nil {
+		return err
+	}
+	at, has := slices.BinarySearchFunc(found, f.q.RunID, func(s stretch, id string) int { return strings.Compare(s.run, id) })
+	if !has {
+		return nil
+	}
+	rows := found[at].rows
+	heads, err := f.h.taskHeads(p, rows)
+	if err != nil {
+		return err
+	}
+	f.looked += len(heads)
+	f.through = max(f.through, heads[len(heads)-1].TaskKey)
+	for i := range heads {
+		if f.accepts(&heads[i]) {
+			f.found = append(f.found, foundTask{heads[i].TaskKey, p, rows.From + i})
+		}
+	}
+	slices.SortFunc(f.found, func(a, b foundTask) int { return strings.Compare(a.key, b.key) })
+	return nil
+}
+
+// taskHeads returns the heads of some rows of a part.
+func (h History) taskHeads(p *taskPart, within table.Range) ([]TaskHead, error) {
+	key := fmt.Sprintf("%s#%d-%d", p.file.Key, p.part, within.From)
+	if known, has := h.codec.taskHeads.get(key); has {
+		return known, nil
+	}
+	heads, err := decodeWithin[TaskHead](taskHeadSchema, p.parts, p.part, within)
+	if err != nil {
+		return nil, unreadable(p.file, err)
+	}
+	h.codec.taskHeads.put(key, heads, len(heads))
+	return heads, nil
+}
+
+// rows decodes the rows of the found tasks.
+func (f *taskFinder) rows() ([]*state.Task, error) {
+	tasks := make([]*state.Task, len(f.found))
+	places := map[*taskPart][]int{}
+	for i, t := range f.found {
+		places[t.in] = append(places[t.in], i)
+	}
+	for p, found := range places {
+		at := make([]int, len(found))
+		for j, i := range found {
+			at[j] = f.found[i].at
+		}
+		list, err := tasksDeclaration.DecodePart(p.parts, p.part, rangesOf(at))
+		if err != nil {
+			return nil, unreadable(p.file, err)
+		}
+		decoded := list.([]*state.Task) //nolint:errcheck // the row type of the table
+		for j, i := range found {
+			tasks[i] = decoded[j]
+		}
+	}
+	return tasks, nil
+}

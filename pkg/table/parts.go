@@ -1,0 +1,27 @@
+package table
+
+import "reflect"
+
+// Divided is a [Format] whose files have parts that can be decoded one by one.
+type Divided interface {
+	Format
+	// Open reads the index of a file's parts. It keeps data.
+	Open(data []byte) (Parts, error)
+}
+
+// Parts are the parts of a file: consecutive rows in ascending order of their keys. They are safe for
+// concurrent use.
+type Parts interface {
+	// Len returns the number of parts.
+	Len() int
+	// Rows returns the number of rows of a part.
+	Rows(part int) int
+	// Bounds returns the least and the greatest value of a text column in a part, if the file records them.
+	Bounds(part int, column string) (least, greatest string, known bool)
+	// Decode calls add for each row of a part within some ranges, and sets the fields of the struct that add
+	// returns. The ranges are in order and do not overlap. Rows need not have all columns.
+	Decode(s *Schema, part int, within []Range, add func() reflect.Value) error
+}
+
+// Range is a range of rows of a part: those from From to To-1.
+type Range struct{ From, To int }

@@ -50,7 +50,7 @@ footprint: servo ## check how much space three years of daily partitions use (a 
 
 # `make worlds` simulates the same worlds for every commit, so its result depends on the code alone.
 # `make simulate` explores others.
-WORLDS := 777000001
+WORLDS := 777000001 778000001
 
 .PHONY: test
 test: ## run all tests
@@ -58,7 +58,7 @@ test: ## run all tests
 	go -C tests/fakegcs test ./...
 
 .PHONY: worlds
-worlds: ## simulate 100 worlds
+worlds: ## simulate 200 worlds
 	for first in $(WORLDS); do \
 	  go test ./tests/simulation -count 1 -timeout 20m -run TestWorldsKeep -seeds 100 -first $$first || exit 1; \
 	done

@@ -17,6 +17,9 @@ import (
 func (c *World) drawChains() {
 	if r := random(c.Seed, "chains", 0); r.IntN(4) == 0 && c.Overtaken == 0 {
 		c.Chained = 2 + r.IntN(5)
+		if r := random(c.Seed, "batches", 0); r.IntN(2) == 0 {
+			c.Batched = 2 + r.IntN(3)
+		}
 	}
 }
 
@@ -34,6 +37,10 @@ func chainDay(n int) string { return fmt.Sprintf("1999-12-%02d", chainFrom+n) }
 // addChain adds the asset to a project. It may read another asset, too.
 func (l *workload) addChain(p *project, name string) {
 	if l.w.cfg.Chained == 0 {
+		return
+	}
+	if l.w.cfg.Batched > 0 {
+		l.addBatched(p, name)
 		return
 	}
 	r := random(l.w.cfg.Seed, "chain "+name, 0)
@@ -89,7 +96,7 @@ func (l *workload) isChain(asset string) bool {
 
 // chainedRun reads the plan of a new run of a world with chains, and checks it.
 func (o *oracle) chainedRun(f *followed, run *state.Run) {
-	if o.w.cfg.Chained == 0 || run.PlanRef == "" {
+	if o.w.cfg.Chained == 0 || o.w.cfg.Batched > 0 || run.PlanRef == "" {
 		return
 	}
 	data, _, err := o.w.blobs.Get(context.Background(), run.PlanRef)

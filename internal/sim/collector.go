@@ -197,7 +197,7 @@ func (o *oracle) show(f *followed, rebuilt bool) {
 		clear(f.shown)
 	}
 	for row := range f.state.Partitions.All {
-		f.shown[row.MaterializationID] = row.OutputURI
+		f.shown[row.MaterializationID] = directoryOf(row.OutputURI)
 	}
 }
 
@@ -328,8 +328,9 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		if row.OutputURI == "" || f.state.Hidden(row) {
 			continue
 		}
-		shown[row.MaterializationID] = row.OutputURI
-		cells[path.Dir(path.Dir(path.Dir(row.OutputURI)))] = true
+		shown[row.MaterializationID] = directoryOf(row.OutputURI) // a batch is collected as a whole
+		asset, _ := ids.ParseAssetKey(row.AssetKey)
+		cells[strings.TrimSuffix(contract.AssetPrefix(f.domain, asset, row.PartitionKey), "/")] = true
 	}
 	there := map[string]bool{}
 	for object, err := range blobs.List(ctx, blob.ListOptions{Prefix: contract.AssetsPrefix(f.domain)}) {

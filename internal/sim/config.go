@@ -75,6 +75,8 @@ type World struct {
 	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
 	// none.
 	Chained int
+	// Batched replaces these assets by some whose tasks materialize up to as many days. 0: by none.
+	Batched int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.

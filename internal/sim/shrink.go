@@ -55,6 +55,7 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Sweepers }, 1},
 		{func(c *World) *int { return &c.Collectors }, 0},
 		{func(c *World) *int { return &c.Schedules }, 0},
+		{func(c *World) *int { return &c.Batched }, 0},
 		{func(c *World) *int { return &c.Chained }, 0},
 		{func(c *World) *int { return &c.Wide }, 0},
 		{func(c *World) *int { return &c.Backfills }, 0},

@@ -127,6 +127,9 @@ func (o *oracle) output(f *followed, t *state.Task) {
 			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
 		return
 	}
+	if len(marker.Cells) > 0 || f.state.BatchOf(t.RunID, t.TaskKey) != nil {
+		o.batchOutput(f, t, &marker)
+	}
 	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
 	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
 		o.violation("INV-4 effects once", "task %s of run %s has schema %q, its partition %+v, its marker %q",

@@ -348,10 +348,14 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if err != nil {
 		return err
 	}
+	content := fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs)
+	if len(e.Partitions) > 0 {
+		return writeBatch(output, &e, content)
+	}
 	if err := writeParquet(output, e.RunID, e.TaskKey); err != nil {
 		return err
 	}
-	return write(output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
+	return write(output, content)
 }
 
 // done reports whether all clients have made all their requests.

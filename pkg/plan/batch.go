@@ -28,8 +28,8 @@ func (a *Asset) CheckBatch() error {
 		return errors.New("the asset has no partitions")
 	case a.ReadsItself():
 		return errors.New("the asset reads itself, so its partitions must be made one after the other")
-	case a.Work.SQL == "":
-		return errors.New("only queries can have a batch: commands materialize one partition per task")
+	case a.Work.Text != nil && a.Work.Text.Format != TextNone:
+		return errors.New("its text files become a table, which works for one partition per task only: write Parquet files")
 	}
 	for i := range a.Work.Checks {
 		c := &a.Work.Checks[i]
@@ -164,6 +164,9 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 
 // readsSpan reports whether the query of an asset may read the span of its batch. The names of variables are literals.
 func readsSpan(a *Asset, dimension string) bool {
+	if a.Work.SQL == "" {
+		return true // nothing says which variables a command reads
+	}
 	query := strings.ToLower(a.Work.SQL)
 	return strings.Contains(query, "'"+dimension+"_start'") || strings.Contains(query, "'"+dimension+"_end'")
 }

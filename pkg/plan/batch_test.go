@@ -109,7 +109,7 @@ func TestBatchIsRefused(t *testing.T) {
 	for want, change := range map[string]func(a *plan.Asset){
 		"has no partitions":  func(a *plan.Asset) { a.Partitions = nil },
 		"reads itself":       func(a *plan.Asset) { a.Deps = []ids.AssetKey{a.Key} },
-		"only queries":       func(a *plan.Asset) { a.Work.SQL, a.Work.Command = "", []string{"x"} },
+		"text files":         func(a *plan.Asset) { a.Work.Text = &plan.TextOutput{Format: "csv"} },
 		"is a command":       func(a *plan.Asset) { a.Work.Checks = []quality.Check{{Name: "c", Kind: quality.Command}} },
 		"compares with earl": func(a *plan.Asset) { a.Work.Checks = []quality.Check{{Name: "c", Kind: quality.Anomaly}} },
 	} {

@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,15 +61,80 @@ func keysVariable(kinds map[string]string, dimension string, cells []ids.Partiti
 	if err != nil {
 		return "", err
 	}
-	var values []string
-	seen := map[string]bool{}
+	values := valuesIn(cells, dimension)
+	for i := range values {
+		values[i] = plan.SQLLiteral(kind, values[i])
+	}
+	return "SET VARIABLE " + quoteName(dimension+"_keys") + " = CAST(" + quoteList(values) + " AS " + kind + "[])", nil
+}
+
+// valuesIn returns the values of partitions in a dimension, each once.
+func valuesIn(cells []ids.Partition, dimension string) (values []string) {
+	seen := make(map[string]bool, len(cells))
 	for _, cell := range cells {
 		if value := cell[dimension]; !seen[value] {
 			seen[value] = true
-			values = append(values, plan.SQLLiteral(kind, value))
+			values = append(values, value)
 		}
 	}
-	return "SET VARIABLE " + quoteName(dimension+"_keys") + " = CAST(" + quoteList(values) + " AS " + kind + "[])", nil
+	return values
+}
+
+// arrange returns the files that a command has written for the partitions of its task, in the order of these
+// partitions. The files of a partition are in the folder that names it: "date=2025-01-15", or
+// "date=2025-01-15/region=eu".
+func (t *work) arrange(made []outputFile) ([]outputFile, error) {
+	keys := t.cellKeys()
+	cells, err := parseCells(keys)
+	if err != nil {
+		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+	}
+	at := make(map[string]int, len(keys))
+	for i, key := range keys {
+		at[key] = i
+	}
+	dimensions := cells[0].Dimensions()
+	of := make(map[string]int, len(made))
+	for i := range made {
+		key, rest := folderOf(made[i].name, dimensions)
+		n, ok := at[key]
+		if !ok {
+			return nil, permanent(CodeInvalidOutput, "the output file %.200q is in the folder of no partition of the task: write it to a folder such as %s",
+				made[i].name, exampleFolder(cells[0], dimensions))
+		}
+		if made[i].name = rest; len(t.task.Partitions) > 0 {
+			made[i].name = ids.PartitionSegment(key) + "/" + rest
+		}
+		of[made[i].name] = n
+	}
+	slices.SortStableFunc(made, func(x, y outputFile) int {
+		return cmp.Or(cmp.Compare(of[x.name], of[y.name]), strings.Compare(x.name, y.name))
+	})
+	return made, nil
+}
+
+// folderOf returns the partition that the folders of a file name, and the name of the file below them. The key is "" if
+// they name none.
+func folderOf(name string, dimensions []string) (key, rest string) {
+	p := ids.Partition{}
+	for _, dimension := range dimensions {
+		folder, below, inside := strings.Cut(name, "/")
+		text, ok := strings.CutPrefix(folder, dimension+"=")
+		value, err := url.PathUnescape(text)
+		if !inside || !ok || err != nil {
+			return "", name
+		}
+		p[dimension], name = value, below
+	}
+	return p.Key(), name
+}
+
+func exampleFolder(cell ids.Partition, dimensions []string) string {
+	var b strings.Builder
+	for _, dimension := range dimensions {
+		b.WriteString(dimension + "=" + url.PathEscape(cell[dimension]) + "/")
+	}
+	return b.String()
 }
 
 // parseCells returns partitions of which there is at least one.

@@ -65,7 +65,11 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		return nil, cause // the command exited with 0 on SIGTERM: the output may be incomplete
 	}
 	made, err := collect(output)
-	if err == nil {
+	switch {
+	case err != nil:
+	case t.Batch:
+		made, err = t.arrange(made)
+	default:
 		made, err = a.convertText(ctx, t, made)
 	}
 	if err != nil {
@@ -204,6 +208,8 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
+	// Partitions are those of a task of an asset with a batch, which has no Partition.
+	Partitions []ids.Partition `json:"partitions,omitempty"`
 	// Vars are the project's variables that the asset declares, as text.
 	Vars map[string]string `json:"vars,omitempty"`
 	// Inputs are the inputs' folders, by asset key.
@@ -213,10 +219,11 @@ type taskContext struct {
 
 // environ returns the command's environment. Of two entries with one name, the later one wins.
 func (a *attempt) environ(t *work, secrets []string, inputs []input, output string) ([]string, error) {
-	partition, err := ids.ParsePartition(t.task.PartitionKey)
+	cells, err := parseCells(t.cellKeys())
 	if err != nil {
 		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
+	partition := cells[0]
 	env := a.inherited()
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])
@@ -228,8 +235,11 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		AssetKey: a.env.AssetKey, Partition: partition, Vars: map[string]string{},
 		Inputs: map[string]string{}, Output: output,
 	}
+	if t.Batch {
+		context.Partition, context.Partitions = nil, cells
+	}
 	for _, dimension := range partition.Dimensions() {
-		env = append(env, "SERVO_PARTITION_"+variableName(dimension)+"="+partition[dimension])
+		env = append(env, "SERVO_PARTITION_"+variableName(partitionVariable(&t.Work, dimension))+"="+strings.Join(valuesIn(cells, dimension), "\n"))
 	}
 	if p := t.task.Period; p != nil {
 		for _, dimension := range periodDimensions(t, partition) {

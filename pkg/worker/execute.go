@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // Executor executes a task instead of DuckDB or a command. It writes files to the execution's
@@ -17,6 +19,9 @@ type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
+	// Partitions are those of a task of an asset with a batch. Each has a folder in Output: see the reference of
+	// batches.
+	Partitions []ids.Partition
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.
 	Inputs []string
@@ -57,6 +62,13 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		return a.folder("output")
 	})
 	e := Execution{RunID: a.env.RunID, TaskKey: a.env.TaskKey, Attempt: a.env.Attempt, Command: t.Command, Output: output}
+	if t.Batch {
+		cells, err := parseCells(t.cellKeys())
+		if err != nil {
+			return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+		}
+		e.Partitions = cells
+	}
 	e.Files = sync.OnceValues(func() ([]InputFile, error) { return a.files(ctx, inputs) })
 	for _, in := range inputs {
 		for _, p := range in.parts {
@@ -79,7 +91,11 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 	if err != nil {
 		return nil, err
 	}
-	return collect(dir)
+	made, err := collect(dir)
+	if err != nil || !t.Batch {
+		return made, err
+	}
+	return t.arrange(made)
 }
 
 // executeWork executes the query or the command.

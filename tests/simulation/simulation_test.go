@@ -148,6 +148,29 @@ func TestFailedWorldsKeepPromises(t *testing.T) {
 	require.NoError(t, lines.Err())
 }
 
+// batchedWorlds is how many worlds with batches run, beside those that the other tests draw.
+const batchedWorlds = 12
+
+// Worlds whose projects have assets with batches, and readers of these.
+func TestBatchedWorldsKeepPromises(t *testing.T) {
+	shown, worlds := 0, 0
+	for i := range batchedWorlds {
+		if !mine(i) {
+			continue
+		}
+		w := sim.Draw(88_000 + uint64(i)) //nolint:gosec // small
+		w.Overtaken, w.Chained, w.Batched = 0, 3+i%5, 2+i%3
+		w.Tasks = min(w.Tasks, 8)
+		r := run(t, w)
+		worlds++
+		shown += r.Faults["partitions of batches"]
+		if r.Err() != nil {
+			t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
+		}
+	}
+	require.GreaterOrEqual(t, shown, worlds, "the worlds must make batches")
+}
+
 // The Parquet library keeps channels, which may not leave a bubble, so these worlds share one.
 func TestParquetWorldsKeepPromises(t *testing.T) {
 	sim.Prepare()

@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// addBatched adds an asset to a project whose tasks materialize several days, and one that reads its days.
+func (l *workload) addBatched(p *project, name string) {
+	r := random(l.w.cfg.Seed, "batched "+name, 0)
+	a := plan.Asset{
+		Key:  ids.AssetKey{Namespace: name, Name: fmt.Sprintf("t%03d", len(p.assets)+1)},
+		Work: plan.Work{Command: []string{"work"}, Batch: true}, WorkerQueue: "default", Batch: l.w.cfg.Batched,
+		Partitions: space.Days(chainDay(0), chainDay(l.w.cfg.Chained-1)), HeartbeatTimeoutSec: 60,
+		Retries: plan.Retries{MaxAttempts: int32(1 + r.IntN(3)), InitialDelayMS: 1_000, MaxDelayMS: 10_000, MultiplierPermille: 2000}, //nolint:gosec // small
+	}
+	if r.IntN(2) == 0 {
+		a.Deps = []ids.AssetKey{p.assets[r.IntN(len(p.assets))].Key}
+	}
+	reader := plan.Asset{
+		Key:  ids.AssetKey{Namespace: name, Name: fmt.Sprintf("t%03d", len(p.assets))},
+		Work: plan.Work{Command: []string{"work"}}, WorkerQueue: "default", Deps: []ids.AssetKey{a.Key}, Requires: plan.RequiresAvailable,
+		HeartbeatTimeoutSec: 60, Retries: plan.Retries{MaxAttempts: 2, InitialDelayMS: 1_000, MaxDelayMS: 10_000, MultiplierPermille: 2000},
+	}
+	if l.bare(reader.Key.String()) {
+		reader.Work.Output = plan.OutputNone
+	}
+	l.addChecks(&reader)
+	p.assets = append(p.assets, reader, a)
+}
+
+// directoryOf returns the directory of the execution that made an output: the output itself, or that of its batch.
+func directoryOf(uri string) string {
+	if batch, ok := contract.BatchOf(uri); ok {
+		return batch
+	}
+	return uri
+}
+
+// writeBatch writes a file for some of the partitions of a task. The first one always has one.
+func writeBatch(output string, e *worker.Execution, content string) error {
+	for i, cell := range e.Partitions {
+		if i > 0 && hashOf(e.RunID+cell.Key())%8 == 0 {
+			continue // a partition without files
+		}
+		folder := filepath.Join(output, "date="+cell["date"])
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return err
+		}
+		if err := write(folder, content+" "+cell["date"]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batchOutput checks a success of a batch in a new revision: the marker has exactly the partitions of the task. Each
+// partition shows this output or that of a later run, and none shows a part of another execution.
+func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
+	partitions := f.state.BatchOf(t.RunID, t.TaskKey)
+	if len(partitions) != len(marker.Cells) {
+		o.violation("INV-4 effects once", "task %s of run %s has %d partitions, but its marker has %d", t.TaskKey, t.RunID, len(partitions), len(marker.Cells))
+		return
+	}
+	for i, key := range partitions {
+		o.w.counts["partitions of batches"]++
+		row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: key})
+		later := row != nil && row.RunID > t.RunID
+		ours := row != nil && row.MaterializationID == t.MaterializationID && row.OutputURI == contract.CellURI(marker.URI, key) &&
+			row.RowCount == marker.Cells[i].RowCount && row.ByteSize == marker.Cells[i].ByteSize
+		if marker.Cells[i].PartitionKey != key || row != nil && !later && !ours {
+			o.violation("INV-4 effects once", "partition %s of task %s of run %s shows %+v, but its marker has %+v", key, t.TaskKey, t.RunID, row, marker.Cells[i])
+		}
+	}
+}

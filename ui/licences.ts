@@ -21,23 +21,32 @@ function packageOf(file: string): string | undefined {
   return undefined;
 }
 
+// The packages of all bundles: workers are bundled before the page that starts them.
+const found = new Set<string>();
+
+function collect(bundle: Record<string, { type: string; moduleIds?: string[] }>) {
+  for (const chunk of Object.values(bundle)) {
+    for (const id of chunk.moduleIds ?? []) {
+      const dir = id.includes("node_modules") ? packageOf(id.replace(/^\0/, "").split("?")[0] ?? id) : undefined;
+      if (dir) found.add(dir);
+    }
+  }
+}
+
+// workerLicences notes the packages of a worker.
+export function workerLicences(): Plugin {
+  return { name: "worker-licences", generateBundle: (_, bundle) => collect(bundle) };
+}
+
 // licences writes LICENSES.txt with the licence of each bundled package. The build fails if a package
 // has a licence that is not on the list.
 export function licences(): Plugin {
   return {
     name: "licences",
     generateBundle(_, bundle) {
-      const dirs = new Set<string>();
-      for (const chunk of Object.values(bundle)) {
-        if (chunk.type === "chunk") {
-          for (const id of chunk.moduleIds) {
-            const dir = id.includes("node_modules") ? packageOf(id.replace(/^\0/, "").split("?")[0] ?? id) : undefined;
-            if (dir) dirs.add(dir);
-          }
-        }
-      }
+      collect(bundle);
       const texts: string[] = [];
-      for (const dir of dirs) {
+      for (const dir of found) {
         const about = JSON.parse(readFileSync(join(dir, "package.json"), "utf8")) as Package;
         if (!about.license || !allowed.includes(about.license)) {
           this.error(

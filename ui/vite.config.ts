@@ -1,12 +1,17 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
-import { licences } from "./licences.ts";
+import { licences, workerLicences } from "./licences.ts";
 
 // The output depends on the sources alone: chunks are named by their content, and nothing contains a
 // date or a path of this machine. `make ui` packs it for embedding.
 export default defineConfig({
   base: "/",
   plugins: [react(), licences()],
+  worker: {
+    format: "es",
+    plugins: () => [workerLicences()],
+    rollupOptions: { output: { entryFileNames: "assets/[name]-[hash].js", chunkFileNames: "assets/[name]-[hash].js" } },
+  },
   build: {
     outDir: "build",
     emptyOutDir: true,

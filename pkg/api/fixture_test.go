@@ -56,7 +56,7 @@ func daily(a plan.Asset) plan.Asset {
 }
 
 // serve starts a server of a project with the assets.
-func serve(t *testing.T, assets ...plan.Asset) *fixture {
+func serve(t testing.TB, assets ...plan.Asset) *fixture {
 	t.Helper()
 	f := &fixture{project: &api.Project{Name: "test", Root: t.TempDir(), Assets: assets}}
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func newClients(http connect.HTTPClient, url string, options ...connect.ClientOp
 }
 
 // connect returns clients of the Connect protocol.
-func (f *fixture) connect(t *testing.T) clients {
+func (f *fixture) connect(t testing.TB) clients {
 	t.Helper()
 	client := f.owner.Client()
 	t.Cleanup(client.CloseIdleConnections)

@@ -495,6 +495,205 @@ func (x *Asset) GetFailures() []*Asset_Failure {
 	return nil
 }
 
+// GetAssetGraphRequest chooses what a graph shows.
+type GetAssetGraphRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. A local server fills it in if it is empty.
+	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The workspace. A local server fills it in if it is empty.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// 1: assets, 2: groups of assets, 0: assets if they fit. Groups are namespaces, or parts of large ones.
+	Level int32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
+	// The ids of groups to open. Those that were opened first are closed again if the graph becomes too large.
+	Expand []string `protobuf:"bytes,4,rep,name=expand,proto3" json:"expand,omitempty"`
+	// The key of an asset: show only its neighbourhood, as assets.
+	Focus string `protobuf:"bytes,5,opt,name=focus,proto3" json:"focus,omitempty"`
+	// The direction from focus. Empty: both.
+	Direction string `protobuf:"bytes,6,opt,name=direction,proto3" json:"direction,omitempty"`
+	// The number of steps from focus. 0 stands for 1.
+	Depth         int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAssetGraphRequest) Reset() {
+	*x = GetAssetGraphRequest{}
+	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAssetGraphRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAssetGraphRequest) ProtoMessage() {}
+
+func (x *GetAssetGraphRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAssetGraphRequest.ProtoReflect.Descriptor instead.
+func (*GetAssetGraphRequest) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetAssetGraphRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *GetAssetGraphRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *GetAssetGraphRequest) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *GetAssetGraphRequest) GetExpand() []string {
+	if x != nil {
+		return x.Expand
+	}
+	return nil
+}
+
+func (x *GetAssetGraphRequest) GetFocus() string {
+	if x != nil {
+		return x.Focus
+	}
+	return ""
+}
+
+func (x *GetAssetGraphRequest) GetDirection() string {
+	if x != nil {
+		return x.Direction
+	}
+	return ""
+}
+
+func (x *GetAssetGraphRequest) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+// AssetGraph is a part of the graph of assets.
+type AssetGraph struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by id.
+	Nodes []*AssetGraph_Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Sorted by from and to.
+	Edges []*AssetGraph_Edge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	// What the nodes are: 1, assets; 2, groups and the assets of open groups.
+	Level int32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
+	// A hash of the nodes and edges, without their health: graphs with the same hash have the same layout.
+	GraphHash string `protobuf:"bytes,4,opt,name=graph_hash,json=graphHash,proto3" json:"graph_hash,omitempty"`
+	// The limits of a graph left something out.
+	Clipped  bool  `protobuf:"varint,5,opt,name=clipped,proto3" json:"clipped,omitempty"`
+	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The number of assets of the project.
+	AssetsTotal   int32 `protobuf:"varint,7,opt,name=assets_total,json=assetsTotal,proto3" json:"assets_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssetGraph) Reset() {
+	*x = AssetGraph{}
+	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssetGraph) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssetGraph) ProtoMessage() {}
+
+func (x *AssetGraph) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssetGraph.ProtoReflect.Descriptor instead.
+func (*AssetGraph) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AssetGraph) GetNodes() []*AssetGraph_Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *AssetGraph) GetEdges() []*AssetGraph_Edge {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+func (x *AssetGraph) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *AssetGraph) GetGraphHash() string {
+	if x != nil {
+		return x.GraphHash
+	}
+	return ""
+}
+
+func (x *AssetGraph) GetClipped() bool {
+	if x != nil {
+		return x.Clipped
+	}
+	return false
+}
+
+func (x *AssetGraph) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AssetGraph) GetAssetsTotal() int32 {
+	if x != nil {
+		return x.AssetsTotal
+	}
+	return 0
+}
+
 // Status counts partitions.
 type Asset_Status struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -510,7 +709,7 @@ type Asset_Status struct {
 
 func (x *Asset_Status) Reset() {
 	*x = Asset_Status{}
-	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	mi := &file_servo_v1_assets_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +721,7 @@ func (x *Asset_Status) String() string {
 func (*Asset_Status) ProtoMessage() {}
 
 func (x *Asset_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_assets_proto_msgTypes[4]
+	mi := &file_servo_v1_assets_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +776,7 @@ type Asset_Column struct {
 
 func (x *Asset_Column) Reset() {
 	*x = Asset_Column{}
-	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	mi := &file_servo_v1_assets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +788,7 @@ func (x *Asset_Column) String() string {
 func (*Asset_Column) ProtoMessage() {}
 
 func (x *Asset_Column) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_assets_proto_msgTypes[5]
+	mi := &file_servo_v1_assets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +841,7 @@ type Asset_Check struct {
 
 func (x *Asset_Check) Reset() {
 	*x = Asset_Check{}
-	mi := &file_servo_v1_assets_proto_msgTypes[6]
+	mi := &file_servo_v1_assets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +853,7 @@ func (x *Asset_Check) String() string {
 func (*Asset_Check) ProtoMessage() {}
 
 func (x *Asset_Check) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_assets_proto_msgTypes[6]
+	mi := &file_servo_v1_assets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +960,7 @@ type Asset_Failure struct {
 
 func (x *Asset_Failure) Reset() {
 	*x = Asset_Failure{}
-	mi := &file_servo_v1_assets_proto_msgTypes[7]
+	mi := &file_servo_v1_assets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +972,7 @@ func (x *Asset_Failure) String() string {
 func (*Asset_Failure) ProtoMessage() {}
 
 func (x *Asset_Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_assets_proto_msgTypes[7]
+	mi := &file_servo_v1_assets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,6 +1021,218 @@ func (x *Asset_Failure) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+// Node is an asset or a group.
+type AssetGraph_Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key of the asset, or the id of the group.
+	Id    string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind  string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Label string `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
+	// How the asset is. Of a group: the worst of its assets, in the order of this list.
+	Health string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
+	// Of a group: the number of its assets by health.
+	HealthCounts map[string]int32 `protobuf:"bytes,5,rep,name=health_counts,json=healthCounts,proto3" json:"health_counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The number of its assets.
+	Assets int32 `protobuf:"varint,6,opt,name=assets,proto3" json:"assets,omitempty"`
+	// The edges to assets that the graph does not show.
+	MoreUpstream   int32 `protobuf:"varint,7,opt,name=more_upstream,json=moreUpstream,proto3" json:"more_upstream,omitempty"`
+	MoreDownstream int32 `protobuf:"varint,8,opt,name=more_downstream,json=moreDownstream,proto3" json:"more_downstream,omitempty"`
+	// The group that contains it; empty at the top.
+	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
+	// The partitions of an asset.
+	Partitions *Asset_Status `protobuf:"bytes,10,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Expected   int32         `protobuf:"varint,11,opt,name=expected,proto3" json:"expected,omitempty"`
+	// How an asset is computed.
+	Work          string `protobuf:"bytes,12,opt,name=work,proto3" json:"work,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssetGraph_Node) Reset() {
+	*x = AssetGraph_Node{}
+	mi := &file_servo_v1_assets_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssetGraph_Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssetGraph_Node) ProtoMessage() {}
+
+func (x *AssetGraph_Node) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssetGraph_Node.ProtoReflect.Descriptor instead.
+func (*AssetGraph_Node) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{5, 0}
+}
+
+func (x *AssetGraph_Node) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AssetGraph_Node) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AssetGraph_Node) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *AssetGraph_Node) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+func (x *AssetGraph_Node) GetHealthCounts() map[string]int32 {
+	if x != nil {
+		return x.HealthCounts
+	}
+	return nil
+}
+
+func (x *AssetGraph_Node) GetAssets() int32 {
+	if x != nil {
+		return x.Assets
+	}
+	return 0
+}
+
+func (x *AssetGraph_Node) GetMoreUpstream() int32 {
+	if x != nil {
+		return x.MoreUpstream
+	}
+	return 0
+}
+
+func (x *AssetGraph_Node) GetMoreDownstream() int32 {
+	if x != nil {
+		return x.MoreDownstream
+	}
+	return 0
+}
+
+func (x *AssetGraph_Node) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *AssetGraph_Node) GetPartitions() *Asset_Status {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *AssetGraph_Node) GetExpected() int32 {
+	if x != nil {
+		return x.Expected
+	}
+	return 0
+}
+
+func (x *AssetGraph_Node) GetWork() string {
+	if x != nil {
+		return x.Work
+	}
+	return ""
+}
+
+// Edge says that an asset of the node to reads an asset of the node from.
+type AssetGraph_Edge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// The number of edges between their assets.
+	Count int32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// It closes a cycle of groups. The other edges form no cycle.
+	Back          bool `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssetGraph_Edge) Reset() {
+	*x = AssetGraph_Edge{}
+	mi := &file_servo_v1_assets_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssetGraph_Edge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssetGraph_Edge) ProtoMessage() {}
+
+func (x *AssetGraph_Edge) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_assets_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssetGraph_Edge.ProtoReflect.Descriptor instead.
+func (*AssetGraph_Edge) Descriptor() ([]byte, []int) {
+	return file_servo_v1_assets_proto_rawDescGZIP(), []int{5, 1}
+}
+
+func (x *AssetGraph_Edge) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *AssetGraph_Edge) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *AssetGraph_Edge) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *AssetGraph_Edge) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
 }
 
 var File_servo_v1_assets_proto protoreflect.FileDescriptor
@@ -905,11 +1316,56 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x19\n" +
 	"\btask_key\x18\x03 \x01(\tR\ataskKey\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\xba\x02\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc3\x02\n" +
+	"\x14GetAssetGraphRequest\x120\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1e\n" +
+	"\x05level\x18\x03 \x01(\x05B\b\xca\xe1\x18\x04 \x00(\x02R\x05level\x12\"\n" +
+	"\x06expand\x18\x04 \x03(\tB\n" +
+	"\xca\xe1\x18\x06\b\xd8\x04\x18\xc8\x01R\x06expand\x12\x1d\n" +
+	"\x05focus\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x81\x02R\x05focus\x12>\n" +
+	"\tdirection\x18\x06 \x01(\tB \xca\xe1\x18\x1c:\bupstream:\n" +
+	"downstream:\x04bothR\tdirection\x12\x1e\n" +
+	"\x05depth\x18\a \x01(\x05B\b\xca\xe1\x18\x04 \x00(dR\x05depth\"\x89\a\n" +
+	"\n" +
+	"AssetGraph\x12/\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x19.servo.v1.AssetGraph.NodeR\x05nodes\x12/\n" +
+	"\x05edges\x18\x02 \x03(\v2\x19.servo.v1.AssetGraph.EdgeR\x05edges\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\x05R\x05level\x12\x1d\n" +
+	"\n" +
+	"graph_hash\x18\x04 \x01(\tR\tgraphHash\x12\x18\n" +
+	"\aclipped\x18\x05 \x01(\bR\aclipped\x12)\n" +
+	"\brevision\x18\x06 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12!\n" +
+	"\fassets_total\x18\a \x01(\x05R\vassetsTotal\x1a\xa5\x04\n" +
+	"\x04Node\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12&\n" +
+	"\x04kind\x18\x02 \x01(\tB\x12\xca\xe1\x18\x0e:\x05asset:\x05groupR\x04kind\x12\x14\n" +
+	"\x05label\x18\x03 \x01(\tR\x05label\x12D\n" +
+	"\x06health\x18\x04 \x01(\tB,\xca\xe1\x18(:\x06failed:\x05stale:\amissing:\aunknown:\x05freshR\x06health\x12P\n" +
+	"\rhealth_counts\x18\x05 \x03(\v2+.servo.v1.AssetGraph.Node.HealthCountsEntryR\fhealthCounts\x12\x16\n" +
+	"\x06assets\x18\x06 \x01(\x05R\x06assets\x12#\n" +
+	"\rmore_upstream\x18\a \x01(\x05R\fmoreUpstream\x12'\n" +
+	"\x0fmore_downstream\x18\b \x01(\x05R\x0emoreDownstream\x12\x14\n" +
+	"\x05group\x18\t \x01(\tR\x05group\x126\n" +
+	"\n" +
+	"partitions\x18\n" +
+	" \x01(\v2\x16.servo.v1.Asset.StatusR\n" +
+	"partitions\x12\x1a\n" +
+	"\bexpected\x18\v \x01(\x05R\bexpected\x12&\n" +
+	"\x04work\x18\f \x01(\tB\x12\xca\xe1\x18\x0e:\acommand:\x03sqlR\x04work\x1a?\n" +
+	"\x11HealthCountsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1aT\n" +
+	"\x04Edge\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x05R\x05count\x12\x12\n" +
+	"\x04back\x18\x04 \x01(\bR\x04back2\xd2\x03\n" +
 	"\fAssetService\x12\x92\x01\n" +
 	"\n" +
 	"ListAssets\x12\x1b.servo.v1.ListAssetsRequest\x1a\x1c.servo.v1.ListAssetsResponse\"I\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/assets\x90\x02\x01\x12\x94\x01\n" +
-	"\bGetAsset\x12\x19.servo.v1.GetAssetRequest\x1a\x0f.servo.v1.Asset\"\\\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02M\x12K/v1/tenants/{tenant_id}/workspaces/{workspace_id}/assets/{namespace}/{name}\x90\x02\x01B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"\bGetAsset\x12\x19.servo.v1.GetAssetRequest\x1a\x0f.servo.v1.Asset\"\\\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02M\x12K/v1/tenants/{tenant_id}/workspaces/{workspace_id}/assets/{namespace}/{name}\x90\x02\x01\x12\x95\x01\n" +
+	"\rGetAssetGraph\x12\x1e.servo.v1.GetAssetGraphRequest\x1a\x14.servo.v1.AssetGraph\"N\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02?\x12=/v1/tenants/{tenant_id}/workspaces/{workspace_id}/asset-graph\x90\x02\x01B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_assets_proto_rawDescOnce sync.Once
@@ -923,36 +1379,47 @@ func file_servo_v1_assets_proto_rawDescGZIP() []byte {
 	return file_servo_v1_assets_proto_rawDescData
 }
 
-var file_servo_v1_assets_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_servo_v1_assets_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_servo_v1_assets_proto_goTypes = []any{
 	(*ListAssetsRequest)(nil),     // 0: servo.v1.ListAssetsRequest
 	(*ListAssetsResponse)(nil),    // 1: servo.v1.ListAssetsResponse
 	(*GetAssetRequest)(nil),       // 2: servo.v1.GetAssetRequest
 	(*Asset)(nil),                 // 3: servo.v1.Asset
-	(*Asset_Status)(nil),          // 4: servo.v1.Asset.Status
-	(*Asset_Column)(nil),          // 5: servo.v1.Asset.Column
-	(*Asset_Check)(nil),           // 6: servo.v1.Asset.Check
-	(*Asset_Failure)(nil),         // 7: servo.v1.Asset.Failure
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*GetAssetGraphRequest)(nil),  // 4: servo.v1.GetAssetGraphRequest
+	(*AssetGraph)(nil),            // 5: servo.v1.AssetGraph
+	(*Asset_Status)(nil),          // 6: servo.v1.Asset.Status
+	(*Asset_Column)(nil),          // 7: servo.v1.Asset.Column
+	(*Asset_Check)(nil),           // 8: servo.v1.Asset.Check
+	(*Asset_Failure)(nil),         // 9: servo.v1.Asset.Failure
+	(*AssetGraph_Node)(nil),       // 10: servo.v1.AssetGraph.Node
+	(*AssetGraph_Edge)(nil),       // 11: servo.v1.AssetGraph.Edge
+	nil,                           // 12: servo.v1.AssetGraph.Node.HealthCountsEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_servo_v1_assets_proto_depIdxs = []int32{
 	3,  // 0: servo.v1.ListAssetsResponse.assets:type_name -> servo.v1.Asset
-	8,  // 1: servo.v1.Asset.last_materialized_at:type_name -> google.protobuf.Timestamp
-	4,  // 2: servo.v1.Asset.status:type_name -> servo.v1.Asset.Status
-	5,  // 3: servo.v1.Asset.columns:type_name -> servo.v1.Asset.Column
-	6,  // 4: servo.v1.Asset.checks:type_name -> servo.v1.Asset.Check
-	7,  // 5: servo.v1.Asset.failures:type_name -> servo.v1.Asset.Failure
-	8,  // 6: servo.v1.Asset.Check.last_at:type_name -> google.protobuf.Timestamp
-	8,  // 7: servo.v1.Asset.Failure.at:type_name -> google.protobuf.Timestamp
-	0,  // 8: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
-	2,  // 9: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
-	1,  // 10: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
-	3,  // 11: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	13, // 1: servo.v1.Asset.last_materialized_at:type_name -> google.protobuf.Timestamp
+	6,  // 2: servo.v1.Asset.status:type_name -> servo.v1.Asset.Status
+	7,  // 3: servo.v1.Asset.columns:type_name -> servo.v1.Asset.Column
+	8,  // 4: servo.v1.Asset.checks:type_name -> servo.v1.Asset.Check
+	9,  // 5: servo.v1.Asset.failures:type_name -> servo.v1.Asset.Failure
+	10, // 6: servo.v1.AssetGraph.nodes:type_name -> servo.v1.AssetGraph.Node
+	11, // 7: servo.v1.AssetGraph.edges:type_name -> servo.v1.AssetGraph.Edge
+	13, // 8: servo.v1.Asset.Check.last_at:type_name -> google.protobuf.Timestamp
+	13, // 9: servo.v1.Asset.Failure.at:type_name -> google.protobuf.Timestamp
+	12, // 10: servo.v1.AssetGraph.Node.health_counts:type_name -> servo.v1.AssetGraph.Node.HealthCountsEntry
+	6,  // 11: servo.v1.AssetGraph.Node.partitions:type_name -> servo.v1.Asset.Status
+	0,  // 12: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
+	2,  // 13: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
+	4,  // 14: servo.v1.AssetService.GetAssetGraph:input_type -> servo.v1.GetAssetGraphRequest
+	1,  // 15: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
+	3,  // 16: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
+	5,  // 17: servo.v1.AssetService.GetAssetGraph:output_type -> servo.v1.AssetGraph
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_assets_proto_init() }
@@ -967,7 +1434,7 @@ func file_servo_v1_assets_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_assets_proto_rawDesc), len(file_servo_v1_assets_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

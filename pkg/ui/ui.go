@@ -25,10 +25,10 @@ import (
 var dist embed.FS
 
 // policy is the content security policy of the page: it runs its own scripts and styles only, and talks to its
-// own server only.
+// own server only. The worker that lays out graphs is the only script that a script may load by its address.
 const policy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; " +
-	"require-trusted-types-for 'script'; trusted-types 'none'"
+	"require-trusted-types-for 'script'; trusted-types servo-worker"
 
 // assets is the folder of files whose names contain a hash of their content.
 const assets = "/assets/"

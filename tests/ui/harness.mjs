@@ -54,7 +54,7 @@ export function weather() {
 export const hostile = {
   html: '<img src=x onerror="window.hacked=1">',
   bidi: "\u202Etxet desrever\u202C \u2066isolated\u2069",
-  long: "x".repeat(250),
+  long: "x".repeat(512),
 };
 
 const shell = (script) => `run:\n  command: [sh, -c, ${JSON.stringify(script)}]\n`;
@@ -97,13 +97,26 @@ owners: [${text(hostile.bidi, "sales@example.com")}]
 tags: [raw]
 retries: {max_attempts: 2, initial_delay: 1s}
 partitions:
-  market: {static: [eu, ${text("<b>us</b>", "us")}, ${text(hostile.bidi, "jp")}, ${text(hostile.long, "uk")}]}
+  market: {static: [eu, ${text("<b>us</b>", "us")}, ${text(hostile.bidi, "jp")}, ${text(hostile.long.slice(0, 256), "uk")}]}
 ${shell(`echo '${evil ? hostile.html : "reading prices"}'; printf '\\033[31mred\\033[0m and \\033[2Jcleared\\n'; case "$SERVO_PARTITION_MARKET" in eu) echo price >"$SERVO_OUTPUT/prices.csv"; echo 1 >> "$SERVO_OUTPUT/prices.csv";; *) echo 'error: the source answered ${evil ? "<script>window.hacked=1</script>" : "503 Service Unavailable"}' >&2; exit 1;; esac`)}`,
     "assets/raw/clicks.yaml": `description: Clicks of a web shop, read slowly.
 pool: narrow
 partitions:
   hour: {static: [h0, h1, h2, h3, h4, h5]}
 ${shell(`echo starting; for i in 1 2 3 4 5 6 7 8 9 10; do echo "batch $i of 10"; sleep \${SLOW:-0.02}; done; echo n > "$SERVO_OUTPUT/clicks.csv"; echo 1 >> "$SERVO_OUTPUT/clicks.csv"`)}`,
+    ...(evil
+      ? {
+          "assets/raw/nasty.sql": `/* servo
+description: ${text(`${hostile.html} ${hostile.long}`, "")}
+owners: [${text(hostile.long, "")}]
+tags: [nasty]
+*/
+SELECT '${hostile.html}' AS "${hostile.html.replaceAll('"', '""')}", '${hostile.bidi}' AS bidi, '${hostile.long}' AS long,
+  chr(27) || '[2J' || chr(7) || '<script>window.hacked=1</script>' AS escape, {'a': ['${hostile.html}']} AS nested,
+  9007199254740993 AS big
+`,
+        }
+      : {}),
     "assets/clean/orders.sql": `/* servo
 description: Orders without test orders.
 partitions: {daily: {start: 2025-01-01, end: 2025-01-10}}
@@ -136,6 +149,7 @@ ${shell('i=0; while true; do i=$((i+1)); echo "line $i"; sleep 0.2; done')}`,
   });
   run(dir, ["validate"]);
   run(dir, ["run", "raw/orders", "clean/orders", "mart/sales", "mart/bad", "mart/after", "raw/prices", "-p", "all"], [1]);
+  if (evil) run(dir, ["run", "raw/nasty"]);
   run(dir, ["run", "raw/clicks", "-p", "hour=h0", "-p", "hour=h1", "-p", "hour=h2"], [0, 1]);
   run(dir, ["run", "raw/orders", "-p", "date=2025-01-03..2025-01-04"]);
   return dir;
@@ -218,4 +232,18 @@ export async function violations(page) {
   if (overflow > 0) found.push(`${overflow} px too wide`);
   if (await page.evaluate(() => window.hacked)) found.push("a name was executed");
   return found.map((text) => `${new URL(page.url()).pathname}: ${text}`);
+}
+
+// manyAssets is a project of some hundred assets in namespaces, each of which reads others before it.
+export function manyAssets(count, namespaces = 8) {
+  const dir = join(folder("many"), "many");
+  const key = (i) => [`n${i % namespaces}`, `a${String(i).padStart(4, "0")}`];
+  const files = { "servo.yaml": "name: many\n" };
+  for (let i = 0; i < count; i++) {
+    const reads = [...new Set([1, 7, 40].map((d) => i - d - (i % 3)).filter((j) => j >= 0))];
+    const from = reads.map((j) => `SELECT * FROM ${key(j).join(".")}`).join(" UNION ALL ");
+    files[`assets/${key(i).join("/")}.sql`] = `${from || "SELECT 1 AS x"}\n`;
+  }
+  write(dir, files);
+  return dir;
 }

@@ -8,7 +8,7 @@ const target = process.argv[2] ?? join(root, "docs", "ui");
 mkdirSync(target, { recursive: true });
 
 const only = process.argv[3];
-const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow", "sql"];
+const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow", "sql", "graph", "data"];
 const wanted = (name) => (process.argv[2] ? !only || name.startsWith(only) : documented.includes(name));
 
 const monthly = `-- How warm were the months?
@@ -18,6 +18,8 @@ SELECT strftime(date, '%Y-%m') AS month, city, count(*) AS days,
 FROM clean.daily
 GROUP BY ALL
 ORDER BY mean_c DESC`;
+
+const showGraph = (page) => page.locator("[id^='node ']").first().waitFor();
 
 async function showResult(page) {
   await page.getByRole("button", { name: "Run", exact: true }).click();
@@ -62,6 +64,10 @@ async function main() {
     ["asset-grid", server, "assets/raw/prices"],
     ["schedules", server, "schedules?schedule=nightly"],
     ["backfills", server, "backfills"],
+    ["graph", server, "assets?view=graph", showGraph],
+    ["graph-groups", server, "assets?view=graph&level=groups", showGraph],
+    ["lineage", climate, "assets/analytics/monthly?tab=lineage", showGraph],
+    ["data", climate, "assets/clean/daily?tab=data", (page) => page.locator("[role=cell]").first().waitFor()],
     ["sql", climate, `sql?${new URLSearchParams({ q: monthly })}`, showResult],
   ];
   for (const [theme, size, suffix] of [

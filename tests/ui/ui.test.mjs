@@ -195,6 +195,13 @@ const screens = async () => {
     "assets",
     "assets/raw/prices",
     "assets/clean/orders?tab=code",
+    "assets/clean/orders?tab=lineage",
+    "assets/raw/nasty",
+    "assets/raw/nasty?tab=data",
+    "assets/raw/nasty?tab=schema",
+    "assets?view=graph",
+    "assets?view=graph&level=groups",
+    "assets?view=graph&focus=clean%2Forders",
     "schedules?schedule=nightly",
     "backfills",
   ];

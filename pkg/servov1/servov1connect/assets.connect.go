@@ -37,6 +37,9 @@ const (
 	AssetServiceListAssetsProcedure = "/servo.v1.AssetService/ListAssets"
 	// AssetServiceGetAssetProcedure is the fully-qualified name of the AssetService's GetAsset RPC.
 	AssetServiceGetAssetProcedure = "/servo.v1.AssetService/GetAsset"
+	// AssetServiceGetAssetGraphProcedure is the fully-qualified name of the AssetService's
+	// GetAssetGraph RPC.
+	AssetServiceGetAssetGraphProcedure = "/servo.v1.AssetService/GetAssetGraph"
 )
 
 // AssetServiceClient is a client for the servo.v1.AssetService service.
@@ -45,6 +48,9 @@ type AssetServiceClient interface {
 	ListAssets(context.Context, *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error)
 	// GetAsset returns an asset.
 	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
+	// GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
+	// edges. It has no positions.
+	GetAssetGraph(context.Context, *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error)
 }
 
 // NewAssetServiceClient constructs a client for the servo.v1.AssetService service. By default, it
@@ -72,13 +78,21 @@ func NewAssetServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getAssetGraph: connect.NewClient[servov1.GetAssetGraphRequest, servov1.AssetGraph](
+			httpClient,
+			baseURL+AssetServiceGetAssetGraphProcedure,
+			connect.WithSchema(assetServiceMethods.ByName("GetAssetGraph")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // assetServiceClient implements AssetServiceClient.
 type assetServiceClient struct {
-	listAssets *connect.Client[servov1.ListAssetsRequest, servov1.ListAssetsResponse]
-	getAsset   *connect.Client[servov1.GetAssetRequest, servov1.Asset]
+	listAssets    *connect.Client[servov1.ListAssetsRequest, servov1.ListAssetsResponse]
+	getAsset      *connect.Client[servov1.GetAssetRequest, servov1.Asset]
+	getAssetGraph *connect.Client[servov1.GetAssetGraphRequest, servov1.AssetGraph]
 }
 
 // ListAssets calls servo.v1.AssetService.ListAssets.
@@ -99,12 +113,24 @@ func (c *assetServiceClient) GetAsset(ctx context.Context, req *servov1.GetAsset
 	return nil, err
 }
 
+// GetAssetGraph calls servo.v1.AssetService.GetAssetGraph.
+func (c *assetServiceClient) GetAssetGraph(ctx context.Context, req *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error) {
+	response, err := c.getAssetGraph.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AssetServiceHandler is an implementation of the servo.v1.AssetService service.
 type AssetServiceHandler interface {
 	// ListAssets returns the assets by key.
 	ListAssets(context.Context, *servov1.ListAssetsRequest) (*servov1.ListAssetsResponse, error)
 	// GetAsset returns an asset.
 	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
+	// GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
+	// edges. It has no positions.
+	GetAssetGraph(context.Context, *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error)
 }
 
 // NewAssetServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -128,12 +154,21 @@ func NewAssetServiceHandler(svc AssetServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	assetServiceGetAssetGraphHandler := connect.NewUnaryHandlerSimple(
+		AssetServiceGetAssetGraphProcedure,
+		svc.GetAssetGraph,
+		connect.WithSchema(assetServiceMethods.ByName("GetAssetGraph")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/servo.v1.AssetService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AssetServiceListAssetsProcedure:
 			assetServiceListAssetsHandler.ServeHTTP(w, r)
 		case AssetServiceGetAssetProcedure:
 			assetServiceGetAssetHandler.ServeHTTP(w, r)
+		case AssetServiceGetAssetGraphProcedure:
+			assetServiceGetAssetGraphHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -149,4 +184,8 @@ func (UnimplementedAssetServiceHandler) ListAssets(context.Context, *servov1.Lis
 
 func (UnimplementedAssetServiceHandler) GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AssetService.GetAsset is not implemented"))
+}
+
+func (UnimplementedAssetServiceHandler) GetAssetGraph(context.Context, *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.AssetService.GetAssetGraph is not implemented"))
 }

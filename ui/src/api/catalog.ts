@@ -8,8 +8,18 @@ export interface Table {
   columns: Column[];
 }
 
+// The words of SQL that are no names. They are quoted as names of assets and columns.
+const reserved = new Set(
+  `all analyse analyze and any array as asc both case cast check collate column constraint create default deferrable
+  desc describe distinct do else end except false fetch for foreign from group having in initially intersect into lambda
+  lateral leading limit not null offset on only or order pivot placing primary qualify references returning select show
+  some summarize symmetric table then to trailing true union unique unpivot using variadic when where window with`.split(
+    /\s+/,
+  ),
+);
 const plain = /^[a-z_][a-z0-9_]*$/;
-export const quoted = (name: string) => (plain.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+export const quoted = (name: string) =>
+  plain.test(name) && !reserved.has(name) ? name : `"${name.replaceAll('"', '""')}"`;
 export const nameOf = (t: Table) => (t.schema === "main" ? quoted(t.name) : `${quoted(t.schema)}.${quoted(t.name)}`);
 
 // namespaceOf is the form in which the editor completes tables and columns.

@@ -3,7 +3,9 @@ import { useEffect, useRef, useSyncExternalStore } from "react";
 import { Failure, get, path } from "./client";
 import type {
   Asset,
+  AssetGraph,
   Gantt,
+  GetAssetGraphRequest,
   ListAssetsResponse,
   ListAttentionResponse,
   ListBackfillsResponse,
@@ -155,6 +157,13 @@ export const useAssets = () =>
   useQuery({
     queryKey: ["assets"],
     queryFn: ({ signal }) => get<ListAssetsResponse>(path(["assets"], { page_size: 10_000 }), signal),
+  });
+
+export const useGraph = (request: GetAssetGraphRequest) =>
+  useQuery({
+    queryKey: ["graph", request],
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => get<AssetGraph>(path(["asset-graph"], { ...request }), signal),
   });
 
 export const useAsset = (key: string) =>

@@ -341,6 +341,75 @@ export interface AssetFailure {
   at?: string;
 }
 
+/** GetAssetGraphRequest chooses what a graph shows. */
+export interface GetAssetGraphRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /** 1: assets, 2: groups of assets, 0: assets if they fit. Groups are namespaces, or parts of large ones. */
+  level?: number;
+  /** The ids of groups to open. Those that were opened first are closed again if the graph becomes too large. */
+  expand?: string[];
+  /** The key of an asset: show only its neighbourhood, as assets. */
+  focus?: string;
+  /** The direction from focus. Empty: both. */
+  direction?: "upstream" | "downstream" | "both";
+  /** The number of steps from focus. 0 stands for 1. */
+  depth?: number;
+}
+
+/** AssetGraph is a part of the graph of assets. */
+export interface AssetGraph {
+  /** Sorted by id. */
+  nodes: AssetGraphNode[];
+  /** Sorted by from and to. */
+  edges: AssetGraphEdge[];
+  /** What the nodes are: 1, assets; 2, groups and the assets of open groups. */
+  level: number;
+  /** A hash of the nodes and edges, without their health: graphs with the same hash have the same layout. */
+  graph_hash: string;
+  /** The limits of a graph left something out. */
+  clipped: boolean;
+  revision: number;
+  /** The number of assets of the project. */
+  assets_total: number;
+}
+
+/** Node is an asset or a group. */
+export interface AssetGraphNode {
+  /** The key of the asset, or the id of the group. */
+  id: string;
+  kind: "asset" | "group";
+  label: string;
+  /** How the asset is. Of a group: the worst of its assets, in the order of this list. */
+  health: "failed" | "stale" | "missing" | "unknown" | "fresh";
+  /** Of a group: the number of its assets by health. */
+  health_counts: { [key: string]: number };
+  /** The number of its assets. */
+  assets: number;
+  /** The edges to assets that the graph does not show. */
+  more_upstream: number;
+  more_downstream: number;
+  /** The group that contains it; empty at the top. */
+  group: string;
+  /** The partitions of an asset. */
+  partitions?: AssetStatus;
+  expected: number;
+  /** How an asset is computed. */
+  work: "command" | "sql";
+}
+
+/** Edge says that an asset of the node to reads an asset of the node from. */
+export interface AssetGraphEdge {
+  from: string;
+  to: string;
+  /** The number of edges between their assets. */
+  count: number;
+  /** It closes a cycle of groups. The other edges form no cycle. */
+  back: boolean;
+}
+
 /** ListSchedulesRequest asks for all schedules. */
 export interface ListSchedulesRequest {
   /** The tenant. A local server fills it in if it is empty. */
@@ -2070,6 +2139,11 @@ export interface Calls {
   "AssetService.ListAssets": { request: ListAssetsRequest; response: ListAssetsResponse };
   /** GetAsset returns an asset. */
   "AssetService.GetAsset": { request: GetAssetRequest; response: Asset };
+  /**
+   * GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
+   * edges. It has no positions.
+   */
+  "AssetService.GetAssetGraph": { request: GetAssetGraphRequest; response: AssetGraph };
   /** ListSchedules returns the schedules by name. */
   "ScheduleService.ListSchedules": { request: ListSchedulesRequest; response: ListSchedulesResponse };
   /** GetSchedule returns a schedule. */
@@ -2191,6 +2265,7 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "AccessService.WhoAmI": { verb: "GET", path: "/v1/whoami", stream: false, permission: "SELF_READ" },
   "AssetService.ListAssets": { verb: "GET", path: "/v1/assets", stream: false, permission: "ASSETS_READ" },
   "AssetService.GetAsset": { verb: "GET", path: "/v1/assets/{namespace}/{name}", stream: false, permission: "ASSETS_READ" },
+  "AssetService.GetAssetGraph": { verb: "GET", path: "/v1/asset-graph", stream: false, permission: "ASSETS_READ" },
   "ScheduleService.ListSchedules": { verb: "GET", path: "/v1/schedules", stream: false, permission: "RUNS_READ" },
   "ScheduleService.GetSchedule": { verb: "GET", path: "/v1/schedules/{schedule}", stream: false, permission: "RUNS_READ" },
   "ScheduleService.ListTicks": { verb: "GET", path: "/v1/schedules/{schedule}/ticks", stream: false, permission: "RUNS_READ" },

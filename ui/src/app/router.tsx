@@ -21,7 +21,9 @@ function given<T extends Raw>(search: T): { [K in keyof T]?: Exclude<T[K], undef
 
 export const runFilters = ["live", "failed", "succeeded", "cancelled"] as const;
 export const assetFilters = ["failed", "stale", "missing", "fresh"] as const;
-export const assetTabs = ["partitions", "runs", "checks", "schema", "code"] as const;
+export const assetTabs = ["partitions", "data", "lineage", "runs", "checks", "schema", "code"] as const;
+export const graphWays = ["upstream", "downstream"] as const;
+export const graphDepths = ["1", "2", "3", "100"] as const;
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
 
@@ -62,7 +64,16 @@ const assets = createRoute({
   getParentRoute: () => root,
   path: "/assets",
   validateSearch: (raw: Raw) =>
-    given({ q: text(raw.q), show: oneOf(raw.show, assetFilters), view: oneOf(raw.view, ["list"] as const) }),
+    given({
+      q: text(raw.q),
+      show: oneOf(raw.show, assetFilters),
+      view: oneOf(raw.view, ["graph"] as const),
+      level: oneOf(raw.level, ["groups", "assets"] as const),
+      open: text(raw.open),
+      focus: text(raw.focus),
+      way: oneOf(raw.way, graphWays),
+      depth: oneOf(raw.depth, graphDepths),
+    }),
   component: lazyRouteComponent(() => import("../pages/assets"), "Assets"),
 });
 
@@ -75,6 +86,8 @@ const asset = createRoute({
       partition: text(raw.partition),
       status: oneOf(raw.status, ["fresh", "stale", "missing"] as const),
       page: text(raw.page),
+      way: oneOf(raw.way, graphWays),
+      depth: oneOf(raw.depth, graphDepths),
     }),
   component: lazyRouteComponent(() => import("../pages/asset"), "AssetPage"),
 });

@@ -1,5 +1,5 @@
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { useAsset, usePartition, usePartitions, useRuns, useStrip } from "../api/queries";
 import type { Asset, PartitionSummaryBucket } from "../api/types";
 import { bytes, count, plural, shortID } from "../app/format";
@@ -29,6 +29,10 @@ import { health } from "./assets";
 import page from "./page.module.css";
 import { RunsTable } from "./runs";
 
+// What these tabs need is loaded when a person opens them.
+const Data = lazy(() => import("./assetdata").then((m) => ({ default: m.Data })));
+const Lineage = lazy(() => import("./assetgraph").then((m) => ({ default: m.Lineage })));
+
 type Tab = (typeof assetTabs)[number];
 
 export const partitionTone: Record<string, Tone> = { fresh: "fresh", stale: "stale", missing: "waiting" };
@@ -40,6 +44,12 @@ export function AssetPage() {
   if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={12} />;
   return <Loaded key={key} asset={data} />;
+}
+
+// tabSearch keeps the chosen partition for the tabs that show it.
+function tabSearch(tab: Tab, partition: string | undefined) {
+  const kept = partition !== undefined && (tab === "data" || tab === "partitions") ? { partition } : {};
+  return tab === "partitions" ? kept : { ...kept, tab };
 }
 
 function AssetLink({ of }: { of: string }) {
@@ -90,6 +100,8 @@ function Loaded({ asset }: { asset: Asset }) {
   ]);
   const labels: Record<Tab, string> = {
     partitions: asset.partitions ? "Partitions" : "Output",
+    data: "Data",
+    lineage: "Lineage",
     runs: "Runs",
     checks: `Checks ${asset.checks.length || ""}`,
     schema: "Schema",
@@ -133,10 +145,19 @@ function Loaded({ asset }: { asset: Asset }) {
           label="About the asset"
           value={tab}
           items={(Object.keys(labels) as Tab[]).map((id) => ({ id, label: labels[id] }))}
-          onChange={(id) => void navigate({ search: id === "partitions" ? {} : { tab: id as Tab }, replace: true })}
+          onChange={(id) => void navigate({ search: tabSearch(id as Tab, search.partition), replace: true })}
         />
         <TabPanel id={tab}>
           {tab === "partitions" && <Partitions asset={asset} />}
+          {(tab === "data" || tab === "lineage") && (
+            <Suspense fallback={<Skeleton />}>
+              {tab === "data" ? (
+                <Data asset={asset} partition={search.partition} />
+              ) : (
+                <Lineage asset={asset.asset_key} />
+              )}
+            </Suspense>
+          )}
           {tab === "runs" && <AssetRuns asset={asset.asset_key} />}
           {tab === "checks" && <Checks asset={asset} />}
           {tab === "schema" && <Schema asset={asset} />}

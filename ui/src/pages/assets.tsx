@@ -1,8 +1,9 @@
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { lazy, Suspense, useMemo, useState } from "react";
 import { useAssets } from "../api/queries";
 import type { Asset } from "../api/types";
 import { bytes, count, plural } from "../app/format";
+import { useCommands } from "../app/keys";
 import { assetFilters } from "../app/router";
 import { Icon } from "../parts/icons";
 import { Badge, Bar, Button, Card, Empty, inputClass, Problem, Segmented, Skeleton, Time } from "../parts/parts";
@@ -11,6 +12,9 @@ import type { Tone } from "../parts/status";
 import table from "../parts/table.module.css";
 import css from "./assets.module.css";
 import page from "./page.module.css";
+
+// The graph is loaded when a person asks for it.
+const AssetsGraph = lazy(() => import("./assetgraph").then((m) => ({ default: m.AssetsGraph })));
 
 export interface Health {
   tone: Tone;
@@ -58,6 +62,9 @@ export function Assets() {
   const navigate = useNavigate({ from: "/assets" });
   const [starting, setStarting] = useState(false);
   const typed = search.q ?? "";
+  const setView = (id: string) =>
+    void navigate({ search: ({ view: _, ...rest }) => (id ? { ...rest, view: "graph" } : rest), replace: true });
+  useCommands([{ keys: "v", label: "List or graph", run: () => setView(search.view ? "" : "graph") }]);
   const shown = useMemo(
     () => (data?.assets ?? []).filter((a) => matches(a, search.show, typed)),
     [data, search.show, typed],
@@ -76,6 +83,15 @@ export function Assets() {
         <h1>Assets</h1>
         {data && <span className={page.sub}>{plural(data.assets.length, "asset")}</span>}
         <div className={page.spacer} />
+        <Segmented
+          label="View"
+          value={search.view ?? ""}
+          items={[
+            { id: "", label: "List", icon: "table" },
+            { id: "graph", label: "Graph", icon: "graph" },
+          ]}
+          onChange={setView}
+        />
         <Button kind="primary" icon="runs" onClick={() => setStarting(true)}>
           Run what is stale
         </Button>
@@ -110,7 +126,12 @@ export function Assets() {
         />
       </div>
       {error && <Problem error={error} retry={() => void refetch()} />}
-      <Card>
+      {search.view === "graph" && (
+        <Suspense fallback={<Skeleton lines={10} />}>
+          <AssetsGraph shown={search.show || typed ? new Set(shown.map((a) => a.asset_key)) : undefined} />
+        </Suspense>
+      )}
+      <Card className={search.view === "graph" ? css.hidden : undefined}>
         {!data && !error && <Skeleton lines={10} />}
         {data && shown.length === 0 && (
           <Empty title={data.assets.length > 0 ? "No asset matches" : "The project has no assets yet"}>

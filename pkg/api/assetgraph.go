@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// The health of an asset, worst first.
+var healths = []string{"failed", "stale", "missing", "unknown", "fresh"}
+
+// GetAssetGraph implements the call.
+func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error) {
+	p, err := s.project()
+	if err != nil {
+		return nil, err
+	}
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	assets, byKey := make([]view.GraphAsset, len(p.Assets)), make(map[string]*plan.Asset, len(p.Assets))
+	for i := range p.Assets {
+		a := view.Asset{Asset: &p.Assets[i]}
+		assets[i] = view.GraphAsset{Key: a.Key.String(), Deps: a.DependsOn()}
+		byKey[assets[i].Key] = a.Asset
+	}
+	if focus := r.GetFocus(); focus != "" && byKey[focus] == nil {
+		return nil, refuse(notFound, "asset %s: %w: GET /v1/assets lists the assets", focus, engine.ErrNotFound)
+	}
+	g := view.GraphOf(assets, view.GraphOptions{
+		Level: int(r.GetLevel()), Expand: r.GetExpand(), Focus: r.GetFocus(), Depth: int(orDefault(r.GetDepth(), 1)),
+		Upstream: r.GetDirection() != "downstream", Downstream: r.GetDirection() != "upstream",
+	})
+	j, err := newJudge(ctx, &page{snap: snap, now: s.Engine.Now()}, p.Assets)
+	if err != nil {
+		return nil, err
+	}
+	into := &servov1.AssetGraph{
+		Level: int32(g.Level), GraphHash: g.Hash, Clipped: g.Clipped, Revision: snap.Revision, AssetsTotal: int32(len(assets)), //nolint:gosec // small
+	}
+	for i := range g.Nodes {
+		into.Nodes = append(into.Nodes, j.graphNode(&g.Nodes[i], byKey))
+	}
+	for _, e := range g.Edges {
+		into.Edges = append(into.Edges, &servov1.AssetGraph_Edge{From: e.From, To: e.To, Count: int32(e.Count), Back: e.Back}) //nolint:gosec // small
+	}
+	return into, nil
+}
+
+func (j *judge) graphNode(n *view.GraphNode, assets map[string]*plan.Asset) *servov1.AssetGraph_Node {
+	into := &servov1.AssetGraph_Node{
+		Id: n.ID, Kind: "group", Label: n.Label, Group: n.Group, Assets: int32(len(n.Assets)), //nolint:gosec // small
+		MoreUpstream: int32(n.MoreUpstream), MoreDownstream: int32(n.MoreDownstream), //nolint:gosec // small
+	}
+	counts := map[string]int32{}
+	for _, key := range n.Assets {
+		var one servov1.Asset
+		j.fill(&one, assets[key])
+		counts[healthOf(&one)]++
+		if !n.IsGroup {
+			into.Kind, into.Partitions, into.Expected = "asset", one.GetStatus(), one.GetExpected()
+			into.Work = (&view.Asset{Asset: assets[key]}).Kind()
+		}
+	}
+	into.Health = healths[slices.IndexFunc(healths, func(h string) bool { return counts[h] > 0 })]
+	if n.IsGroup {
+		into.HealthCounts = counts
+	}
+	return into
+}
+
+// healthOf says in a word how an asset is. What needs a person comes first.
+func healthOf(a *servov1.Asset) string {
+	switch status := a.GetStatus(); {
+	case a.GetProblem() != "" || status.GetFailed() > 0:
+		return "failed"
+	case status == nil:
+		return "unknown"
+	case status.GetStale() > 0:
+		return "stale"
+	case status.GetMissing() > 0:
+		return "missing"
+	}
+	return "fresh"
+}

@@ -1,0 +1,122 @@
+package view
+
+import (
+	"slices"
+	"strings"
+)
+
+// GraphAsset is an asset as a graph sees it.
+type GraphAsset struct {
+	Key  string   // "namespace/name"
+	Deps []string // the keys of the assets that it reads
+}
+
+// graphGroup is a group of assets, or one asset.
+type graphGroup struct {
+	id, label string
+	parent    *graphGroup
+	children  []*graphGroup // empty: an asset
+	assets    []string      // sorted
+}
+
+// groupAssets returns the tree of groups: namespaces, split until no group has more than most members.
+// The keys must be sorted.
+func groupAssets(keys []string, most int) *graphGroup {
+	root := &graphGroup{assets: keys}
+	byNamespace := runsOf(keys, func(key string) string {
+		namespace, _, _ := strings.Cut(key, "/")
+		return namespace
+	})
+	for _, n := range byNamespace {
+		g := &graphGroup{id: n.name + "/*", label: n.name, parent: root, assets: n.keys}
+		g.split(len(n.name)+1, most)
+		root.children = append(root.children, g)
+	}
+	root.bound(most)
+	return root
+}
+
+// split gives a group its children. The names of its assets agree up to the index from.
+func (g *graphGroup) split(from, most int) {
+	if len(g.assets) <= most {
+		for _, key := range g.assets {
+			_, name, _ := strings.Cut(key, "/")
+			g.children = append(g.children, &graphGroup{id: key, label: name, parent: g, assets: []string{key}})
+		}
+		return
+	}
+	parts := runsOf(g.assets, func(key string) string {
+		if at := strings.IndexByte(key[from:], '_'); at >= 0 {
+			return key[:from+at+1]
+		}
+		return key
+	})
+	if len(parts) > most || len(parts) == 1 {
+		g.splitByRange(most)
+		return
+	}
+	for _, p := range parts {
+		_, name, _ := strings.Cut(p.name, "/")
+		child := &graphGroup{id: p.name, label: name, parent: g, assets: p.keys}
+		if len(p.keys) > 1 || p.keys[0] != p.name {
+			child.id, child.label = p.name+"*", name+"*"
+			child.split(len(p.name), most)
+		}
+		g.children = append(g.children, child)
+	}
+}
+
+// splitByRange splits a group into alphabetical ranges of equal size.
+func (g *graphGroup) splitByRange(most int) {
+	size := most
+	for (len(g.assets)+size-1)/size > most {
+		size *= most
+	}
+	for part := range slices.Chunk(g.assets, size) {
+		_, first, _ := strings.Cut(part[0], "/")
+		_, last, _ := strings.Cut(part[len(part)-1], "/")
+		child := &graphGroup{id: part[0] + ".." + last, label: first + " … " + last, parent: g, assets: part}
+		if len(part) > most {
+			child.splitByRange(most)
+		} else {
+			child.split(0, most)
+		}
+		g.children = append(g.children, child)
+	}
+}
+
+// bound groups the children of the root by alphabetical ranges while there are more than most.
+func (g *graphGroup) bound(most int) {
+	for len(g.children) > most {
+		var grouped []*graphGroup
+		for part := range slices.Chunk(g.children, most) {
+			first, last := part[0], part[len(part)-1]
+			range_ := &graphGroup{id: first.id + ".." + last.id, label: first.label + " … " + last.label, parent: g, children: slices.Clone(part)}
+			for _, child := range part {
+				child.parent = range_
+				range_.assets = append(range_.assets, child.assets...)
+			}
+			grouped = append(grouped, range_)
+		}
+		g.children = grouped
+	}
+}
+
+// namedKeys are keys that belong together.
+type namedKeys struct {
+	name string
+	keys []string
+}
+
+// runsOf groups neighbours with the same name. The keys are sorted, so equal names are neighbours.
+func runsOf(keys []string, name func(string) string) []namedKeys {
+	var all []namedKeys
+	for _, key := range keys {
+		if n := name(key); len(all) == 0 || all[len(all)-1].name != n {
+			all = append(all, namedKeys{name: n})
+		}
+		last := &all[len(all)-1]
+		last.keys = append(last.keys, key)
+	}
+	return all
+}

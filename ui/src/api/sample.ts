@@ -1,0 +1,32 @@
+// Statements that read rows of an asset.
+import { quoted } from "./catalog";
+
+const literal = (text: string) => `'${text.replaceAll("'", "''")}'`;
+
+// sampleOf finds the newest output of an asset, or that of a partition, and the columns of its table.
+export function sampleOf(asset: string, partition: string | undefined): string {
+  const [namespace = "", name = ""] = asset.split("/");
+  return `SELECT partition_key, strftime(last_materialization_at AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ'), row_count,
+  (SELECT list(column_name) FROM information_schema.columns
+    WHERE table_schema = ${literal(namespace)} AND table_name = ${literal(name)})
+FROM partition_status
+WHERE asset_key = ${literal(asset)} AND status = 'MATERIALIZED'${
+    partition === undefined ? "" : ` AND partition_key = ${literal(partition)}`
+  }
+ORDER BY last_materialization_at DESC, partition_key DESC
+LIMIT 1`;
+}
+
+export const isTable = (columns: string[] | null): columns is string[] => columns !== null && columns.length > 0;
+
+// statementOf reads the rows of a partition. A dimension is a column of its name, unless the asset opts out.
+export function statementOf(asset: string, partition: string, columns: string[], most: number): string {
+  const [namespace = "", name = ""] = asset.split("/");
+  const values = Object.entries((partition ? JSON.parse(partition) : {}) as Record<string, string>);
+  const conditions = values
+    .filter(([dimension]) => columns.includes(dimension))
+    // An hour is written without seconds, which SQL wants.
+    .map(([d, v]) => `${quoted(d)} = ${literal(v.replace(/(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)$/, "$1:00$2"))}`);
+  const where = conditions.length > 0 ? `\nWHERE ${conditions.join(" AND ")}` : "";
+  return `SELECT *\nFROM ${quoted(namespace)}.${quoted(name)}${where}\nLIMIT ${most}`;
+}

@@ -1,0 +1,48 @@
+import { useEffect, useState } from "react";
+import type { Arrow, Layout, Size } from "./layout";
+import address from "./worker?worker&url";
+
+// The content security policy allows scripts of this policy only, and the policy allows one.
+interface Policy {
+  createScriptURL: (url: string) => string;
+}
+const types = (
+  window as {
+    trustedTypes?: { createPolicy: (name: string, rules: Policy) => { createScriptURL: (url: string) => string } };
+  }
+).trustedTypes;
+const rules: Policy = {
+  createScriptURL: (url) => {
+    if (url !== address) throw new TypeError(`the page starts no worker from ${url}`);
+    return url;
+  },
+};
+const policy = types ? types.createPolicy("servo-worker", rules) : rules;
+
+// Layouts by the hash of their graph: a change of health draws again, and lays nothing out.
+const known = new Map<string, Layout>();
+const most = 30;
+
+// useLayout returns the layout of a graph. While the worker computes it, the page keeps the previous one.
+export function useLayout(hash: string, nodes: Size[], edges: Arrow[]): { hash: string; layout: Layout } | undefined {
+  const [shown, setShown] = useState<{ hash: string; layout: Layout }>();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the hash stands for nodes and edges
+  useEffect(() => {
+    if (hash === "") return;
+    const layout = known.get(hash);
+    if (layout) {
+      setShown({ hash, layout });
+      return;
+    }
+    const worker = new Worker(policy.createScriptURL(address), { type: "module" });
+    worker.onmessage = ({ data }: MessageEvent<Layout>) => {
+      if (known.size >= most) known.delete(known.keys().next().value ?? "");
+      known.set(hash, data);
+      setShown({ hash, layout: data });
+      worker.terminate();
+    };
+    worker.postMessage({ nodes, edges });
+    return () => worker.terminate(); // a newer graph needs another layout
+  }, [hash]);
+  return shown;
+}

@@ -33,7 +33,7 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 		return nil, refuse(notFound, "asset %s: %w: GET /v1/assets lists the assets", focus, engine.ErrNotFound)
 	}
 	g := view.GraphOf(assets, view.GraphOptions{
-		Level: int(r.GetLevel()), Expand: r.GetExpand(), Focus: r.GetFocus(), Depth: int(orDefault(r.GetDepth(), 1)),
+		Level: int(r.GetLevel()), Expand: r.GetExpand(), Focus: r.GetFocus(), Depth: orDefault(r.GetDepth(), 1),
 		Upstream: r.GetDirection() != "downstream", Downstream: r.GetDirection() != "upstream",
 	})
 	j, err := newJudge(ctx, &page{snap: snap, now: s.Engine.Now()}, p.Assets)

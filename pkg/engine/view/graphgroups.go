@@ -91,12 +91,12 @@ func (g *graphGroup) bound(most int) {
 		var grouped []*graphGroup
 		for part := range slices.Chunk(g.children, most) {
 			first, last := part[0], part[len(part)-1]
-			range_ := &graphGroup{id: first.id + ".." + last.id, label: first.label + " … " + last.label, parent: g, children: slices.Clone(part)}
+			span := &graphGroup{id: first.id + ".." + last.id, label: first.label + " … " + last.label, parent: g, children: slices.Clone(part)}
 			for _, child := range part {
-				child.parent = range_
-				range_.assets = append(range_.assets, child.assets...)
+				child.parent = span
+				span.assets = append(span.assets, child.assets...)
 			}
-			grouped = append(grouped, range_)
+			grouped = append(grouped, span)
 		}
 		g.children = grouped
 	}

@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint proto-check ui-check demo demo-shop api-check test worlds
+STEPS := fmt-check build vet lint proto-check ui-check ui-test demo demo-shop api-check test worlds
 
 .DEFAULT_GOAL := help
 
@@ -206,7 +206,7 @@ ui-check: ## check the web page: its sources, its unit tests, and that pkg/ui/di
 
 .PHONY: ui-test
 ui-test: servo ui/node_modules/.package-lock.json ## test the web page in Chromium (apt-get install chromium fonts-dejavu)
-	node --test tests/ui
+	node --test --test-concurrency=1 tests/ui/*.test.mjs
 
 .PHONY: ui-shots
 ui-shots: servo ui/node_modules/.package-lock.json ## write the pictures of the web page into docs/ui

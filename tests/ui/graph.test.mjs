@@ -26,13 +26,13 @@ test("the keyboard leads through the graph: from what failed to what it blocks a
   await goTo(page, "assets");
   await page.keyboard.press("v");
   await page.waitForURL("**view=graph");
-  await node(/^mart\/bad, failed, reads 1, read by 1$/).waitFor();
-  await node(/^mart\/bad,/).focus();
+  await node(/^bad mart failed, reads 1, read by 1$/).waitFor();
+  await node(/^bad mart /).focus();
   await page.keyboard.press("ArrowRight");
-  assert.match(await focused(), /^mart\/after, missing/);
+  assert.match(await focused(), /^after mart missing/);
   await page.keyboard.press("ArrowLeft");
   await page.keyboard.press("ArrowLeft");
-  assert.match(await focused(), /^mart\/sales,/);
+  assert.match(await focused(), /^sales mart /);
   await page.keyboard.press("f");
   await page.waitForURL("**focus=mart**");
   await sees(page, "Around mart/sales");
@@ -40,7 +40,7 @@ test("the keyboard leads through the graph: from what failed to what it blocks a
   await page.getByRole("button", { name: "Upstream" }).click();
   await page.getByRole("button", { name: "All", exact: true }).last().click();
   await page.waitForFunction(() => [...document.querySelectorAll("li > a[id^='node ']")].map((a) => a.id).join() === "node raw/orders,node clean/orders,node mart/sales");
-  await node(/^clean\/orders,/).focus();
+  await node(/^orders clean /).focus();
   await page.keyboard.press("Enter");
   await page.waitForURL("**/assets/clean/orders");
   quiet();
@@ -48,14 +48,14 @@ test("the keyboard leads through the graph: from what failed to what it blocks a
 
 test("groups open and close, and a filter makes the other assets pale", async () => {
   await goTo(page, "assets?view=graph&level=groups");
-  const group = page.getByRole("button", { name: /^Group mart of 4 assets, 1 failed/ });
+  const group = page.getByRole("button", { name: /^mart 4 assets 1 failed/ });
   await group.focus();
   await page.keyboard.press("e");
-  await node(/^mart\/bad,/).waitFor();
-  assert.equal(await page.getByRole("button", { name: /^Group / }).count(), 2, "the other groups stay closed");
+  await node(/^bad mart /).waitFor();
+  assert.equal(await page.getByRole("button", { name: /, group, / }).count(), 2, "the other groups stay closed");
   await page.getByRole("button", { name: "Failed", exact: true }).click();
   await page.waitForFunction(() => getComputedStyle(document.getElementById("node mart/sales")).opacity < 0.5);
-  assert.equal(await node(/^mart\/bad,/).evaluate((a) => getComputedStyle(a).opacity), "1");
+  assert.equal(await node(/^bad mart /).evaluate((a) => getComputedStyle(a).opacity), "1");
   await page.getByRole("button", { name: "Close all groups" }).click();
   await group.waitFor();
   quiet();
@@ -75,11 +75,11 @@ test("an asset shows rows of its newest partition, and what is around it", async
   await goTo(page, "assets/mart/after?tab=data");
   await sees(page, "The asset has no output yet");
   await goTo(page, "assets/clean/orders?tab=lineage");
-  await node(/^raw\/orders,/).waitFor();
-  await node(/^mart\/bad,/).waitFor();
+  await node(/^orders raw /).waitFor();
+  await node(/^bad mart /).waitFor();
   await page.getByRole("button", { name: "1 step" }).click();
-  await node(/^mart\/bad,/).waitFor({ state: "detached" });
-  await node(/^mart\/sales,/).click();
+  await node(/^bad mart /).waitFor({ state: "detached" });
+  await node(/^sales mart /).click();
   await page.waitForURL("**/assets/mart/sales**");
   quiet();
 });
@@ -118,7 +118,7 @@ test("400 assets are shown at once, and more as groups", async () => {
   await larger.waitForSelector("main h1");
   await goTo(larger, "assets?view=graph&level=assets");
   await sees(larger, "so it shows groups");
-  await larger.getByRole("button", { name: /^Group n3 of 56 assets/ }).click();
+  await larger.getByRole("button", { name: /^n3 56 assets/ }).click();
   await larger.waitForFunction(() => document.querySelectorAll("li > a[id^='node ']").length === 56);
   quiet(larger);
   await larger.context().close();

@@ -285,9 +285,12 @@ const Node = memo(function Node({ node, x, y, centre, dim, tabbable, reads, read
   const text = state(node);
   const group = node.kind === "group";
   const [namespace = "", name = ""] = group ? ["", node.label] : node.id.split("/");
+  // The name begins with what is visible, for people who speak to their browser.
+  const second = group ? plural(node.assets, "asset") : namespace;
   const label = [
-    group ? `Group ${node.label} of ${plural(node.assets, "asset")}` : node.id,
-    `${text}${text === node.health || group ? "" : `, ${node.health}`}`,
+    `${name} ${second} ${text}`,
+    ...(text === node.health || group ? [] : [node.health]),
+    ...(group ? ["group"] : []),
     `reads ${reads}`,
     `read by ${readBy}`,
   ].join(", ");
@@ -296,10 +299,9 @@ const Node = memo(function Node({ node, x, y, centre, dim, tabbable, reads, read
       <span className={css.name}>
         <Shape tone={healthTone[node.health]} />
         <bdi>{name}</bdi>
-      </span>
+      </span>{" "}
       <span className={css.state}>
-        <bdi>{group ? plural(node.assets, "asset") : namespace}</bdi>
-        <span style={{ color: `var(--${healthTone[node.health]})` }}>{text}</span>
+        <bdi>{second}</bdi> <span style={{ color: `var(--${healthTone[node.health]})` }}>{text}</span>
       </span>
     </>
   );

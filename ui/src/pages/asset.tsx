@@ -376,7 +376,12 @@ function Detail({ asset, partition }: { asset: string; partition: string }) {
         {data.holds && (
           <span>
             holds {plural(data.holds.row_count, "row")}, made <Time at={data.holds.at} /> by{" "}
-            <Link to="/runs/$run" params={{ run: data.holds.run_id }} search={{ task: data.holds.task_key }}>
+            <Link
+              className={css.inText}
+              to="/runs/$run"
+              params={{ run: data.holds.run_id }}
+              search={{ task: data.holds.task_key }}
+            >
               run {shortID(data.holds.run_id)}
             </Link>
           </span>

@@ -39,8 +39,9 @@ func serve(c *clustertest.Cluster) served {
 	return all
 }
 
-// A service that has just started serves every series that alerts and the dashboard query,
-// with the labels and values of the queries: a series that appears later has no increase.
+// A service that has just started already serves every series that alerts and the dashboard query,
+// with the labels and values of the queries. A counter that appeared only with its first event
+// would have no increase for that event.
 func TestQueriedMetricsExistFromTheStart(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{Worker: http.NotFoundHandler()})
 	all := serve(c)

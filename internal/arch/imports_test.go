@@ -92,7 +92,7 @@ func importsOf(file string) ([]string, error) {
 	return imports, nil
 }
 
-// ours reports whether an import is of this module.
+// ours reports whether an imported package belongs to this module.
 func ours(name string) bool {
 	return slices.Contains([]string{"pkg", "internal", "cmd", "tests", "ledger-schemas"}, strings.Split(name, "/")[0])
 }
@@ -242,8 +242,8 @@ func contained(all map[string]*source, program string) map[string]string {
 	return chains
 }
 
-// A rebuild and `servo admin verify` give the same rows under the zone data of any year, because neither they
-// nor the fold can read it: events contain the instants that a calendar gave.
+// A rebuild and `servo admin verify` compute the same rows under the zone data of any year. Neither they nor
+// the fold can read zone data: events contain the instants that a calendar has computed.
 func TestFoldAndRepairReadNoZoneData(t *testing.T) {
 	zones := regexp.MustCompile(`time\.(LoadLocation|Local\b)|\.Local\(\)`)
 	all := sources(t)

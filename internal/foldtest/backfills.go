@@ -21,8 +21,8 @@ func CheckBackfills(s *state.State) error {
 	return nil
 }
 
-// CheckTotals returns an error if the totals of a backfill are not those of its chunks. They are in every state,
-// that of a rebuild without the recorded order, too.
+// CheckTotals returns an error if the totals of a backfill are not those of its chunks. The totals are correct
+// in every state, including the state of a rebuild without the recorded order.
 func CheckTotals(s *state.State) error {
 	for b := range s.Backfills.All {
 		if err := checkTotals(s, b); err != nil {

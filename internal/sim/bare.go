@@ -6,10 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// sameAutomation checks that a state that was rebuilt from the bare ledger has a deployment, and the schedules and the
-// rules of alerts of the world, and that the last command of a person about each of them still holds. A schedule may have
-// an earlier version, because ticks that timers decided come last, and block a definition. An automator then defines it
-// again.
+// sameAutomation checks a state that was rebuilt from the bare ledger. The state must have a deployment, and the
+// schedules and alert rules of the world. The last command of a person about each of them must still apply. A schedule
+// may have an earlier version: such a rebuild folds ticks that timers decided last, and they can block a definition. An
+// automator then defines the schedule again.
 func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))

@@ -233,10 +233,10 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks, while a domain publishes, that files that no revision needs are deleted: those
-// below a floor that is long past, and those named far ahead, which no floor would reach. It skips
-// worlds in which so many requests fail that a collection, which starts over after each failure,
-// hardly ever finishes.
+// stateFiles checks, while a domain publishes, that files that no revision needs are deleted. It
+// checks files below a floor that was reached long ago, and files named so far ahead that no floor
+// would reach them. It skips worlds in which many requests fail: a collection starts over after
+// each failure, and hardly ever finishes there.
 func (o *oracle) stateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults
@@ -302,7 +302,7 @@ func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool 
 	}
 }
 
-// pinned returns the keys of the files that a pinned revision needs, including those that only an
+// pinned returns the keys of the files that a pinned revision needs, including files that only an
 // index of history names.
 func (o *oracle) pinned(f *followed, key string) map[string]bool {
 	files := map[string]bool{}

@@ -17,10 +17,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// keepSuperseded returns how long a world keeps superseded versions. It is longer than the time
-// between the state that a plan was made from and its entry in the ledger: a client waits three
-// minutes, may be frozen for four, its requests may take four minutes each and take effect two
-// minutes late, and the clocks of two machines differ.
+// keepSuperseded returns how long a world keeps superseded versions. A run may enter the ledger
+// long after the state from which it was planned, and its inputs must be kept meanwhile. A client
+// waits three minutes and may be frozen for four. Its requests may take four minutes each and take
+// effect two minutes late. The clocks of two machines differ.
 func (f Faults) keepSuperseded() time.Duration {
 	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {
@@ -306,8 +306,8 @@ func (o *oracle) garbageCollected(f *followed) {
 	o.onlyShown(f, blobs)
 }
 
-// aged is a store whose manifests have the age that the clock says; the times of memory are those
-// of the bubble.
+// aged is a store that reports the clock's time as the time at which each manifest was written. The
+// store in memory would report the time of the bubble.
 type aged struct {
 	blob.Store
 
@@ -320,7 +320,8 @@ func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {
 	return o, err
 }
 
-// onlyShown checks that only the outputs that partitions show are left, and that they are complete.
+// onlyShown checks that only the visible outputs of partitions are left, and that they are
+// complete.
 func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 	ctx := context.Background()
 	shown, cells, pending := map[string]string{}, map[string]bool{}, pendingOutputs(f.state)
@@ -350,7 +351,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 			// winner's files were deleted, it treats a loser's as the winner's, until another
 			// version supersedes both.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
-			// The row of its run is not kept, so nothing tells which output it was.
+			// The row of its run was deleted, so it is unknown whether the object belongs to an output.
 		default:
 			o.violation("collection", "%s is left, but no partition shows it", object.Key)
 			return

@@ -207,8 +207,9 @@ type damagedOutput struct {
 	visible bool // the partition shows the output
 }
 
-// damagedOutputs returns the outputs that a verification must report, and those that it may report
-// because their runs are about to leave history.
+// damagedOutputs returns the damaged outputs that a verification must report. It also returns
+// damaged outputs that a verification may report or not, because their runs are about to leave
+// history.
 func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	var found []damagedOutput
 	for t := range f.state.Tasks.All {

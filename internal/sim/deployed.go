@@ -163,9 +163,9 @@ func (o *oracle) freshness(f *followed) {
 	}
 }
 
-// freshInputs checks that a fresh partition has read the visible output of each input, unless that is
-// older than the plan of the first run of its chain, or than what a person saw who has declared the
-// partition fresh.
+// freshInputs checks that a fresh partition has read the visible output of each input. An input may
+// differ if its visible output is older than the plan of the first run of the partition's chain, or
+// older than the state that a person saw who has declared the partition fresh.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

@@ -79,8 +79,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return "its run was not cancelled"
 		}
 	case state.TaskFailed:
-		// If the order is lost, decisions of timers wait for all facts: a report on a timed-out
-		// attempt then counts as if it had come in time.
+		// If the folding order is lost, a rebuild folds the decisions of timers after all facts. A report
+		// on a timed-out attempt then counts as if it had come in time.
 		if t.ErrorCode == "GHOST" && !f.unordered {
 			return "a stale report ended it"
 		}

@@ -17,7 +17,8 @@ type followed struct {
 	decoder   *manifest.Decoder  // the oracle shares no cache with the processes
 	// state is the state of manifest, including history.
 	state *state.State
-	// past holds the states of recent revisions, to compare with those that readers load.
+	// past contains the states of recent revisions. They are compared with the states that readers
+	// load.
 	past map[int64]*revision
 	// compared is the last comparison of each reader, by process. Neither state changes, so it is not repeated.
 	compared map[string]comparison
@@ -62,7 +63,7 @@ type followed struct {
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt time.Time
 	// waitsSince is since when the domain has had a wakeup. due holds when wakeups were due lately. Sweeps have
-	// had the time to follow what was appended up to followedUpTo.
+	// had enough time to react to everything that was appended up to followedUpTo.
 	waitsSince, followedUpTo time.Time
 	due                      []time.Time
 	unlisted                 time.Duration // how long listings of the ledger have only failed

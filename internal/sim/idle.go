@@ -14,7 +14,8 @@ const idleIsFree = "I-32 idle is free"
 // idleFor is how long the calls of idle domains are counted.
 const idleFor = 20 * time.Minute
 
-// idle counts what domains cost in which nothing is due: nothing but the listings of wakeups.
+// idle counts the calls that are made while nothing is due in any domain. Only listings of wakeups
+// are allowed.
 type idle struct {
 	begun  time.Time // when everything but the services was stopped; zero: not yet
 	from   time.Time // since when calls count; zero: something is due soon, or was due a moment ago

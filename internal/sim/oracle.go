@@ -161,8 +161,8 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// checkRows is the size of a state up to which every revision is checked. In states n times as
-// large, it is every n-th revision.
+// checkRows is the number of rows of a state up to which every revision is checked. For a state
+// with n times as many rows, every n-th revision is checked.
 const checkRows = 100
 
 func (o *oracle) check(f *followed, revision int64) {

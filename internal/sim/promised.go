@@ -58,7 +58,8 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 	}
 }
 
-// missed checks that a deadline that was missed was due, and that a partition was missing or stale.
+// missed checks a missed deadline: it must have been due, and a partition must have been missing or
+// stale.
 func (o *oracle) missed(f *followed, before, after *state.State, m *state.DeadlineMiss, skew time.Duration) {
 	watched := o.w.load.watchedOf(f.domain)
 	i := slices.IndexFunc(watched, func(w event.WatchedAsset) bool { return w.Asset == m.AssetKey })

@@ -152,7 +152,7 @@ func (o *oracle) allowed(f *followed, m *contract.CommitMarker) bool {
 	return f.approved[m.MaterializationID] || row.CommandID == "" && q != nil && q.Approve && row.ResolvedAt >= row.ExpiresAt
 }
 
-// audited checks that the checks of every output that became visible have passed, or that a decision
+// audited checks every output that became visible: its checks have passed, or a decision has
 // published it.
 func (o *oracle) audited(f *followed, before, after *state.State) {
 	if o.w.cfg.Checked == 0 {
@@ -225,7 +225,7 @@ func (o *oracle) auditInput(e worker.Execution, uri string) {
 	}
 }
 
-// blocked reports whether the checks explain that a task has failed.
+// blocked reports whether a failed check explains the failure of a task.
 func (o *oracle) blocked(t *state.Task) bool {
 	for attempt := int32(1); attempt <= t.Attempt; attempt++ {
 		if o.w.load.fails(t.RunID, t.TaskKey, attempt, criticalCheck) {
@@ -255,8 +255,8 @@ func pendingOutputs(s *state.State) map[string]bool {
 	return found
 }
 
-// readOf returns the materialization that a task has read of an input: "" if that was in quarantine
-// when the task ran.
+// readOf returns the materialization of an input that a task has read, or "" if it was in
+// quarantine when the task ran.
 func (o *oracle) readOf(f *followed, runID string, in *plan.Input, visible *state.Partition) string {
 	if in.TaskKey == "" {
 		return in.MaterializationID

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The oracle counts transitions by the rows that they leave behind, and compares the counts with those of rules that
-// report one kind of transition. A revision may contain several transitions of one row. Where rows then do not show
-// how many, the oracle has bounds.
+// The oracle counts transitions by the rows that they leave behind. It compares its counts with the counts of rules
+// that report a single kind of transition. A revision may contain several transitions of one row. If the rows do not
+// show how many there were, the oracle uses a lower and an upper bound.
 
 // counts are bounds on the number of transitions that a revision reports to a rule.
 type transitionCount struct{ least, most int64 }

@@ -252,9 +252,9 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 	}
 }
 
-// unfinished returns what a state at rest must not have: requests that have not ended, schedules that wait
-// for the calendar, and schedules of a release that are not defined. Requests of a paused schedule stay
-// buffered.
+// unfinished returns the unfinished work that a state at rest must not have: requests that have not ended,
+// schedules that wait for the calendar, and schedules of the release that are not defined. Buffered
+// requests of a paused schedule do not count.
 func (o *oracle) unfinished(s *state.State) (left []string) {
 	left = append(leftBackfills(s), o.unreported(s)...)
 	for r := range s.Requests.All {

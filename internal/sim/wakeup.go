@@ -14,7 +14,7 @@ import (
 // if clocks agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
-// wakeup checks that a domain that can get stuck is due in time, and that its wakeup exists.
+// wakeup checks a domain that can get stuck: its wakeup exists, and is due early enough.
 func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)

@@ -61,8 +61,8 @@ func (w *world) damage(f *followed, how int) {
 	}
 }
 
-// noteUnreadable records the files that are named only by an index that is about to be damaged: no
-// pinned revision can read them.
+// noteUnreadable records the files that only one index of history names, before that index is
+// damaged. Afterwards no pinned revision can find these files.
 func (w *world) noteUnreadable(f *followed, key string) {
 	for _, index := range f.manifest.History {
 		if index.Key != key {
@@ -102,8 +102,9 @@ func (w *world) rebuild(f *followed) {
 	w.counts["under repair"]--
 }
 
-// repair rebuilds a domain. It first attempts up to three rebuilds in which reads fail from a random point on,
-// and then one without failing reads. It ignores the record of the folding order only if the record is damaged.
+// repair rebuilds a domain. It first attempts up to three rebuilds in which every read after a random point
+// fails. Then it rebuilds the domain without failing reads. It ignores the record of the folding order only if
+// the record is damaged.
 func (w *world) repair(f *followed) (repair.Result, error) {
 	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
 	for range r.IntN(4) {

@@ -121,9 +121,9 @@ func (w *world) populate() {
 	add("gc", w.cfg.Collectors, runCollector)
 }
 
-// restTimeout bounds how long a world may take to come to rest after faults have stopped and clients
-// have made their pauses, not counting the time in which tasks execute: a chain of long tasks takes
-// hours. restFor is how long it must be at rest.
+// restTimeout bounds the time until a world comes to rest, after faults have stopped and clients
+// have made their pauses. Time in which tasks execute does not count, because a chain of long tasks
+// takes hours. restFor is how long the world must be at rest.
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute

@@ -172,10 +172,10 @@ func (codec) Unmarshal(data []byte, m any) error {
 	return jsonpb.Unmarshal(data, message)
 }
 
-// revisionHeader is the header of an answer that says which revision it shows.
+// revisionHeader is the response header that contains the revision that the response shows.
 const revisionHeader = "Servo-Revision"
 
-// current returns the newest snapshot, and says in the header of the answer which one it is.
+// current returns the newest snapshot, and writes its revision into a header of the response.
 func (s *server) current(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := s.Engine.Current(ctx)
 	if err == nil {

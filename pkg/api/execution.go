@@ -355,9 +355,9 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	return s.started(ctx, handle)
 }
 
-// runKey returns the run key of a request. The header Idempotency-Key stands for one, unless the request
-// has a run key. Its fingerprint is that of the request, because a repeated request may find other
-// inputs, and still has to attach to the run.
+// runKey returns the run key of a request. If the request has none, the key is derived from the header
+// Idempotency-Key. In that case the fingerprint is the fingerprint of the request, and not of the plan:
+// a repeated request may find other inputs, but must still attach to the same run.
 func (s *server) runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	given := header(ctx).Get(idempotencyKey)
 	switch {

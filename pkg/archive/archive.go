@@ -3,10 +3,10 @@
 //
 // # Scope
 //
-// Whole days below the history cutoff are archived. The cutoff is that of the oldest revision that
-// exists. A writer of any revision recognizes entries below its cutoff by name, and no later
-// revision has a lower cutoff. Therefore a writer that may still publish never lists or reads an
-// entry that has left the ledger.
+// Whole days below the history cutoff are archived, according to the oldest revision that exists. A
+// writer of any revision recognizes entries below its cutoff by name, and no later revision has a
+// lower cutoff. Therefore a writer that may still publish never lists or reads an entry that has
+// left the ledger.
 //
 // # The listing is the index
 //

@@ -179,9 +179,9 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 	return names, false, nil
 }
 
-// read reads entries. It skips unreadable ones, which stay in the ledger until the next
-// span is archived, or another process tries. contended reports whether some entries were
-// deleted, so that another archiver must be working on them.
+// read reads entries. It skips unreadable entries: they stay in the ledger until the next span is
+// archived, or another process tries. contended reports whether some entries were deleted
+// meanwhile, so that another archiver must be working on them.
 func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group

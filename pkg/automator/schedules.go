@@ -38,7 +38,7 @@ func (a *Automator) advance(ctx context.Context, rows []*state.Schedule) error {
 }
 
 // answer returns what the calendar says about a schedule. It depends on the row alone, so all automators
-// give the same answer, whatever their clocks say.
+// compute the same answer, whatever their clocks say.
 func answer(row *state.Schedule) event.CalendarItem {
 	item := event.CalendarItem{
 		Schedule: row.ScheduleID, Version: row.Version, After: row.Cursor, Through: row.Cursor, Calendar: calendar.ZoneVersion,

@@ -270,8 +270,8 @@ func (p *parser) specialWeekday(c *cron, item part, text string) bool {
 	return true
 }
 
-// upper returns a text with the letters a to z in upper case. It has as many bytes, unlike that of
-// [strings.ToUpper].
+// upper returns a text with the letters a to z in upper case. Unlike [strings.ToUpper], it never
+// changes the number of bytes.
 func upper(text string) string {
 	out := []byte(text)
 	for i, b := range out {

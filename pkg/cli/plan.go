@@ -36,8 +36,9 @@ type planReport struct {
 	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
-	// Stale are the partitions that become stale through the deployment. Run are those that `servo run
-	// --stale` would then materialize: missing and stale ones, and those that read one of them.
+	// Stale are the partitions that become stale through the deployment. Run are the partitions that
+	// `servo run --stale` would then materialize: missing and stale ones, and their downstream
+	// partitions.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of these partitions; nil if nothing would run.

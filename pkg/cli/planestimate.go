@@ -15,7 +15,7 @@ import (
 type planEstimate struct {
 	Tasks int `json:"tasks"`
 	dryRunEstimate
-	// UnknownAssets are those of which no task has succeeded yet.
+	// UnknownAssets are the assets of which no task has succeeded yet.
 	UnknownAssets []string `json:"unknown_assets,omitempty"`
 	texts         []string
 }

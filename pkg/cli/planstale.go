@@ -26,8 +26,9 @@ type plannedPartitions struct {
 	Last       string `json:"last,omitempty"`
 }
 
-// addStaleness adds the partitions that the deployment makes stale, and those that `servo run --stale` would make after
-// the deployment. It returns the latter. It evaluates the state with the old and with the new definitions.
+// addStaleness adds two sets of partitions to the report: the partitions that the deployment makes stale, and the
+// partitions that `servo run --stale` would materialize after the deployment. It returns the second set. It evaluates
+// the state with the old and with the new definitions.
 func (r *planReport) addStaleness(
 	ctx context.Context, c *candidate, snap *snapshot.Snapshot, now time.Time,
 ) (toRun map[ids.AssetKey][]string, err error) {
@@ -82,8 +83,8 @@ func (r *planReport) addStaleness(
 	return toRun, nil
 }
 
-// becomeStale returns the partitions of an asset that only the new definitions make stale, and those
-// that the old ones make stale or missing.
+// becomeStale returns the partitions of an asset that become stale only through the new definitions.
+// needed contains the partitions that are stale or missing already under the old definitions.
 func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) (keys []string, needed map[string]bool, err error) {
 	was, err := before.Partitions(asset)
 	if err != nil {

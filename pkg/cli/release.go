@@ -46,7 +46,7 @@ func explicit(p *project.Project) bool { return p.Environment.Deploy == project.
 // pack, the archive of an explicit environment has data.
 func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
 	if p.Publish != nil && inCloud(a.stateOf(p)) {
-		a.warn("nothing is published: `publish` in %s is about state folders, and the store is a bucket", project.ConfigFile)
+		a.warn("nothing is published: `publish` in %s applies to state folders only, and the store is a bucket", project.ConfigFile)
 	}
 	c := &candidate{project: p, against: against}
 	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{

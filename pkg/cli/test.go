@@ -43,7 +43,7 @@ func (a *app) testCommand() *cobra.Command {
 		},
 	}
 	f.assets.add(cmd, "test")
-	cmd.Flags().BoolVar(&f.update, "update", false, "write the rows that the queries return into the tests that expect other rows")
+	cmd.Flags().BoolVar(&f.update, "update", false, "rewrite the tests that expect other rows: make them expect the rows that the queries return")
 	cmd.Flags().StringVarP(&f.keyword, "keyword", "k", "", "execute only tests whose name contains this text, in upper or lower case")
 	return cmd
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// atPublish returns what the backlog of a compactor was when the next manifest was about to be
-// created.
+// atPublish records the backlog of a compactor right before it creates the next manifest. The
+// returned function returns that backlog.
 func (w *world) atPublish(c *compactor.Compactor) func() compactor.Backlog {
 	var mu sync.Mutex
 	var seen []compactor.Backlog

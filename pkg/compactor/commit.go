@@ -30,8 +30,8 @@ type publication struct {
 	swept    wakeup.Swept
 }
 
-// errStateChanged means that another writer has published a state that is not known to descend from
-// the one that the step began with. The new state may lack entries that the step
+// errStateChanged means that another writer has published a state, and that this state is not known
+// to descend from the state with which the step began. The new state may lack entries that the step
 // has not listed, so the step must start over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
@@ -170,8 +170,8 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 }
 
 // publishWakeups is called at the end of a sweep's request. It publishes the minute up to which wakeups may
-// be deleted, and the wakeup that the domain has from now on. If the current manifest already contains both,
-// it publishes nothing.
+// be deleted, and the next wakeup of the domain. If the current manifest already contains both, it publishes
+// nothing.
 func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 	if c.manifest == nil {
 		return nil

@@ -71,8 +71,8 @@ func below(found map[string]error, complete string) string {
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
 // relist replaces the open gaps by those that a listing of the ledger has found. By then, everything else that the
-// listing found is published. Open gaps that are left to a second round stay open: that round may fail, and a batch
-// that does not list the ledger may follow.
+// listing found is published. An open gap whose entry waits for the second round stays open: that round may fail,
+// and a batch that does not list the ledger may follow.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {
@@ -82,7 +82,7 @@ func (g *gaps) relist(read *reading) {
 	g.open = read.gaps
 }
 
-// close removes the gaps that were folded, and returns those that are to be logged.
+// close removes the gaps that were folded, and returns the remaining gaps that were not logged yet.
 func (g *gaps) close(folded func(entry string) bool) (news []string) {
 	for _, entry := range g.names() {
 		if folded(entry) {
@@ -111,8 +111,8 @@ func (g *gaps) announce() {
 func (c *Compactor) updateGaps(ctx context.Context) []string {
 	news := c.gaps.close(c.recorded)
 	for _, entry := range news[:min(len(news), maxReported)] {
-		c.cfg.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read; it is retried: timers wait for it, everything else continues; "+
-			"if it is lost, `servo admin skip` records that decision",
+		c.cfg.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read; retrying: timers wait for the entry, everything else continues; "+
+			"if the object is lost, skip the entry with `servo admin skip`",
 			slog.String("domain", c.cfg.Domain.String()), slog.String("entry", entry), slog.Any("error", c.gaps.open[entry]))
 	}
 	if len(news) > maxReported {

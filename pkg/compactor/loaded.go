@@ -18,7 +18,7 @@ type loaded struct {
 	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
 	complete string             // never decreases within a timeline: every entry named below it is folded
 	// unannounced means that a sweep has found entries that nobody announced, and that no revision
-	// says so yet.
+	// records this yet.
 	unannounced bool
 	// tried are the entries that an older build did not know and that this process has folded
 	// again. Folding them once more would have the same result.
@@ -66,9 +66,9 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 }
 
 // newlySupported returns the dead letters that may be folded now: events that an older build did not know, and events
-// whose run exists by now, since they may have been unreadable when the run appeared. Each is tried once per process,
-// with a barrier; if it still cannot be folded, it stays a dead letter. A dead letter that cannot be read is tried
-// again with the next barrier.
+// whose run exists by now. Events of the second kind may have been unreadable when the run appeared. Each is tried
+// once per process, with a barrier; if it still cannot be folded, it stays a dead letter. A dead letter that cannot
+// be read is tried again with the next barrier.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

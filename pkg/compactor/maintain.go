@@ -166,10 +166,10 @@ func (m *maintenance) run(ctx context.Context) {
 	}
 }
 
-// orphanFloor returns the floor of a manifest: that of its parent, or a higher one when it is due.
-// The floor stays at or below oldest, the least id of the unpublished files of this process, so
-// that its merges can be published however long they take. Another process may have to write its
-// files again.
+// orphanFloor returns the floor of a manifest: the floor of its parent, or a higher one if the
+// floor is due to rise. The floor stays at or below oldest, the least id of the unpublished files
+// of this process, so that its merges can be published however long they take. Another process may
+// have to write its files again.
 func orphanFloor(parent, oldest string, now time.Time, age time.Duration) string {
 	floor := min(ids.AtTime(event.At(now).Add(-age).Time()), oldest)
 	if parent != "" && ids.Time(floor).Sub(ids.Time(parent)) < age/floorSteps {

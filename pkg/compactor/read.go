@@ -26,8 +26,9 @@ const (
 	unannouncedAge = 15 * time.Second
 )
 
-// gather returns the entries that a round folds: those of its request, and with a barrier those
-// that a listing of the ledger finds. It sets what the listing establishes.
+// gather returns the entries that a round folds: the entries of its request and, with a barrier,
+// the entries that a listing of the ledger finds. A barrier also sets how far the listing is
+// complete.
 func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 	if !r.Barrier {
 		return c.unrecorded(r.Entries), nil
@@ -58,7 +59,8 @@ func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 	return entries, nil
 }
 
-// list returns what a listing finds above the id up to which the ledger is known to be folded.
+// list returns the objects of the ledger above the id up to which all entries are known to be
+// folded.
 func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 	var names []ledger.Name
 	for name, err := range ledger.ListAll(ctx, c.cfg.Store, c.cfg.Domain, c.current().Watermarks.CompleteThrough) {
@@ -94,9 +96,9 @@ func portion(entries []Entry, limit int) int {
 	return len(entries)
 }
 
-// groups reads and decodes entries, and separates those in which a timer fired. Decisions of timers
-// are folded after every fact of the round, and an entry must be recorded as a whole, since later
-// listings skip it. So these entries, which are few and small, wait for the last portion.
+// groups reads and decodes entries, and separates the entries in which a timer fired. Decisions of
+// timers are folded after every fact of the round, and an entry must be recorded as a whole, since
+// later listings skip it. So these entries, which are few and small, wait for the last portion.
 //
 // Entries that cannot be read are gaps. Dead letters are already recorded, so they are no gaps.
 func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) (facts, timers []fold.Group, err error) {

@@ -294,7 +294,7 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 }
 
 // A rebuild by a newer build once folded the group at the place where the older build had refused
-// it, before later events of the ledger. That is not the live state.
+// it, before later events of the ledger. The result differed from the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)
 	w.options.Decode = oldBuild

@@ -54,8 +54,8 @@ func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=SUCCEEDED", "d=SUCCEEDED", "e=SUCCEEDED", "f=SUCCEEDED"}, w.states(c, run))
 }
 
-// INV-5. The next publish may change other rows, and must keep those that the failed one would have
-// dropped. This test failed while encoded deltas were distinguished by their size.
+// INV-5. The next publish may change other rows, and must keep the rows that the failed publish
+// would have dropped. This test failed while encoded deltas were distinguished by their size.
 func TestINV5RowsOfFailedPublishAreInTheNext(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("c")

@@ -75,8 +75,8 @@ func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 type round struct {
 	Request
 
-	// second marks the second round. It has the time at which the first listing began, and the id
-	// up to which that listing was complete.
+	// second marks the second round. listedAt is when the listing of the first round began, and
+	// complete is the id up to which that listing was complete.
 	second   bool
 	listedAt event.Time
 	complete string
@@ -196,9 +196,10 @@ func (r round) known(again []Entry) map[string]bool {
 	return known
 }
 
-// established returns what a barrier knows when it ends: the time at which everything in the ledger was folded, if
-// there are no gaps, and the id up to which everything is folded. It knows nothing if timers are left for a second
-// round: they appeared after the first listing, so their names are above the id up to which that listing is complete.
+// established returns what a barrier has proved when it ends. caughtUp is the time at which everything in the ledger
+// was folded; 0 if there are gaps. complete is the id up to which everything is folded. Both are empty if timers are
+// left for a second round. Such timers appeared after the first listing, so their names are above the id up to which
+// that listing is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:

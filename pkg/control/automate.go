@@ -20,9 +20,10 @@ type Automation struct {
 	Define *state.Deployment
 	// Wanted are schedules that wait for their next instants.
 	Wanted []*state.Schedule
-	// Deadlines are those that wait for a verdict, those that wait longest first.
+	// Deadlines are the deadlines that wait for a verdict. The one that has waited longest comes
+	// first.
 	Deadlines []*state.Promise
-	// Pending are requests to be planned, those that wait longest first.
+	// Pending are requests to be planned. The one that has waited longest comes first.
 	Pending []*state.RunRequest
 }
 

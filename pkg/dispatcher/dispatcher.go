@@ -190,7 +190,7 @@ func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []cont
 	return g.Wait()
 }
 
-// dispatchesLast sorts the actions that wait in the fair queue behind those that do not.
+// dispatchesLast sorts actions that wait in the fair queue behind all other actions.
 func dispatchesLast(o order) int {
 	if _, ok := o.Action.(control.CreateDispatch); ok {
 		return 1
@@ -211,9 +211,9 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 // sweepTurns is how long a sweep waits in the fair queue: other domains wait for the sweep.
 const sweepTurns = 15 * time.Second
 
-// Sweep compares a state with the queue. The state is that of the given revision, which follows a barrier, or of a
-// later one. Sweep asks the queue for every overdue queue task and requests a new dispatch for each task that the queue
-// has lost.
+// Sweep compares a state with the queue. It uses the state of the given revision, which a barrier has published, or of
+// a later revision. Sweep asks the queue for every overdue queue task and requests a new dispatch for each task that
+// the queue has lost.
 func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	snap, err := d.newest(ctx, revision)
 	if err != nil {

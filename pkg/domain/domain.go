@@ -27,8 +27,9 @@ type Handle struct {
 	Logger *slog.Logger
 }
 
-// Open returns a handle with the given ports. It creates those that are nil: a codec, a source of
-// ids, the store of manifests, the machine's clock, a logger that discards everything.
+// Open returns a handle with the given ports. For each port that is nil it uses a default: a new
+// codec, source of ids or store of manifests, the machine's clock, or a logger that discards
+// everything.
 func Open(h Handle) *Handle {
 	if h.Clock == nil {
 		h.Clock = clock.System{}
@@ -48,8 +49,8 @@ func Open(h Handle) *Handle {
 	return &h
 }
 
-// Load returns the newest manifest. Ids that are created after it sort after those that the state
-// has seen. It returns [manifest.ErrNone] if the domain has no state.
+// Load returns the newest manifest. Ids that are created afterwards sort after all ids in the
+// state. It returns [manifest.ErrNone] if the domain has no state.
 func (h *Handle) Load(ctx context.Context) (*manifest.Manifest, error) {
 	m, err := h.Manifests.Load(ctx)
 	if err != nil {

@@ -47,9 +47,9 @@ func hostOf(address string) string {
 	return address
 }
 
-// localOnly rejects requests from other machines, and requests that a web page in a local browser
-// could send: those that name another host (DNS rebinding), and those that change something and
-// come from another origin.
+// localOnly rejects requests from other machines. It also rejects requests that a foreign web page
+// in a local browser could send: requests that name another host (DNS rebinding), and requests from
+// another origin that change something.
 func localOnly(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

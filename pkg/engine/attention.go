@@ -189,7 +189,7 @@ func (f *finder) inQuarantine(t *state.Task, partition string) (found bool) {
 	return found
 }
 
-// late adds an item for each missed deadline that is not met since.
+// late adds an item for each deadline that was missed and has not been met since.
 func (f *finder) late(now event.Time) error {
 	for row := range f.s.DeadlineMisses.All {
 		if !row.Open(now) || !f.has(row.AssetKey) {

@@ -152,7 +152,7 @@ func (p *PlannedBackfill) checkInputs(
 			first = key
 		}
 	}
-	advice := fmt.Sprintf("select what they read, too: +%s", first)
+	advice := fmt.Sprintf("also select their upstream assets, with +%s", first)
 	switch total := p.Chunks.Total(); {
 	case blocked == total:
 		return &InvalidError{fmt.Errorf("no selected partition can run, because inputs are missing, for example of asset %s: %s", first, advice)}

@@ -138,7 +138,7 @@ func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, erro
 	return err == nil && statuses[0] == staleness.Fresh, err
 }
 
-// checkDefinitions compares the keys of the chunk with the assets of the current release, and with those of the
+// checkDefinitions compares the keys of the chunk with the assets of two releases: the current release, and the
 // release on which the chunk is planned.
 func (p *chunkPlanner) checkDefinitions() error {
 	for _, assets := range [][]plan.Asset{p.request.Current, p.request.Run.Plan.Assets} {

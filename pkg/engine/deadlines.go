@@ -104,7 +104,7 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period after another one, whose deadline is at a time.
+// Next returns the period that follows the given one. at is the deadline of the given period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {
 		return d.periods.Next(period)

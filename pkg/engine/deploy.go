@@ -85,9 +85,9 @@ func (e *ReleaseConflictError) Error() string {
 }
 
 // Deploy makes a release the current one. If it is the current one and nothing is to be accepted,
-// Deploy returns the current deployment and changes nothing. If another release is current than the
-// request expects, the error is a [*ReleaseConflictError]. If Deploy returns another error and a
-// deployment with an ID, the deployment may be durable, and become current later.
+// Deploy returns the current deployment and changes nothing. If the current release is not the one
+// that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns another error
+// and a deployment with an ID, the deployment may be durable, and become current later.
 func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -30,9 +30,10 @@ const (
 
 // Filter selects events.
 type Filter struct {
-	// RunID selects the events of a run; "": of all runs.
+	// RunID selects the events of a run; "": the events of all runs.
 	RunID string
-	// TaskKey selects the events of one task and those of the run as a whole. "" selects all events of the run.
+	// TaskKey selects the events of one task and the events of the run as a whole. "" selects all events of the
+	// run.
 	TaskKey string
 	// Entry selects the events of one ledger entry.
 	Entry string

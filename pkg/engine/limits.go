@@ -61,7 +61,8 @@ func LimitsOf(s *state.State) Limits {
 	return l
 }
 
-// ApplyLimits sets the limits that differ from want, and removes those that want does not have.
+// ApplyLimits sets the limits that differ from want, and removes the limits that want does not
+// contain.
 func (e *Engine) ApplyLimits(ctx context.Context, want Limits) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

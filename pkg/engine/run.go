@@ -128,8 +128,9 @@ func (e *Engine) trigger(
 		return RunHandle{}, err
 	}
 	if newest := snap.State.Runs.Last(); newest != nil {
-		// Another clock may be ahead. A run with an id below that of a run whose outputs are visible would
-		// not replace them: its downstream tasks would read outputs that nobody sees, and look fresh.
+		// Another clock may be ahead, so that an earlier run has a greater id. The outputs of this run
+		// must replace the outputs of earlier runs, and only a greater id does that. Otherwise downstream
+		// tasks would read invisible outputs of this run, and look fresh.
 		e.cfg.IDs.Observe(newest.RunID)
 	}
 	if p.RunID == "" {

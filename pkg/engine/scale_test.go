@@ -235,8 +235,8 @@ func TestPartitionsAtScale(t *testing.T) {
 	}
 }
 
-// TestCommitDoesNotGrowWithPartitions commits as many bytes in a domain with 139,600 partitions as in one
-// that has none besides those of the commits themselves, within 10 %.
+// A commit writes as many bytes in a domain with 139,600 partitions as in a domain without other
+// partitions, within 10 %.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
 	for range 40 { // as many as fill folds

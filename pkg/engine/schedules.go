@@ -23,7 +23,7 @@ var ErrPaused = errors.New("the schedule is paused")
 type Schedule struct {
 	Name       string         `json:"schedule"`
 	Definition event.Schedule `json:"definition"`
-	// Status says in a few words what the schedule does: "active", "paused", "ended", "due", "error".
+	// Status is "active", "paused", "ended", "due" or "error".
 	Status string `json:"status"`
 	// Next is the next instant, and NextAt the time at which it ticks, with its jitter.
 	Next     event.Time `json:"next,omitempty,omitzero"`
@@ -35,8 +35,8 @@ type Schedule struct {
 	Error    string     `json:"error,omitempty"`
 	Calendar string     `json:"calendar,omitempty"`
 	Failures int32      `json:"failures,omitempty"`
-	// Active are its live runs, and its requests that are to become runs; Buffered counts the ticks that
-	// wait for them.
+	// Active are the live runs of the schedule, and its requests that will become runs. Buffered is the
+	// number of ticks that wait for them.
 	Active   []string `json:"active,omitempty"`
 	Buffered int      `json:"buffered,omitempty"`
 	// LastRun is the newest run. The totals count ticks.
@@ -202,7 +202,8 @@ func onlyGroup(snap *snapshot.Snapshot, entry string) (found *state.Entry) {
 
 // ScheduleBackfill counts the instants of an interval that a schedule was asked to make up for.
 type ScheduleBackfill struct {
-	// Ticks are those that were made, and LeftOut the instants whose tick has a run.
+	// Ticks is the number of ticks that were made. LeftOut is the number of instants for which a tick
+	// has a run already.
 	Ticks   int `json:"ticks"`
 	LeftOut int `json:"left_out"`
 	// Later is the number of instants after the newest tick, for which the schedule itself ticks. Newest is the instant
@@ -212,8 +213,8 @@ type ScheduleBackfill struct {
 }
 
 // BackfillSchedule makes ticks for the instants of a schedule in a past interval, from its start on and
-// before its end, one after the other. It leaves out the instants whose tick has a run, and those after
-// the newest tick.
+// before its end, one after the other. It skips instants for which a tick has a run already, and
+// instants after the newest tick.
 func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (b ScheduleBackfill, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

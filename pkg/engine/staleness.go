@@ -22,7 +22,8 @@ type Need string
 
 // Needs. The zero Need takes the partitions that the request selects.
 const (
-	// NeedStale takes the partitions that are stale or missing, and those that read one of them.
+	// NeedStale takes the partitions that are stale or missing, and the partitions that read one of
+	// them.
 	NeedStale Need = "stale"
 	// NeedMissing takes the partitions that are missing.
 	NeedMissing Need = "missing"
@@ -116,8 +117,8 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	return warnings, err
 }
 
-// restrictTo limits an evaluation to the partitions that a request selects of its roots, and to those that they read of
-// the other selected assets.
+// restrictTo limits an evaluation to the partitions of the root assets that a request selects. Of the other selected
+// assets, it keeps the partitions that these partitions read.
 func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest, selected map[ids.AssetKey]bool, now time.Time) error {
 	if len(r.Plan.Partitions) == 0 {
 		return nil

@@ -31,8 +31,8 @@ type RunSpec struct {
 	Downstream bool `json:"downstream,omitempty"`
 	// Partitions are selections of partitions: "date=latest".
 	Partitions []string `json:"partitions,omitempty"`
-	// Only is stale, missing or failed: of Partitions, and of what these read, it takes those with this status.
-	// Without Partitions, it takes all with this status.
+	// Only is stale, missing or failed. It restricts Partitions, and the partitions that these read, to
+	// partitions with this status. Without Partitions, it selects all partitions with this status.
 	Only            string            `json:"only,omitempty"`
 	AllowIncomplete bool              `json:"allow_incomplete,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -230,8 +230,9 @@ const (
 
 // AutomationCommand is a command of a person about a schedule, a request or a backfill.
 type AutomationCommand struct {
-	// CommandID makes the command unique. The command with the greatest id wins, among those that pause or
-	// resume one schedule, that mute or unmute one rule, or that are about one backfill.
+	// CommandID makes the command unique. Of all commands that pause or resume the same schedule, the one
+	// with the greatest id wins. The same holds for commands that mute or unmute the same rule, and for
+	// commands about the same backfill.
 	CommandID string `json:"command_id"`
 	Target    string `json:"target"` // schedule, request, backfill or alert
 	Name      string `json:"name"`   // the name of the schedule, the rule or the channel, or the id of the request or the backfill

@@ -74,8 +74,8 @@ const (
 	// have succeeded, so that downstreams need only one edge.
 	KindGroup = "group"
 	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing.
-	// Only stored plans have such tasks, not events: a build that does not know the kind rejects the
-	// plan, and never takes the task for one that materializes its partition.
+	// The kind occurs only in stored plans, never in events. A build that does not know it rejects the
+	// plan, so it never treats such a task as one that materializes its partition.
 	KindCheck = "check"
 )
 
@@ -301,8 +301,8 @@ const MaxGrantedAttempts = 10
 type TaskStarted struct {
 	AttemptRef
 	StartedAt Time `json:"started_at"`
-	// Plan is the beginning of the hash of the plan that is executed, if two plans may exist for the run:
-	// that of a request.
+	// Plan is the beginning of the hash of the plan that is executed. It is set only if two plans may
+	// exist for the run, which is so if the run comes from a request.
 	Plan string `json:"plan,omitempty"`
 }
 

@@ -341,9 +341,10 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 	})
 }
 
-// readUpTo returns the fold sequence up to which a task has read the outputs of other runs. It is 0 if
-// the task ran although an upstream had not succeeded: the older output of that upstream, which is
-// still visible, was not read, and the row of the task does not say which upstream it was.
+// readUpTo returns a fold sequence number: the task has read the outputs of other runs that were
+// visible at that number. It returns 0 if the task ran although an upstream had not succeeded. An
+// older output of that upstream is still visible, but was not read, and the row of the task does not
+// say which upstream it was.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -287,7 +287,8 @@ type backfillWalk struct {
 	*backfilling
 	r      *rapid.T
 	groups []fold.Group
-	// control counts the events that backfills cause, and allowed how many they may: see I-30.
+	// control counts the events that backfills have caused. allowed is how many such events I-30
+	// allows.
 	control, allowed int
 	requests         map[string]bool // whether a request has ended
 }

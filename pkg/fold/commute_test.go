@@ -179,9 +179,9 @@ func facts(s *state.State) *state.Rows {
 	return state.Set(rows, s.Heartbeats.Rows())
 }
 
-// I-14. This test failed with each of these edits: the output of a failed attempt is kept,
-// recordSuperseded does not set the start time, a run ends only at the end of a group, and
-// taskFinished takes an earlier attempt for the current one.
+// I-14. This test failed with each of these edits to the fold: the output of a failed attempt is
+// kept; recordSuperseded does not set the start time; a run ends only at the end of a group;
+// taskFinished treats an earlier attempt as the current one.
 func TestI14FactsCommute(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)

@@ -17,15 +17,16 @@ const (
 )
 
 // gate applies the checks of a task to the report of a success, whatever the worker concluded from
-// them. A failed check of severity CRITICAL fails the attempt. A report without the result of a check
-// of severity CRITICAL or ERROR comes from a worker that did not run it: the attempt fails, and may be
-// retried. gate returns the quality of the output, which is empty for a task without such checks.
+// them. A failed check of severity CRITICAL fails the attempt. If the result of a check of severity
+// CRITICAL or ERROR is missing from the report, the worker did not run the check: the attempt fails,
+// and may be retried. gate returns the quality of the output, which is empty for a task without such
+// checks.
 //
 // A failed check also makes a reported failure final, and gives it the code CHECK_FAILED: another
 // attempt of the run would read the same inputs.
 //
-// gate depends on the definition of the task and on the report only. So it decides the same whether the report is that
-// of the current attempt or arrives late.
+// gate depends only on the definition of the task and on the report. So its decision is the same whether the report
+// arrives in time or late.
 func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
 	if t.Checks == "" && t.ErrorChecks == "" {
 		return ""

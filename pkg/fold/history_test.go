@@ -38,8 +38,8 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
 }
 
-// TestHistoryForgetsHiddenOutputs removes what checks have measured in an output that a person has marked
-// as missing, in every season, and keeps it out if the mark is folded first.
+// If a person marks an output as missing, the values that checks have measured in it are removed from
+// every season. If the mark is folded before the output, the values are never added.
 func TestHistoryForgetsHiddenOutputs(t *testing.T) {
 	results := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value

@@ -94,9 +94,9 @@ type keyChange struct {
 	remove bool
 }
 
-// changeKeys applies changes to a key set, block by block. Adding a key that the set has, and removing
-// one that was removed, changes nothing. late means that a later event has removed one of the keys, or has
-// added it again.
+// changeKeys applies changes to a key set, block by block. Adding a key that is in the set changes
+// nothing, nor does removing a key that was removed. late means that a later event has removed one of the
+// keys, or has added it again.
 func (f *folder) changeKeys(set string, changes []keyChange) (changed, late bool) {
 	slices.SortFunc(changes, func(a, b keyChange) int { return cmp.Compare(a.key, b.key) })
 	changes = slices.CompactFunc(changes, func(a, b keyChange) bool { return a.key == b.key })

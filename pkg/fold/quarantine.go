@@ -77,8 +77,9 @@ func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	return run
 }
 
-// isLater reports whether the output of a run and a task is later than that of another task: the run
-// that was triggered last is the latest one and, within a run, the task with the greatest key.
+// isLater reports whether the output of a task is later than the output of t. The output of the run
+// that was triggered later is the later one; within a run, it is the output of the task with the
+// greater key.
 func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }

@@ -47,8 +47,8 @@ func (f *folder) expireRequests(limit int) {
 }
 
 // pend makes a request PENDING. Its run gets an id with the time at which the request may be planned. That time is not
-// before the entry that decides the request, so runs of later entries have greater ids, up to [MaxRunAge]. Requests
-// that become PENDING together get ids in their order.
+// before the entry that decides the request. So the runs of later entries have greater ids. The only exception: an id
+// may be up to [MaxRunAge] older than its entry. Requests that become PENDING together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
 	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond

@@ -202,8 +202,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the instants that the catch-up policy takes, up to the time at which the schedule was
-// found to be late.
+// Taken returns the missed instants that the catch-up policy lets tick, up to the time at which the
+// schedule was found to be late.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)

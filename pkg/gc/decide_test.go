@@ -101,7 +101,7 @@ func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	}
 }
 
-// Outputs without rows stay, because the state may be incomplete. Those of runs below RunsFrom
+// Outputs without rows stay, because the state may be incomplete. Outputs of runs below RunsFrom
 // count as the oldest versions.
 func TestDecideKeepsUnknownOutputs(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// known holds what a pass has read of a published state.
+// known contains the parts of a published state that a pass has read.
 type known struct {
 	manifest *manifest.Manifest
 	state    *state.State

@@ -128,8 +128,8 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 	return payload, err
 }
 
-// errFresh is returned instead of reading the keys again within keysAge: a key that they do not contain
-// does not exist.
+// errFresh means that the keys were read less than keysAge ago and are not read again: a key that is
+// not among them does not exist.
 var errFresh = errors.New("the issuer has no such key")
 
 // paced rejects a request for the keys within keysAge of the last successful one.

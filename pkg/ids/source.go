@@ -19,13 +19,13 @@ const MaxAhead = time.Hour
 // clock is off by a few minutes.
 const maxLead = MaxAhead / 2
 
-// Source mints ULIDs that respect causality: each is greater than every ULID that it has
-// minted or observed, as long as those are at most 30 minutes ahead of the clock. It
-// ignores ids that are further ahead, and restarts at the clock's time if the clock was set
-// back by more: one wrong clock must not affect everybody's ids.
+// Source mints ULIDs that respect causality: each is greater than every ULID that it has minted or
+// observed. It ignores observed ids that are more than 30 minutes ahead of the clock, and restarts
+// at the clock's time if the clock was set back by more than that: one wrong clock must not affect
+// everybody's ids.
 //
-// A Source belongs to one domain, because each id depends on those observed before. It is
-// safe for concurrent use.
+// A Source belongs to one domain, because each id depends on the ids observed before. It is safe
+// for concurrent use.
 type Source struct {
 	now     func() time.Time
 	entropy io.Reader

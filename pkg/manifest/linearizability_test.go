@@ -106,8 +106,8 @@ func (r *recorder) add(client int, call int64, in request, out response) {
 	r.ops = append(r.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: returned})
 }
 
-// history returns the operations to check. It omits publishes with an unknown outcome
-// whose revision no Load returned, not even the last one: they had no visible effect.
+// history returns the operations to check. It omits publishes with an unknown outcome whose
+// revision was not returned by any Load, including the final one: they had no visible effect.
 func (r *recorder) history() []porcupine.Operation {
 	seen := map[string]bool{}
 	for _, op := range r.ops {

@@ -83,8 +83,8 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 
 // gathered counts what the tasks of an asset read of one upstream asset through a mapping.
 type gathered struct {
-	// keys are the expected partitions in the order in which tasks read them, and missing those of
-	// them that do not exist.
+	// keys are the expected partitions in the order in which tasks read them. missing are the keys
+	// whose partitions do not exist.
 	keys, missing []string
 	seen          map[string]bool
 	// unread are the partitions of the reader that would read nothing.

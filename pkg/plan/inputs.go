@@ -105,7 +105,7 @@ func (b *builder) setColumns(a *Asset) {
 // addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
 	task := n.asset.Work
-	if n.asset.Text.Version == "" { // a version stands for the files
+	if n.asset.Text.Version == "" { // a declared version replaces the hashes of the files
 		task.Files = n.asset.Text.Files
 	}
 	b.plan.Assets[n.asset.Key.String()] = task

@@ -55,7 +55,8 @@ func (a *Asset) RequiresComplete(key ids.AssetKey) bool {
 	return cmp.Or(a.dep(key).Requires, a.Requires, RequiresComplete) == RequiresComplete
 }
 
-// Mapping returns the mapping by which the partitions of an asset read those of a dependency.
+// Mapping returns the mapping from the partitions of reader to the partitions of upstream that they
+// read.
 func Mapping(upstream, reader *Asset) (*space.Mapping, error) {
 	m, err := space.Infer(upstream.Partitions, reader.Partitions, reader.dep(upstream.Key).Map)
 	if err != nil {
@@ -64,8 +65,8 @@ func Mapping(upstream, reader *Asset) (*space.Mapping, error) {
 	return m, nil
 }
 
-// Readers computes which partitions the assets of a graph read of each other. It keeps what it has
-// computed, and is for one goroutine.
+// Readers computes which partitions of one asset read which partitions of another. It caches its
+// results, and is for one goroutine.
 type Readers struct {
 	graph    *Graph
 	calendar Calendar

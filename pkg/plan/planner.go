@@ -41,16 +41,16 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Select lists the assets to materialize that the user has named, and Matched those that only a pattern
-	// or a tag selects. If All is set, every asset is selected instead.
+	// Select lists the assets that the user has named. Matched lists the assets that only a pattern or a
+	// tag selects. If All is set, every asset is selected instead.
 	Select, Matched []ids.AssetKey
 	All             bool
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
-	// Partitions selects partitions of the partitioned assets. An asset in Select must declare
-	// all of them. Other assets use those that they declare. If a selection does not restrict the time
-	// of an asset that is not in Select, the asset uses the partitions that others read, or that read
-	// others.
+	// Partitions selects partitions of the partitioned assets. An asset in Select must declare all of
+	// them. Other assets use those that they declare. If the selections do not restrict the time of an
+	// asset that is not in Select, the partitions of the other assets decide: the asset uses the
+	// partitions that they read, or the partitions that read them.
 	Partitions []Selection
 	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
 	// nil: Partitions decides.

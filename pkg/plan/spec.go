@@ -34,8 +34,9 @@ type Plan struct {
 	Assets map[string]Work `json:"assets"`
 	// Tasks is in topological order.
 	Tasks []Task `json:"tasks"`
-	// Groups holds inputs that many tasks share, by group key ("ns/name[*]"): the members of
-	// that group node, if the run has one, and the materializations of earlier runs.
+	// Groups contains inputs that many tasks share, by group key ("ns/name[*]"). The inputs are the
+	// members of the run's group node with this key, if there is one, and materializations of earlier
+	// runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
 	// PartitionColumns are the columns that assets offer besides those of their files: the dimensions
 	// of their partitions, by asset key. An asset without an entry offers none.
@@ -132,18 +133,18 @@ type Work struct {
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
-	// SchemaDrift is the severity, in lower case, of a check that compares the columns with those of the newest output;
-	// "off": none. "": the report of the run names a difference.
+	// SchemaDrift is the severity, in lower case, of a check that compares the columns with the columns of the newest
+	// output; "off": there is no such check. "": a difference is named in the report of the run, but no check fails.
 	SchemaDrift string `json:"schema_drift,omitempty"`
-	// Resources are those of one task; nil: the default share of the worker.
+	// Resources are the resources of one task; nil: the worker's default share.
 	Resources *Resources `json:"resources,omitempty"`
 	// Batch means that a task may materialize several partitions, which its query gets as lists. The rows of its result
 	// have the dimensions as columns.
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files are the files of the project that are part of the code, with the texts that stand for them
-	// in it: see [Text.Files]. Only a plan has them.
+	// Files are the files of the project that are part of the code. Each has a text that represents it
+	// in the code fingerprint: see [Text.Files]. Only a plan has them.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`

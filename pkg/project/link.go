@@ -118,7 +118,8 @@ func (l *loader) addRead(a *declared, d dep) {
 	slices.SortFunc(a.Reads, func(a, b plan.Dep) int { return plan.CompareKeys(a.Asset, b.Asset) })
 }
 
-// checkMappings reports dependencies whose partitions do not map to those of their reader.
+// checkMappings reports dependencies whose partitions cannot be mapped to the partitions of their
+// reader.
 func (l *loader) checkMappings(a *declared, known map[ids.AssetKey]*declared) {
 	seen := map[ids.AssetKey]bool{}
 	for _, declared := range []bool{true, false} { // first the places that declare a map, so that errors name such a place

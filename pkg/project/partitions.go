@@ -306,7 +306,7 @@ var depFields = table[dep]{
 // requiresField is the field that says whether partitions may be missing.
 func requiresField[T any](at func(*T) *string) field[T] {
 	return choice("requires", shape{
-		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: it reads those that exist, and warns.",
+		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: the run reads the partitions that exist, and warns.",
 		Default:     plan.RequiresComplete,
 	}, []string{plan.RequiresComplete, plan.RequiresAvailable}, at)
 }
@@ -460,7 +460,8 @@ func (f yamlFile) valueMap(n *yaml.Node, d *space.DimensionMap) {
 	f.mapping(n, "values", known)
 }
 
-// checkMapping reports a dependency whose partitions do not map to those of its reader.
+// checkMapping reports a dependency whose partitions cannot be mapped to the partitions of its
+// reader.
 func (l *loader) checkMapping(a, upstream *declared, d dep) {
 	if a.Broken != "" || upstream.Broken != "" || l.unreadable[upstream.File] {
 		return

@@ -108,9 +108,9 @@ type Ref struct {
 	Offset int
 }
 
-// SQLParser returns the tables that queries read, without those that a query defines itself
-// (WITH). Each query should be a single SELECT. The results are in the order of the queries. An
-// error means that the parser itself failed; it ends the load.
+// SQLParser returns the tables that queries read, except tables that a query defines itself (WITH).
+// Each query should be a single SELECT. The results are in the order of the queries. An error means
+// that the parser itself failed; it ends the load.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
 // Parsed holds what a query reads, by offset, or what is wrong with it.
@@ -298,7 +298,8 @@ type declared struct {
 	// files are the files that the query names. code are the patterns of the files that its field `code` lists.
 	files []string
 	code  []place
-	// contract are the checks that `columns` stands for, and checks are those of `checks`.
+	// contract are the checks that result from the field `columns`. checks are the checks of the field
+	// `checks`.
 	contract, checks []check
 	samples          int
 	quarantine       *quarantine // nil: none

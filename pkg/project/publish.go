@@ -161,8 +161,8 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	}
 }
 
-// checkPlaces reports places in folders whose files queries read: a query would read what other assets have
-// published, without depending on them.
+// checkPlaces reports places in data folders, whose files queries may read: a query could read the
+// published outputs of other assets without depending on them.
 func (l *loader) checkPlaces() {
 	if l.places == nil {
 		return

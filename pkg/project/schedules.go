@@ -103,8 +103,8 @@ var scheduleFields = table[schedule]{
 			f.mapping(n, "catch_up", catchUpFields.fields(f, s))
 		}),
 	choice("overlap", shape{
-		Description: "What a tick does while a run of the schedule is live. skip: nothing. buffer_one: wait, if no other tick waits. buffer_all: wait. " +
-			"cancel_other: cancel the run, and wait for its end. terminate_other: end the run, and start. allow_all: start.",
+		Description: "What happens to a tick while a run of the schedule is live. skip: it starts no run. buffer_one: it waits, unless another tick waits already. buffer_all: it waits. " +
+			"cancel_other: it cancels the run, and starts when that has ended. terminate_other: it ends the run and starts at once. allow_all: it starts at once.",
 		Default: event.OverlapSkip,
 	}, event.Overlaps(), func(s *schedule) *string { return &s.Overlap }),
 	noted("jitter", typed("duration", shape{

@@ -202,8 +202,8 @@ func family(kind string) string {
 	return kind
 }
 
-// relationships compares only values whose types are of one [family]. Otherwise its SQL raises an error at
-// the first row.
+// relationships compiles a check that compares only values whose types belong to the same [family]. For
+// other types, the SQL raises an error at the first row.
 func (p *Params) relationships(table, column string) Compiled {
 	to, _ := ids.ParseAssetKey(p.To)
 	own, other := "typeof("+Name(column)+")", "typeof((SELECT "+Name(p.Field)+" FROM "+Table(to)+" LIMIT 1))"

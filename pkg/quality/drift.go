@@ -31,7 +31,7 @@ func (c *Check) JudgeDrift(changed, known bool, before, after []ColumnType) even
 		more = " and " + strconv.Itoa(len(differences)-most) + " more"
 		differences = differences[:most]
 	}
-	r.Message = Short("the schema differs from that of the newest output: " + strings.Join(differences, ", ") + more)
+	r.Message = Short("the schema differs from the schema of the newest output: " + strings.Join(differences, ", ") + more)
 	return r
 }
 

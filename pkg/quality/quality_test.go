@@ -128,7 +128,7 @@ func TestAnomalyUsesMedianAndMAD(t *testing.T) {
 	high := c.JudgeAnomaly(107, steady)
 	assert.False(t, high.Passed)
 	assert.Equal(t, "94..106", high.Expected)
-	assert.Equal(t, "row_count is 107; expected 94..106, from 7 values", high.Message)
+	assert.Equal(t, "row_count is 107; expected 94..106, computed from 7 earlier values", high.Message)
 
 	// The median is 11.5, and that of the distances 5.5.
 	assert.Equal(t, "-21..44", c.JudgeAnomaly(12, []int64{3, 5, 7, 9, 14, 16, 18, 20}).Expected)

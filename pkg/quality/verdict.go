@@ -52,7 +52,7 @@ func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 	r.Expected = band.String()
 	if r.Passed = band.Contains(value); !r.Passed {
 		r.Failing = 1
-		r.Message = fmt.Sprintf("%s is %d; expected %s, from %d values", c.subject(), value, band, min(len(past), c.Params.Watch.Window))
+		r.Message = fmt.Sprintf("%s is %d; expected %s, computed from %d earlier values", c.subject(), value, band, min(len(past), c.Params.Watch.Window))
 	}
 	return r
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// deployments holds deployments back until an event proves that one of them was folded. Each of them expects the
-// current release or one that another of them deploys; the others were rejected. These events prove a deployment:
+// deployments holds deployments back until an event proves that one of them was folded. Each waiting deployment
+// expects the current release, or a release that another waiting deployment deploys. Any other deployment was
+// rejected when it was folded. These events prove a deployment:
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request or a later deployment, which names the release;
@@ -19,7 +20,7 @@ import (
 // If an event fits deployments of several releases, it proves none of them.
 type deployments struct {
 	waiting []fold.Group // in the order of the ids of deployments, which is the order in which they were folded
-	// early holds definitions of schedules whose deployment has not come yet, by the id of the deployment.
+	// early holds definitions of schedules whose deployment was not read yet, by the id of the deployment.
 	early      map[string][]fold.Group
 	earlyOrder []string
 }
@@ -116,8 +117,9 @@ func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold
 	return d.settle(first)
 }
 
-// settle returns a deployment that was folded, after those on which it is based and before those that lost. Deployments
-// with greater ids came later, and keep waiting.
+// settle returns the groups to fold once it is proved that deployment i was folded: first the deployments on which it
+// is based, then the deployment itself, then the deployments that lost. Deployments with greater ids came later, and
+// keep waiting.
 func (d *deployments) settle(i int) []fold.Group {
 	won := d.waiting[i]
 	older := slices.Clone(d.waiting[:i])
@@ -196,11 +198,12 @@ func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
 	})
 }
 
-// earlyCommands holds commands back whose schedule or rule does not exist yet: the event that created it may have a later
-// name, or deployments that wait may compete for it.
+// earlyCommands holds back commands whose schedule or rule does not exist yet. The event that creates the schedule or
+// rule may have a later name, or may be one of several competing deployments that wait.
 type earlyCommands []fold.Group
 
-// maxEarly bounds, in the ledger's time, how much later the event may come that created what a command names.
+// maxEarly bounds, in the ledger's time, how long after a command the event may come that creates the
+// command's schedule or rule.
 const maxEarly = maxClaim
 
 // wait keeps a command if it must wait.

@@ -256,8 +256,8 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
 	if b.cfg.Wakeups && (lost || b.bare != nil) {
-		// The state differs from the one that the last wakeup was for, and only a sweep finds
-		// entries that are not folded yet.
+		// The last wakeup was created for another state. Besides, only a sweep finds entries that are not
+		// folded yet.
 		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.Clock.Now()))
 	}
 	return m, nil

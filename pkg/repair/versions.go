@@ -8,8 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// versions finds what a plan observed in a fold whose sequence numbers differ from those that the
-// plan recorded: the greatest version that was made no later than the time of the observed state.
+// versions translates the state that a plan observed into a sequence number of this fold, whose
+// numbers differ from the numbers that the plan recorded. The result is the greatest version that
+// was made no later than the time of the observed state.
 //
 // It omits a version if a greater version is as old or older, so both columns ascend.
 type versions []version

@@ -120,11 +120,11 @@ var (
 			f.StringVar(&c.WorkerURLs, "worker-urls", "", "workers by queue, as gpu=https://gpu.example,large=https://large.example; other queues use --worker-url")
 			f.StringVar(&c.URL, "url", "", "URL at which workers reach this service (default: the listen address)")
 			f.StringVar(&c.Keys, "keys", "", "file of signing keys (default: "+KeysFile+" in the store's folder, created if absent)")
-			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that seal envelopes, which workers have, too; keep it apart from --keys, so that a worker's keys cannot sign reports (default: that of --keys)")
+			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that seal envelopes. Workers need these keys, so use another file than --keys: then a worker's keys cannot sign reports (default: the file of --keys)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the local queue pushes at once")
 			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks to queue per second, fairly across tenants; 0: unlimited, in the order of arrival")
 			f.StringVar(&c.Weights, "tenant-weights", "", "turns per round of a tenant, as acme=3,globex=2; other tenants have 1")
-			f.StringVar(&c.ChannelSecrets, "channel-secrets", "", "secrets that channels of alerts may use, as [TENANT=]gcp:projects/P/secrets/NAME, separated by commas; a * at the end stands for any end; empty: none")
+			f.StringVar(&c.ChannelSecrets, "channel-secrets", "", "secrets that alert channels may use, as [TENANT=]gcp:projects/P/secrets/NAME, separated by commas; a * at the end matches any suffix; empty: none")
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "prefix of queue names in Cloud Tasks")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "service account with which Cloud Tasks calls workers and this service (default: no token)")
@@ -256,7 +256,7 @@ func checkURL(name, value string, required bool) error {
 	return nil
 }
 
-// keys returns the keys that sign callbacks, and those that seal envelopes.
+// keys returns the keys that sign callbacks, and the keys that seal envelopes.
 func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	if c.Keys == "" {
 		reports, err = OpenKeys(filepath.Join(c.Store, KeysFile))
@@ -281,7 +281,7 @@ func (c config) weights() (map[string]int, error) {
 	})
 }
 
-// workers returns the URLs of queues' own workers.
+// workers returns the URLs of the workers that serve a single queue, by queue.
 func (c config) workers() (map[string]string, error) {
 	return pairs("worker-urls", c.WorkerURLs, func(queue, base string) (string, error) {
 		if queue == "" || checkURL("worker-urls", base, true) != nil {

@@ -169,8 +169,8 @@ func setFromFile(f *flag.FlagSet, name string, node *yaml.Node, given, twice boo
 	return nil
 }
 
-// settingOf returns the text of a flag's value in a file: a scalar, a list, joined by commas, or a
-// mapping, as NAME=VALUE.
+// settingOf returns a value of the settings file in the form of a flag's value. The items of a list
+// are joined by commas; an item of a mapping becomes NAME=VALUE.
 func settingOf(node *yaml.Node) (string, error) {
 	for _, item := range node.Content {
 		if item.Kind != yaml.ScalarNode {

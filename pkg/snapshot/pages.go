@@ -40,8 +40,9 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	return runs
 }
 
-// AbsorbedRuns returns the index of the first of the runs with which that many new rows are merged: the last runs, as
-// long as each is not much larger than everything after it.
+// AbsorbedRuns decides which sorted runs are merged with a number of new rows. It returns the index of the first such
+// run; all later runs are merged, too. A run is merged unless it has more than twice as many rows as everything after
+// it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {
@@ -67,8 +68,9 @@ func (c *Codec) MergeRuns(
 	return merge{runs: runs, newer: newer, read: read}.rows
 }
 
-// Versions is [Snapshot.Partitions] for what staleness compares: rows from history have only their key and
-// the columns that say what the output was made from. Decoding them takes a third of the time.
+// Versions is a variant of [Snapshot.Partitions] for package staleness. Rows from history have only the
+// columns that staleness compares: the key, and what the output was made from. Decoding such rows takes a
+// third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
 	if s.marked(asset) { // marks name materializations
 		return s.Partitions(ctx, asset, "")

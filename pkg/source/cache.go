@@ -42,7 +42,8 @@ type Cache struct {
 type held struct {
 	lock *os.File // shared by users; exclusive while the archive is removed
 	uses int
-	// checked means that the files are those that were unpacked: no program has run there since.
+	// checked means that the files are unchanged since they were unpacked: no program has run there
+	// yet.
 	checked bool
 }
 

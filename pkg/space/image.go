@@ -65,7 +65,8 @@ type Image struct {
 	All bool
 	// Keys are the partition keys, in order. They are declared upstream, but need not have begun.
 	Keys []string
-	// Latest means that the partition reads only those of Keys whose period is the newest materialized one.
+	// Latest means that the partition reads only a part of Keys: the keys of the newest materialized
+	// period.
 	Latest bool
 	// Undeclared is the number of keys that the mapping names, but that the upstream asset does not declare.
 	Undeclared int

@@ -211,8 +211,8 @@ type Members struct {
 	axes  []axis
 	sets  []map[string]bool // the values of static dimensions
 	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest is the last expected period of each dimension of time. due is the time at which the newest of
-	// them became expected: a partition that was made at due or later is not early.
+	// newest is the last expected period of each dimension of time. due is the time since when all of
+	// these periods have been expected: a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }

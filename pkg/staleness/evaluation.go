@@ -216,8 +216,9 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	return a.some[partition], nil
 }
 
-// version returns the cell whose version a reader compares with its own inputs: that of the visible output
-// or, if a mark hides the output, that of the mark. It returns nil if there is neither.
+// version returns a cell with the version that a reader compares with its own inputs: the version of the
+// visible output or, if a mark hides the output, the version of the mark. It returns nil if there is
+// neither an output nor a mark.
 func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	q, err := e.cell(a, partition)
 	if m := a.hidden[partition]; q == nil && m != nil {
@@ -304,8 +305,9 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	return false, nil
 }
 
-// image returns the partitions of an upstream asset that a partition would read if those in chosen were
-// already materialized. all means that it reads every partition that the upstream asset declares.
+// image returns the partitions of an upstream asset that a partition would read if the partitions in
+// chosen were already materialized. all means that it reads every partition that the upstream asset
+// declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {
@@ -445,9 +447,9 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 	return c, err
 }
 
-// ToRun returns the partitions of the selected assets to materialize: those that are missing or
-// stale, and those that read one of them. It omits a partition if one of its inputs neither exists nor is
-// among the partitions to materialize. blocked is the number of omitted partitions by asset.
+// ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
+// and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor
+// is among the partitions to materialize. blocked is the number of omitted partitions by asset.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
@@ -502,8 +504,8 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// byTime returns the partitions of an asset in the order in which they must be chosen: those of an asset that
-// reads itself in the order of time, because later ones read earlier ones.
+// byTime returns the partitions of an asset in the order in which they must be chosen. If the asset reads
+// itself, this is the order of time, because later partitions read earlier ones.
 func byTime(a *plan.Asset, partitions []Partition) []Partition {
 	if !a.ReadsItself() {
 		return partitions

@@ -27,9 +27,10 @@ func (e *Evaluation) changes(set string) keyChanges {
 	return c
 }
 
-// changedSet returns a key set whose changes make a partition stale, or "" if there is none. The
-// partition must read keys of this set from the upstream asset, and one of these keys must have been
-// removed or added again after inputs, the sequence of the state on which the partition was planned.
+// changedSet returns a key set whose changes make a partition stale, or "" if there is none. Two
+// conditions hold for such a set. The partition reads keys of the set from the upstream asset. One
+// of these keys was removed or added again after inputs, the fold sequence number of the state on
+// which the partition was planned.
 func (e *Evaluation) changedSet(reader *plan.Asset, partition string, inputs int64, up *evaluated) (string, error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

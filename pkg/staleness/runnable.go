@@ -6,10 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Runnable returns which of some partitions can be materialized together, each list in the order of its keys. A
-// partition cannot be materialized if one of its inputs neither exists nor can be materialized, too. Nor can it if it
-// reads one of the partitions in without: these should have been made before and were not, so that a visible output of
-// such a partition is an old one.
+// Runnable returns which of the given partitions can be materialized together, each list in the order of its keys. A
+// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. It also cannot
+// if it reads a partition in without. These partitions should have been made before and were not, so their visible
+// outputs, if any, are old.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

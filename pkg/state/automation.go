@@ -78,8 +78,8 @@ type Schedule struct {
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
 	// Cursor is the last instant that was decided. Next is the instant after it, and NextAt the time at which
-	// Next ticks. Both are 0 if no instant follows, or if the schedule is wanted. WantedAt is then the time up
-	// to which the calendar lists the instants after the cursor.
+	// Next ticks. Both are 0 if no instant follows, or if the schedule waits for the calendar. In the second
+	// case, WantedAt is the time up to which the calendar has to list the instants after the cursor.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`

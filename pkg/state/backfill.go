@@ -42,8 +42,8 @@ const (
 
 // Backfill is a row of backfills: many partitions that are materialized in chunks.
 //
-// At every revision, the partitions are those left, done, failed, skipped and cancelled, and no partition
-// is in two of these sets. The running ones are among those left.
+// At every revision, each partition is in exactly one of these sets: left, done, failed, skipped,
+// cancelled. Running partitions are in the set left.
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`

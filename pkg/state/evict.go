@@ -105,8 +105,8 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 const MaxRunAge = 30 * time.Minute
 
 // PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run that
-// gets its tasks later has an id below it. Such runs are those in entries that are not folded yet, runs
-// without a plan, and runs in dead letters that wait for a newer build.
+// gets its tasks later has an id below it. Runs that get their tasks later are runs in entries that are not
+// folded yet, runs without a plan, and runs in dead letters that wait for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {

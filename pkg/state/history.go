@@ -8,7 +8,8 @@ import (
 // MaxHistory is the number of values of a check that are kept, by season.
 const MaxHistory = 64
 
-// CheckHistory is a row of check_history: what a check has measured in published outputs, of one season.
+// CheckHistory is a row of check_history: the values that a check has measured in published outputs, in
+// one season.
 type CheckHistory struct {
 	AssetKey string `col:"asset_key,key,dict"`
 	Check    string `col:"check_name,key"`
@@ -30,13 +31,13 @@ func (r *CheckHistory) Key() Key3 { return Key3{r.AssetKey, r.Check, r.Season} }
 
 func (*CheckHistory) newTable() store { return new(rowTable[Key3, CheckHistory, *CheckHistory]) }
 
-// compare orders values by age: that of the run that was triggered later is newer.
+// compare orders values by age: the value of the run that was triggered later is newer.
 func (v *HistoryValue) compare(o *HistoryValue) int {
 	return cmp.Or(cmp.Compare(v.Run, o.Run), cmp.Compare(v.Partition, o.Partition))
 }
 
-// AddHistory adds a value to a sorted list. A partition has one value, that of its newest run; without
-// partitions, every run has one. The result does not depend on the order of additions.
+// AddHistory adds a value to a sorted list. A partition has one value, from its newest run. Without
+// partitions, every run has a value. The result does not depend on the order of additions.
 func AddHistory(values []HistoryValue, added HistoryValue) []HistoryValue {
 	if added.Partition != "" {
 		if at := slices.IndexFunc(values, func(v HistoryValue) bool { return v.Partition == added.Partition }); at >= 0 {

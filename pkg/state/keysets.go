@@ -14,8 +14,8 @@ type KeyBlock struct {
 	First string `col:"first_key,key"`
 	// Keys has a line for each key, sorted: see [SetKey].
 	Keys string `col:"keys"`
-	// KeyCount is the number of keys of the block that belong to the set, and RemovedCount the number of
-	// those that were removed.
+	// KeyCount is the number of keys of the block that belong to the set. RemovedCount is the number of
+	// keys of the block that were removed from the set.
 	KeyCount     int32 `col:"key_count"`
 	RemovedCount int32 `col:"removed_count"`
 	Meta
@@ -190,7 +190,7 @@ func (s *State) SetKey(set, key string) (SetKey, bool) {
 // KeySet counts the keys of a key set.
 type KeySet struct {
 	Name string
-	// Keys is the number of its keys, and Removed that of the keys that were removed.
+	// Keys is the number of its keys. Removed is the number of keys that were removed from it.
 	Keys, Removed int
 	// Bytes is the size of all of them in the state.
 	Bytes int

@@ -17,9 +17,11 @@ type Mark struct {
 	Mark string `col:"mark,dict"`
 	// CommandID is the greatest command that marked the output.
 	CommandID string `col:"command_id"`
-	// MarkedSeq is the fold sequence of the mark. That of "missing" is the version of the partition.
+	// MarkedSeq is the fold sequence number of the mark. If the mark is "missing", this number is the
+	// version of the partition.
 	MarkedSeq int64 `col:"marked_seq"`
-	// InputsSeq is the fold sequence up to which a person declared the output fresh; else 0.
+	// InputsSeq is the fold sequence number up to which a person declared the output fresh; 0 for
+	// other marks.
 	InputsSeq int64      `col:"inputs_seq"`
 	MarkedAt  event.Time `col:"marked_at"`
 	MarkedBy  string     `col:"marked_by,null,dict"`

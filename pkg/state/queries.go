@@ -108,8 +108,8 @@ func (s *State) Release() string {
 	return ""
 }
 
-// Waiting returns the keys of the dead letters that wait for a run. For an empty run id, it returns
-// those that wait for a build that supports their event types.
+// Waiting returns the keys of the dead letters that wait for a run. If runID is empty, it returns
+// the dead letters that wait for a build that supports their event types.
 func (s *State) Waiting(runID string) []Key2 {
 	var waiting []Key2
 	s.index.waiting.Ascend(Key3{A: runID}, func(k Key3) bool {
@@ -122,8 +122,8 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
-// Redrivable returns the keys of the dead letters to fold again: those that an older build did not
-// support, and those that wait for a run that exists now.
+// Redrivable returns the keys of the dead letters to fold again: dead letters that an older build
+// did not support, and dead letters that wait for a run that exists now.
 func (s *State) Redrivable() []Key2 {
 	var keys []Key2
 	run, exists := "", true

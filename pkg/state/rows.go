@@ -537,8 +537,8 @@ func (*AssetCheck) newTable() store { return new(rowTable[Key2, AssetCheck, *Ass
 // Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
 
-// ChangedCode stands for the code of an output whose task may have read other files than its plan
-// names. It is no fingerprint, so the output is stale under every release.
+// ChangedCode replaces the code fingerprint of an output if its task may have read other files than
+// the plan names. It equals no fingerprint, so the output is stale under every release.
 const ChangedCode = "changed"
 
 // Partition is a row of partition_status: the current output of a partition. An unpartitioned

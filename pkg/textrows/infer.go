@@ -53,7 +53,8 @@ func (t *Type) Add(v Value) {
 	}
 }
 
-// fits returns which candidates hold a value exactly, except those that have failed already.
+// fits returns which candidate types can represent a value exactly. It does not test candidates
+// that have failed already.
 func (v Value) fits(failed *[candidates]bool) (fits [candidates]bool) {
 	switch v.Kind {
 	case Bool:

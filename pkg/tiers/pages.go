@@ -12,8 +12,8 @@ import (
 const partitions = "partition_status"
 
 // page stores rows of partition_status, sorted by key, as a sorted run after the known ones. It merges
-// them with the last runs that are not much larger, unless a file of those is damaged. It returns the
-// files of all runs, and those that it has created.
+// them with the last runs that are not much larger, unless one of these runs has a damaged file. It
+// returns the files of all runs, and the files that it has created.
 //
 // A merged run is at least half as large again as each of its parts, so a row is rewritten a
 // logarithmic number of times. Each run is more than twice as large as all runs after it together,

@@ -38,8 +38,8 @@ func contains(jobs []job, tier string) bool {
 }
 
 // due returns the merges that a manifest needs besides the running ones. tasks is the number of
-// tasks in memory. unmergeable means that deltas cannot be merged: a base is written from memory,
-// so damaged files of the current state do not matter.
+// tasks in memory. unmergeable means that deltas cannot be merged. Then a base is due: it is
+// written from memory, so damaged files of the current state do not matter.
 func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
 	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
 		switch _, files := manifest.SplitInline(m.L0); {
@@ -113,8 +113,8 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 returns the deltas to merge into one L1 delta: those of l0, and the preceding ones of l1
-// if at least fanIn of them are no larger than what follows them.
+// intoL1 returns the deltas to merge into one L1 delta. These are the deltas of l0, and the last
+// deltas of l1 if at least fanIn of them are no larger than everything that follows them.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {

@@ -50,8 +50,8 @@ const (
 
 // Options are the limits of tiers. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is the number of L0 deltas in files at which they are merged into one delta of L1;
-	// 0: 16.
+	// MaxDeltas is a number of L0 deltas in files. When it is reached, they are merged into one L1
+	// delta; 0: 16.
 	MaxDeltas int
 	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:
 	// 64 KiB, negative: none.
@@ -182,7 +182,7 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 // Advance makes the published manifest that includes a change the current one.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
-// Oldest returns the least id of files that this process has not published yet: id, or that of a
+// Oldest returns the least id of files that this process has not published yet: id, or the id of a
 // merge whose result a manifest may still include.
 func (t *Tiers) Oldest(id string) string {
 	for _, r := range t.merges {

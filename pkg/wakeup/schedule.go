@@ -22,11 +22,11 @@ const (
 	// maxAhead limits how far in the future a wakeup is. If more time is left until work is due,
 	// the sweep creates another wakeup.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. Later wakeups that it has
-	// found are released by another sweep.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. Another sweep releases
+	// the later wakeups that such a sweeper has found.
 	maxSweeperAhead = 15 * time.Minute
-	// expiry is the time after its minute from which a wakeup counts as lost: a sweep would have replaced it by then.
-	// If it still exists because nothing sweeps, another one does no harm.
+	// A wakeup counts as lost when its minute is longer ago than expiry: a sweep would have replaced it by then. If
+	// it still exists because nothing sweeps, a second wakeup does no harm.
 	expiry = time.Hour
 )
 
@@ -38,8 +38,9 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns what to publish after a sweep that has found wakeups up to a minute. found means that the sweep has
-// also found something to repair. In this case, or if something is overdue, another sweep follows soon.
+// After returns what to publish after a sweep. through is the minute up to which the sweep has found wakeups. found
+// means that the sweep has found something to repair. In this case, or if something is overdue, another sweep
+// follows soon.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted changes an envelope to that of a queue that admits an attempt before it delivers it.
+// admitted changes an envelope to one from a queue that admits an attempt before it delivers it.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
 func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {

@@ -69,7 +69,7 @@ type attempt struct {
 	// cpu is the CPU time of the query or the command, if measured is set.
 	cpu      time.Duration
 	measured bool
-	// checkResults are the results of the checks so far, or those of an adopted marker.
+	// checkResults are the results of the checks so far, or the results in an adopted marker.
 	checkResults []event.CheckResult
 	// codeChanged means that the task may have executed other code than the plan's.
 	codeChanged bool
@@ -77,7 +77,8 @@ type attempt struct {
 	laidOut bool
 	// freeSlot releases the slot, and then the memory, for the next task.
 	freeSlot func()
-	// resources are those that the asset declares, or nil. reserved is the memory that the task has.
+	// resources are the resources that the asset declares, or nil. reserved is the memory that the
+	// task has.
 	resources *plan.Resources
 	reserved  *reservation
 	// cleanups run after the deliveries are answered.
@@ -271,8 +272,8 @@ func (a *attempt) beat(ctx context.Context) bool {
 	return true
 }
 
-// perform returns the task's output: that of an existing marker, or that of this execution. It returns nil if the task
-// has no output files. If it returns both an output and an error, the output is in quarantine.
+// perform returns the task's output: the output that an existing marker names, or the output of this execution. It
+// returns nil if the task has no output files. If it returns both an output and an error, the output is in quarantine.
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {

@@ -18,8 +18,8 @@ import (
 )
 
 // Binding a query resolves its columns, functions, types and files without executing it. Its inputs
-// are replaced by empty files with the known columns. The columns of a query come from binding it,
-// and those of a command from the footers of its output files.
+// are replaced by empty files with the known columns. The columns of a query's output are found by
+// binding the query. The columns of a command's output are read from the footers of its files.
 
 // Binding holds the arguments of [Bind].
 type Binding struct {
@@ -28,8 +28,7 @@ type Binding struct {
 	Data []string
 	// Scratch is an empty folder for working files, State the state folder.
 	Scratch, State string
-	// Assets are all assets of the project. Bind leaves out those that are broken, and those that
-	// depend on them.
+	// Assets are all assets of the project. Bind omits broken assets, and assets that depend on them.
 	Assets []plan.Asset
 	// Outputs returns the Parquet files of the newest output of an asset or, with all, of its
 	// visible outputs. It returns nothing if none is known.
@@ -290,8 +289,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen reads the columns of all partitions of a query's inputs for which only the newest output
-// was read. It reports whether anything changed.
+// widen considers the partitioned inputs of a query of which only the newest output was inspected,
+// and reads the columns of all their partitions. It reports whether anything changed.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -381,7 +380,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
 	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
 	if problem.Suggestion = b.suggestion(s.query, message, more); e.kind == kindPermission {
-		problem.Suggestion = "queries read files of the project's data folders: \"data\", or those that servo.yaml lists under `data`; names with a dot at the beginning are hidden, and a pattern must not match them"
+		problem.Suggestion = "queries may read files in the project's data folders only: \"data\", or the folders that servo.yaml lists under `data`. Files whose names begin with a dot are hidden, and a pattern must not match them"
 	}
 	b.result.Problems = append(b.result.Problems, problem)
 }

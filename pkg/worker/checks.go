@@ -70,8 +70,8 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 	return a.gate(a.checkResults[before:], final)
 }
 
-// runChecks runs the checks of a phase and adds their results to those of the attempt. final gets the
-// checks that are broken in a way that a retry does not change. An error stops the attempt.
+// runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds
+// to final the checks that fail in a way that a retry does not change. An error stops the attempt.
 func (a *attempt) runChecks(
 	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
 ) error {
@@ -448,8 +448,9 @@ func firstOf(verdict string, checks []string) string {
 	return text
 }
 
-// adopt returns the output of an existing marker. Its results become those of the attempt. Checks
-// without a result run on the committed files: the marker is that of a worker that runs no checks.
+// adopt returns the output of an existing marker. The results in the marker become the results of
+// the attempt. Checks without a result run on the committed files: the marker comes from a worker
+// that runs no checks.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged = slices.Clone(m.Checks), m.CodeChanged
 	missing := quality.Missing(t.Checks, m.Checks)

@@ -27,8 +27,8 @@ func (a *attempt) checkVisible(ctx context.Context, t *work) error {
 	return err
 }
 
-// checkOutput runs the checks of both phases. Unlike in a run that materializes, a check of the phase
-// PRE that fails stops nothing, so that one task reports all failures.
+// checkOutput runs the checks of both phases. In a run that materializes, a failed check of the phase
+// PRE stops the task. Here it stops nothing, so that one task reports all failures.
 func (a *attempt) checkOutput(ctx context.Context, t *work, inputs []input) error {
 	var made []outputFile
 	if t.task.Checked != nil {

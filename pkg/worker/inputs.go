@@ -200,7 +200,7 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 		return part{}, err
 	case marker.MaterializationID != id || item.URI != "" && marker.For(item.URI) == nil ||
 		!contract.IsExecutionURI(marker.URI, strings.TrimSuffix(key, "_commit.json")):
-		return part{}, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, not that of input %s",
+		return part{}, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not the one of input %s",
 			key, marker.MaterializationID, marker.URI, asset)
 	}
 	if item.URI != "" {

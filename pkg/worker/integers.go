@@ -69,7 +69,7 @@ func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s 
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
 }
 
-// sourceColumn is how DuckDB names the column of a failed cast. The names are those that exact gives.
+// sourceColumn is how DuckDB names the column of a failed cast. Its names are given by exact.
 var sourceColumn = regexp.MustCompile(`from source column c(\d+)\b`)
 
 // failedCast returns the column to which an error of a cast belongs, or all columns that were cast if

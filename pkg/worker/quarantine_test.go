@@ -72,8 +72,8 @@ func TestI23CommitMarkerPrecedesQuarantine(t *testing.T) {
 	require.Equal(t, first.Output, second.Output)
 }
 
-// TestI23QuarantinedOutputIsNotAnInput reads the output of a task of the same run, which a check has
-// blocked, and that of an earlier run, which a decision has published.
+// The task has two inputs from quarantine. An output of the same run was blocked by a check, and is
+// not read. An output of an earlier run was published by a decision, and is read.
 func TestI23QuarantinedOutputIsNotAnInput(t *testing.T) {
 	const up, down, later = "a/b", "c/d", "e/f"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)

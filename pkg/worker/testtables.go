@@ -270,9 +270,9 @@ var unknownNames = []*regexp.Regexp{
 	regexp.MustCompile(`^Column "([^"]+)" does not exist on `),
 }
 
-// describe binds the query of the tested asset. If it reads a column that is not given, of the only
-// asset whose columns are not known, the column is added: DuckDB's binder gives NULL the type that
-// the query needs.
+// describe binds the query of the tested asset. If the query reads a column that the test does not
+// give, and only one given asset has unknown columns, the column is added to that asset. DuckDB's
+// binder gives its NULLs the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
 	s := query.within("DESCRIBE ", "")
 	for range maxAddedColumns {

@@ -372,8 +372,8 @@ var (
 	decimalKind = regexp.MustCompile(`^DECIMAL\([0-9]+,([0-9]+)\)$`)
 )
 
-// badValue returns a failure that names the first value that the declared type of its column does not
-// hold. columns are those of the result.
+// badValue returns a failure that names the first value that does not fit the declared type of its
+// column. columns are the columns of the result.
 func (r *textReader) badValue(ctx context.Context, d *database, declared map[string]string, columns []resultColumn) error {
 	for i, c := range r.columns {
 		kind := declared[strings.ToLower(c.name)]

@@ -66,8 +66,9 @@ type Config struct {
 	// ScratchDir is a folder for temporary files. Workers may share it.
 	ScratchDir string
 	Logger     *slog.Logger
-	// Project is the project's folder on this machine. Empty: the archive of the project's files that
-	// the plan names, or else the folder that it names.
+	// Project is the project's folder on this machine. If it is empty, the worker uses the archive of
+	// the project's files that the plan names. If the plan names no archive, the worker uses the
+	// folder that the plan names.
 	Project string
 	// Environ is the environment of commands, as "NAME=value". Its PATH is used to find programs.
 	// Commands do not inherit the variables that [plan.WorkersOwn] reports.

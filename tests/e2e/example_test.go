@@ -67,7 +67,8 @@ func (c *cloud) pick(n int) int {
 }
 
 // made returns the number of rows and the schema of each task's output in a run. It checks that
-// each task has an output of its own, that this is committed, and that no other output is.
+// each task has an output of its own, that this output is committed, and that no other output is
+// committed.
 func (c *cloud) made(run string) map[string]string {
 	c.t.Helper()
 	snap, err := c.engine.Current(c.t.Context())

@@ -193,9 +193,10 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 
 // mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines
 // of a process, the scheduler decides which of them takes a lock first. On one processor it decides
-// the same each time, unless it preempts a goroutine that has run for 10 ms: that happens in one of
-// 60 large worlds, in one of some 1,000 small ones, and more often on a busy machine. So a world
-// whose first two traces differ gets four more runs, and five of the six traces must be equal.
+// the same each time, unless it preempts a goroutine that has run for 10 ms. Such a preemption
+// happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy
+// machine. So a world whose first two traces differ gets four more runs, and five of the six traces
+// must be equal.
 const (
 	mayPart   = 1
 	moreRuns  = 4

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// shorten rotates a long journal of a store that is being closed, and waits for that. If it
-// fails, the journal stays as it is, and a later process rotates it.
+// shorten rotates the journal of a store that is being closed if the journal is long, and waits for
+// the rotation. If it fails, the journal stays as it is, and a later process rotates it.
 func (s *Store) shorten() {
 	if s.journal == nil || s.journal.file == nil || s.reader || s.denied != nil {
 		return

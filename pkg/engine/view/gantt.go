@@ -44,7 +44,7 @@ type GanttRow struct {
 	// Failed counts the failed tasks. RowCount and ByteSize are what the tasks have made.
 	Failed             int32
 	RowCount, ByteSize int64
-	// Task is the task of a row that stands for one; nil otherwise.
+	// Task is the task if the row is a task; nil if the row is an asset.
 	Task *state.Task
 
 	begin event.Time // of the first attempt; 0: none

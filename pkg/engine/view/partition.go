@@ -24,8 +24,8 @@ type PartitionExplanation struct {
 	// the partition was made by other code.
 	Code        string `json:"code,omitempty"`
 	CodeChanged bool   `json:"code_changed"`
-	// CodeDetails say how the code differs from that of the run: columns, files, variables. Empty: it is
-	// not known.
+	// CodeDetails say how the current code differs from the code of the run: columns, files, variables.
+	// Empty: it is not known.
 	CodeDetails []string `json:"code_details,omitempty"`
 	// Early means that its run was requested before the period had ended.
 	Early bool `json:"early"`

@@ -39,8 +39,8 @@ type Happening struct {
 	// cancelled. Task is the first of them.
 	Task  *state.Task
 	Tasks int
-	// Attempt and Error, on one line, are those of an attempt that is retried. RetryAt is when the
-	// next attempt starts; 0: it has started.
+	// Attempt and Error describe a failed attempt that is retried; Error has one line. RetryAt is when
+	// the next attempt starts; 0: it has started.
 	Attempt int32
 	Error   string
 	RetryAt event.Time

@@ -59,8 +59,8 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Attempts says which attempt of a task is the last one: "attempt 2 of 3" or, if the task failed
-// although its policy has attempts left, "attempt 1, not retried".
+// Attempts describes the last attempt of a task: "attempt 2 of 3". If the task failed although its
+// policy allows more attempts, Attempts returns "attempt 1, not retried".
 func Attempts(t *state.Task) string {
 	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
 		return fmt.Sprintf("attempt %d, not retried", t.Attempt)

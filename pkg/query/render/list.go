@@ -20,7 +20,8 @@ type Column[R any] struct {
 	Machine bool
 }
 
-// List returns the cells of a listing in a format: for people in a table, for programs otherwise.
+// List returns the cells of a listing. In the table format they are texts for people; in other
+// formats they are values for programs.
 func List[R any](format Format, columns []Column[R], rows []R) Result {
 	var names []string
 	var cells []func(R) any

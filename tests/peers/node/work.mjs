@@ -65,9 +65,10 @@ export async function each(job, request) {
   await Promise.all(Array.from({ length: job.at_once }, one));
 }
 
-// serve reads an order, which is one line, executes its job and writes the result. Then it stays
-// idle until the end of its input, so that the idle process can be measured. open receives the job
-// and a book of jobs by workload, and returns a function that executes all runs of a job.
+// serve reads an order, which is one line of its input, executes the order's job and writes the
+// result. Then it stays idle until its input ends, so that the idle process can be measured. open
+// receives the job and an object with the job of each workload. It returns a function that executes
+// all runs of a job.
 export async function serve(open) {
   const input = createInterface({ input: process.stdin });
   const ended = once(input, "close");

@@ -19,7 +19,7 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 	return me, nil
 }
 
-// capabilities are what a client cannot take for granted on every server.
+// capabilities are the features that only some servers have.
 func (s *server) capabilities() []string {
 	if s.Logs == nil {
 		return []string{"watch"}

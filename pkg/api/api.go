@@ -2,8 +2,8 @@
 // alerts. This package is not a stable API.
 //
 // proto/servo/v1 describes the API. Each call is served in four protocols on the same port: Connect,
-// gRPC, gRPC-Web, and REST, which package rest translates into Connect within the process. The guard is
-// the interceptor of all of them.
+// gRPC, gRPC-Web, and REST, which package rest translates into Connect within the process. The guard
+// intercepts every call, whatever its protocol.
 package api
 
 import (

@@ -37,8 +37,8 @@ func newJudge(ctx context.Context, p *page, assets []plan.Asset) (*judge, error)
 	return j, nil
 }
 
-// fill sets what an asset says about the status of its partitions. Partitions that cannot be judged are
-// no reason to fail: the answer says why.
+// fill sets the fields of an asset that describe the status of its partitions. If the status cannot be
+// evaluated, the call still succeeds, and the response says why there is no status.
 func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.Expected = int32(view.PartitionCount(asset, j.calendar)) //nolint:gosec // at most space.MaxListed
 	into.Problem = asset.Broken

@@ -15,8 +15,8 @@ import (
 )
 
 // fill sets the fields of a message from a struct whose fields have the same names in JSON. It returns
-// the message. A test fills every such message, so that a field of a struct that the schema lacks is
-// found there.
+// the message. A test fills every such message. So it fails if a struct has a field that the schema
+// lacks.
 func fill[M proto.Message](m M, from any) M {
 	fillMessage(m.ProtoReflect(), reflect.Indirect(reflect.ValueOf(from)))
 	return m

@@ -40,7 +40,7 @@ func (g *guard) before(spec connect.Spec, header http.Header, m any) error {
 		return err
 	}
 	if header.Get(idempotencyKey) != "" && !methodRule(method).GetIdempotencyKey() {
-		return refuse(invalidRequest, "%s cannot honour the header %s: only a start of a run can; send the request without it", method.Name(), idempotencyKey)
+		return refuse(invalidRequest, "%s does not support the header %s: only calls that start a run do; send the request without it", method.Name(), idempotencyKey)
 	}
 	return g.scoped(request.ProtoReflect())
 }

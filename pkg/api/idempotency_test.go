@@ -49,7 +49,7 @@ func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	run := f.run(t)
 	_, err := c.execution.RetryRun(withKey(t.Context(), "k"), &servov1.RetryRunRequest{RunId: run})
 	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
-	require.ErrorContains(t, err, "cannot honour the header Idempotency-Key")
+	require.ErrorContains(t, err, "does not support the header Idempotency-Key")
 	for _, key := range []string{"a b", string(make([]byte, 0, 200)) + "ä"} {
 		_, err = c.execution.TriggerRun(withKey(t.Context(), key), &servov1.TriggerRunRequest{All: true})
 		require.Error(t, err, key)

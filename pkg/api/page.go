@@ -31,7 +31,7 @@ type pages struct {
 	key []byte
 
 	mu   sync.Mutex
-	kept []keptListing // the one used last is the last one
+	kept []keptListing // in the order of their last use
 }
 
 // keptListing is the snapshot of a listing that has more pages.
@@ -97,7 +97,7 @@ func (p *pages) open(
 	case err != nil:
 		return nil, err
 	case read.Call != opened.cursor.Call || string(read.Filter) != string(opened.cursor.Filter):
-		return nil, invalid("page_token", "is of a request with other parameters: repeat them, or start a new listing")
+		return nil, invalid("page_token", "belongs to a request with other parameters: repeat them, or start a new listing")
 	case now.Sub(time.UnixMicro(read.At)) > tokenLife:
 		return nil, expired("the listing began more than %s ago", tokenLife)
 	}
@@ -150,8 +150,8 @@ func (p *pages) snapshot(
 	return snap, err
 }
 
-// forget drops the snapshots of listings that nobody has continued for as long as a token lives. The caller
-// holds the lock.
+// forget drops the snapshots of listings that nobody has continued within the lifetime of a token. The
+// caller holds the lock.
 func (p *pages) forget(now time.Time) {
 	p.kept = slices.DeleteFunc(p.kept, func(kept keptListing) bool { return now.Sub(kept.at) > tokenLife })
 }

@@ -103,7 +103,8 @@ func partitionOf(p *view.Partition, status string) *servov1.Partition {
 	return one
 }
 
-// defaultBuckets is the number of buckets unless the request says another one: those of a strip in a list.
+// defaultBuckets is the number of buckets if the request names none: as many as a strip in a list of
+// assets shows.
 const defaultBuckets = 60
 
 // GetPartitionSummary implements the call.

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// problemKind is a kind of problem, with the ways in which each protocol says it.
+// problemKind is a kind of problem, with its representation in each protocol.
 type problemKind struct {
 	name   string // the end of the type: "not-found"
 	title  string

@@ -134,7 +134,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	w.Header().Set("Servo-Revision", strconv.FormatInt(revision, 10))
 	out := bufio.NewWriterSize(w, 64<<10)
 	if err := errors.Join(a.write(out, format), out.Flush()); err != nil && format != formatJSON {
-		panic(http.ErrAbortHandler) // the client must not take the rows so far for the whole result
+		panic(http.ErrAbortHandler) // the client must not mistake the rows so far for the whole result
 	}
 	return nil
 }
@@ -233,8 +233,9 @@ func (a *queryAnswer) writeLines(w io.Writer) error {
 	return nil
 }
 
-// writeColumns writes one object: the columns once, and each row as a list of cells. An error that
-// occurs after the first row is its member error. Numbers that JavaScript cannot represent are text.
+// writeColumns writes one object: the columns once, and each row as a list of cells. If an error
+// occurs after the first row, the object contains it as the member error. Numbers that JavaScript
+// cannot represent are text.
 func (a *queryAnswer) writeColumns(w io.Writer) error {
 	columns := make([]any, len(a.rows.Columns))
 	for i, c := range a.rows.Columns {

@@ -56,7 +56,7 @@ func (s *server) Watch(ctx context.Context, r *servov1.WatchRequest, to *connect
 	})
 }
 
-// watched returns which rows a stream has.
+// watched returns a filter that keeps the rows that a stream sends.
 func watched(r *servov1.WatchRequest) func(state.Record) bool {
 	has := func(table string) bool { return len(r.GetTables()) == 0 || slices.Contains(r.GetTables(), table) }
 	of := func(run string) bool { return len(r.GetRunIds()) == 0 || slices.Contains(r.GetRunIds(), run) }

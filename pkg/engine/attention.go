@@ -93,9 +93,9 @@ func (a *Attention) list(key string) {
 	a.Partitions = append(a.Partitions, key)
 }
 
-// FindAttention returns what needs attention: errors first, then by the number of assets that depend on
-// the subject. Failures are searched in the newest 100 runs with failures of the last 30 days. Only failures and missed
-// deadlines of the given assets count; with nil, those of all assets.
+// FindAttention returns what needs attention: errors first, then by the number of assets that depend on the subject.
+// Failures are searched in the newest 100 runs with failures of the last 30 days. Failures and missed deadlines count
+// only if they belong to one of the given assets; if assets is nil, all of them count.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {
@@ -243,8 +243,8 @@ func (f *finder) quarantined() error {
 	return err
 }
 
-// schedules adds an item for each schedule that is paused, has no next tick, or whose last tick had no run
-// that could be planned.
+// schedules adds an item for each schedule that is paused, that has no next tick, or whose last tick led
+// to a run that could not be planned.
 func (f *finder) schedules() {
 	for row := range f.s.Schedules.All {
 		a := Attention{Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: 1}

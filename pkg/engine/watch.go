@@ -18,8 +18,8 @@ const (
 	maxChanges = 10_000
 	// maxBehind is the greatest number of deltas that are read for a watcher at once.
 	maxBehind = 256
-	// watchPause is the least time between two messages. It bounds what a watcher costs while revisions are
-	// published one after the other.
+	// watchPause is the minimum time between two messages. It bounds the cost of a watcher while revisions
+	// are published one after the other.
 	watchPause = 50 * time.Millisecond
 )
 
@@ -34,17 +34,17 @@ type Changes struct {
 	Position
 
 	PublishedAt event.Time
-	// Resync means that other rows may have changed, too.
+	// Resync means that any rows may have changed, not only the listed ones.
 	Resync bool
 	// Alive means that nothing has changed for a while.
 	Alive bool
 	Rows  []state.Record
 }
 
-// Watch calls send for each change after a position, until ctx ends or send fails. A zero position stands
-// for the newest revision; Watch then sends that position first. While nothing changes, it calls send
-// every quiet. Changes that are published while send is busy are merged. If it cannot know what has
-// changed since the position, or if too much has changed, it sends a Resync.
+// Watch calls send for each change after a position, until ctx ends or send fails. A zero position means
+// the newest revision; Watch then sends the position of that revision first. While nothing changes, it
+// calls send every quiet. Changes that are published while send is busy are merged. If it cannot know
+// what has changed since the position, or if too much has changed, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
@@ -118,7 +118,8 @@ func (w *watcher) start(ctx context.Context, after Position) error {
 	return w.send(c)
 }
 
-// advance sends what has changed up to a revision, or up to a newer one.
+// advance sends the changes up to a revision or, if more have been published, up to a newer
+// revision.
 func (w *watcher) advance(ctx context.Context, revision int64) error {
 	m, err := w.e.cfg.Manifests.LoadAt(ctx, revision)
 	if errors.Is(err, manifest.ErrAbsent) { // it was collected
@@ -138,7 +139,8 @@ func (w *watcher) advance(ctx context.Context, revision int64) error {
 	return w.send(c)
 }
 
-// changed returns the rows that differ between the last manifest and m. resync means that they are not known.
+// changed returns the rows that differ between the last manifest and m. resync means that these rows are not
+// known.
 func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []state.Record, resync bool, err error) {
 	from := w.from
 	if from == nil { // nothing had been published

@@ -87,7 +87,7 @@ type WhoAmIResponse struct {
 	TenantId    string             `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	WorkspaceId string             `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	Permissions []Permission_Value `protobuf:"varint,5,rep,packed,name=permissions,proto3,enum=servo.v1.Permission_Value" json:"permissions,omitempty"`
-	// Names of what this server can do beyond the calls of every server: "watch", "log_tail".
+	// The features of this server that not every server has: "watch", "log_tail".
 	Capabilities []string `protobuf:"bytes,6,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The name of the project.
 	Project string `protobuf:"bytes,7,opt,name=project,proto3" json:"project,omitempty"`

@@ -32,7 +32,7 @@ type ListAssetsRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Only assets of a selection: "raw/* and tag:pii".
 	Select string `protobuf:"bytes,3,opt,name=select,proto3" json:"select,omitempty"`
-	// The greatest number of results. 0 stands for 1,000.
+	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -258,7 +258,7 @@ type Asset struct {
 	Description string   `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	Owners      []string `protobuf:"bytes,3,rep,name=owners,proto3" json:"owners,omitempty"`
 	Tags        []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
-	// The keys of the assets that it reads.
+	// The keys of the assets that this asset reads.
 	DependsOn []string `protobuf:"bytes,5,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
 	// Its dimensions and their ranges, as text; empty without partitions.
 	Partitions string `protobuf:"bytes,6,opt,name=partitions,proto3" json:"partitions,omitempty"`
@@ -271,7 +271,7 @@ type Asset struct {
 	// The number of different schemas that the partitions are known to have.
 	Schemas            int32                  `protobuf:"varint,11,opt,name=schemas,proto3" json:"schemas,omitempty"`
 	LastMaterializedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_materialized_at,json=lastMaterializedAt,proto3" json:"last_materialized_at,omitempty"`
-	// The keys of the assets that read it.
+	// The keys of the assets that read this asset.
 	ReadBy []string `protobuf:"bytes,13,rep,name=read_by,json=readBy,proto3" json:"read_by,omitempty"`
 	// How it is computed.
 	Kind string `protobuf:"bytes,14,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -281,12 +281,14 @@ type Asset struct {
 	Dimensions []string `protobuf:"bytes,16,rep,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// The number of expected partitions; 1 for an asset without partitions.
 	Expected int32 `protobuf:"varint,17,opt,name=expected,proto3" json:"expected,omitempty"`
-	// The partitions by status. Not set: they cannot be judged, and status_problem says why.
+	// The numbers of partitions by status. If they cannot be determined, this field is not set, and
+	// status_problem says why.
 	Status        *Asset_Status `protobuf:"bytes,18,opt,name=status,proto3" json:"status,omitempty"`
 	StatusProblem string        `protobuf:"bytes,19,opt,name=status_problem,json=statusProblem,proto3" json:"status_problem,omitempty"`
-	// Why no run can materialize it; empty if one can.
+	// Why no run can materialize the asset; empty if a run can.
 	Problem string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
-	// The query, or the command with one argument a line. Only GetAsset fills it in, and the lists below.
+	// The query, or the command with one argument per line. Only GetAsset fills in this field and the
+	// lists below.
 	Code string `protobuf:"bytes,21,opt,name=code,proto3" json:"code,omitempty"`
 	// The columns of the newest output, if they are known.
 	Columns []*Asset_Column `protobuf:"bytes,22,rep,name=columns,proto3" json:"columns,omitempty"`
@@ -700,8 +702,8 @@ type Asset_Status struct {
 	Fresh   int32                  `protobuf:"varint,1,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	Stale   int32                  `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	Missing int32                  `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
-	// Those whose task failed, and which no later run has materialized. They count as missing or stale,
-	// too.
+	// Partitions whose task failed and which no later run has materialized. They also count as missing
+	// or stale.
 	Failed        int32 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -818,7 +820,7 @@ func (x *Asset_Column) GetType() string {
 	return ""
 }
 
-// Check is a declared check, with what its results add up to.
+// Check is a declared check with the numbers of its results.
 type Asset_Check struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Check    string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`

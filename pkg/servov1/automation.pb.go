@@ -151,7 +151,7 @@ type RunRequest struct {
 	Logical *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=logical,proto3" json:"logical,omitempty"`
 	Run     *RunSpec               `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
 	RunId   string                 `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// When it is tried next.
+	// When the request is tried next.
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
 	Tries         int32                  `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`
 	ErrorCode     string                 `protobuf:"bytes,10,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
@@ -292,7 +292,7 @@ type CancelRequestRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of the request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -509,7 +509,7 @@ func (x *ListDeadlinesResponse) GetDeadlines() []*Deadline {
 	return nil
 }
 
-// Deadline is what the deployed release promises about an asset.
+// Deadline is a promise of the deployed release about an asset.
 type Deadline struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Asset string                 `protobuf:"bytes,1,opt,name=asset,proto3" json:"asset,omitempty"`
@@ -518,7 +518,7 @@ type Deadline struct {
 	// The period with the next deadline, due_at.
 	Period string                 `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	DueAt  *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
-	// A high estimate of the time that the missing work takes.
+	// A pessimistic estimate of the time that the missing work takes.
 	NeedsSec float64 `protobuf:"fixed64,5,opt,name=needs_sec,json=needsSec,proto3" json:"needs_sec,omitempty"`
 	// The periods whose deadline was missed.
 	Late  []string `protobuf:"bytes,6,rep,name=late,proto3" json:"late,omitempty"`
@@ -664,7 +664,7 @@ type ListAlertsRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The greatest number of messages, newest first. 0 stands for 50.
+	// The maximum number of messages, newest first. 0 means 50.
 	PageSize      int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1054,7 +1054,7 @@ func (x *TestChannelResponse) GetChannel() string {
 	return ""
 }
 
-// Alert is something that rules have reported about a subject and that is not over.
+// Alert is a problem of a subject that a rule has reported and that is not over.
 type Alert struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Subject string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
@@ -1064,7 +1064,7 @@ type Alert struct {
 	Items []string `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
 	// The number of parts that items does not list.
 	More int64 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
-	// How often the subject has got worse since the alert was opened.
+	// The number of bad transitions of the subject since the alert was opened.
 	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
 	Muted         bool                   `protobuf:"varint,7,opt,name=muted,proto3" json:"muted,omitempty"`
 	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
@@ -1215,7 +1215,7 @@ type AlertRule struct {
 	// The channels that it reports to.
 	To     []string `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"`
 	Select string   `protobuf:"bytes,4,opt,name=select,proto3" json:"select,omitempty"`
-	// How many assets the selection has.
+	// The number of assets that the rule selects.
 	Assets   int32 `protobuf:"varint,5,opt,name=assets,proto3" json:"assets,omitempty"`
 	GroupSec int64 `protobuf:"varint,6,opt,name=group_sec,json=groupSec,proto3" json:"group_sec,omitempty"`
 	// Not set if the rule is not muted.

@@ -32,7 +32,7 @@ type CreateBackfillRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Selections of assets: "report/climate", "raw/* and tag:pii".
 	Assets []string `protobuf:"bytes,3,rep,name=assets,proto3" json:"assets,omitempty"`
-	// Selections of assets to leave out.
+	// Selections of assets to exclude.
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	// All assets of the project, instead of assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
@@ -46,19 +46,20 @@ type CreateBackfillRequest struct {
 	AllowIncomplete bool `protobuf:"varint,9,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	// Only partitions with this status.
 	Only string `protobuf:"bytes,20,opt,name=only,proto3" json:"only,omitempty"`
-	// The number of partitions of a chunk; 0: as many as suit the assets.
+	// The number of partitions of a chunk; 0: the server chooses a number that suits the assets.
 	Chunk int32 `protobuf:"varint,21,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	// How many chunks run at once; 0 stands for the default.
+	// How many chunks run at once; 0 means the default.
 	MaxParallel int32 `protobuf:"varint,22,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// Which partitions come first; empty: the oldest ones.
 	Order string `protobuf:"bytes,23,opt,name=order,proto3" json:"order,omitempty"`
 	// Run one chunk after the other, and pause at a failure.
 	Ordered bool `protobuf:"varint,24,opt,name=ordered,proto3" json:"ordered,omitempty"`
-	// Pause after so many failed partitions, "100", or so many percent, "10%", or "never".
+	// Pause when this many partitions have failed: a number such as "100", a percentage such as
+	// "10%", or "never".
 	StopAfter string `protobuf:"bytes,25,opt,name=stop_after,json=stopAfter,proto3" json:"stop_after,omitempty"`
-	// The priority of the runs; not set: less than that of other runs.
+	// The priority of the runs; not set: lower than the priority of other runs.
 	Priority *int32 `protobuf:"varint,26,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
-	// The pool whose slots the tasks need, too.
+	// A pool that limits the tasks, in addition to other limits.
 	Pool string `protobuf:"bytes,27,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Each chunk executes the release that is deployed when it starts.
 	FollowDeploys bool `protobuf:"varint,28,opt,name=follow_deploys,json=followDeploys,proto3" json:"follow_deploys,omitempty"`
@@ -222,13 +223,13 @@ func (x *CreateBackfillRequest) GetFollowDeploys() bool {
 	return false
 }
 
-// BackfillPlan says what a backfill has to do.
+// BackfillPlan describes the work of a backfill.
 type BackfillPlan struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Partitions int32                  `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	Chunks     int32                  `protobuf:"varint,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	Stages     int32                  `protobuf:"varint,3,opt,name=stages,proto3" json:"stages,omitempty"`
-	// The number of failed partitions at which it pauses.
+	// The number of failed partitions at which the backfill pauses.
 	StopAt int64 `protobuf:"varint,4,opt,name=stop_at,json=stopAt,proto3" json:"stop_at,omitempty"`
 	// The number of partitions of each asset.
 	Assets        map[string]int32 `protobuf:"bytes,5,rep,name=assets,proto3" json:"assets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -428,7 +429,7 @@ func (x *ListBackfillsRequest) GetWorkspaceId() string {
 	return ""
 }
 
-// ListBackfillsResponse has all backfills that are not in the history yet.
+// ListBackfillsResponse contains all backfills that have not been moved to history yet.
 type ListBackfillsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -513,7 +514,7 @@ type Backfill struct {
 	Cancelled int64                  `protobuf:"varint,26,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	EndedAt   *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	// The command that continues it.
+	// The command that continues the backfill.
 	Next string `protobuf:"bytes,29,opt,name=next,proto3" json:"next,omitempty"`
 	// How often each error code has occurred. Only GetBackfill fills in this field and those below.
 	ErrorCodes    map[string]int64 `protobuf:"bytes,30,rep,name=error_codes,json=errorCodes,proto3" json:"error_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -786,7 +787,7 @@ type PauseBackfillRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a backfill, any unique suffix of it, or "latest".
 	BackfillId string `protobuf:"bytes,3,opt,name=backfill_id,json=backfillId,proto3" json:"backfill_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Also cancel the chunks that run.
 	Now           bool `protobuf:"varint,5,opt,name=now,proto3" json:"now,omitempty"`
@@ -932,7 +933,7 @@ type CancelBackfillRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a backfill, any unique suffix of it, or "latest".
 	BackfillId string `protobuf:"bytes,3,opt,name=backfill_id,json=backfillId,proto3" json:"backfill_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

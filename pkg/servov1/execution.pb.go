@@ -29,19 +29,19 @@ type Phase_Value int32
 
 const (
 	Phase_UNSPECIFIED Phase_Value = 0
-	// It has a slot, and waits for a worker.
+	// The task has a slot, and waits for a worker.
 	Phase_QUEUED  Phase_Value = 1
 	Phase_RUNNING Phase_Value = 2
 	// An attempt has ended without success.
 	Phase_FAILED Phase_Value = 3
 	// An attempt has ended with success.
 	Phase_SUCCEEDED Phase_Value = 4
-	// It waits for its next attempt.
+	// The task waits for its next attempt.
 	Phase_RETRY_WAIT Phase_Value = 5
 	Phase_CANCELLED  Phase_Value = 6
-	// It waits for its upstreams.
+	// The task waits for its upstreams.
 	Phase_BLOCKED Phase_Value = 7
-	// Its inputs are there, and it waits for a slot of a limit.
+	// The inputs of the task exist, and it waits for a slot of a limit.
 	Phase_LIMITED Phase_Value = 8
 )
 
@@ -107,7 +107,7 @@ type TriggerRunRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Selections of assets: "report/climate", "raw/* and tag:pii".
 	Assets []string `protobuf:"bytes,3,rep,name=assets,proto3" json:"assets,omitempty"`
-	// Selections of assets to leave out.
+	// Selections of assets to exclude.
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	// All assets of the project, instead of assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
@@ -121,9 +121,9 @@ type TriggerRunRequest struct {
 	AllowIncomplete bool `protobuf:"varint,9,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	// Let partitions select periods that have not begun.
 	AllowFuture bool `protobuf:"varint,10,opt,name=allow_future,json=allowFuture,proto3" json:"allow_future,omitempty"`
-	// Choose partitions by their status instead of partitions: those that are missing or stale and those that
-	// read one of them, those that are missing, or those whose task failed and which no later run has
-	// materialized.
+	// Select partitions by their status, instead of the field partitions. "stale" selects missing and stale
+	// partitions, and the partitions that read one of them. "missing" selects missing partitions. "failed"
+	// selects partitions whose task failed and which no later run has materialized.
 	Only string `protobuf:"bytes,11,opt,name=only,proto3" json:"only,omitempty"`
 	// A name that makes the request unique for 30 days.
 	RunKey string `protobuf:"bytes,20,opt,name=run_key,json=runKey,proto3" json:"run_key,omitempty"`
@@ -260,11 +260,12 @@ type TriggerRunResponse struct {
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The number of its tasks.
 	Tasks int32 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// The run key belongs to an existing run with the same request, which is run_id.
+	// The request has started no run: its run key belongs to the existing run run_id, which has the
+	// same request.
 	Attached bool `protobuf:"varint,3,opt,name=attached,proto3" json:"attached,omitempty"`
-	// Effects of the run that the caller may not expect.
+	// Effects of the run that may surprise the caller.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// The assets that the plan leaves out.
+	// The assets that the plan omits.
 	LeftOut       []string `protobuf:"bytes,5,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -478,7 +479,7 @@ type ListRunsRequest struct {
 	Schedule string `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// Only runs for which this asset was requested by its key.
 	Asset string `protobuf:"bytes,6,opt,name=asset,proto3" json:"asset,omitempty"`
-	// The greatest number of results. 0 stands for 50.
+	// The maximum number of results. 0 means 50.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -640,9 +641,9 @@ type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	State RunState_Value         `protobuf:"varint,2,opt,name=state,proto3,enum=servo.v1.RunState_Value" json:"state,omitempty"`
-	// How it was started: "manual", "cron" by a schedule, "backfill", or "retry".
+	// How the run was started: "manual", "cron" (by a schedule), "backfill" or "retry".
 	Trigger string `protobuf:"bytes,3,opt,name=trigger,proto3" json:"trigger,omitempty"`
-	// The run that it retries.
+	// The run that this run retries.
 	ParentRunId string `protobuf:"bytes,4,opt,name=parent_run_id,json=parentRunId,proto3" json:"parent_run_id,omitempty"`
 	RunKey      string `protobuf:"bytes,5,opt,name=run_key,json=runKey,proto3" json:"run_key,omitempty"`
 	// The first 20 requested assets. assets_total counts all of them.
@@ -856,7 +857,7 @@ type RunStatus struct {
 	// The time from its creation until its end, or until now.
 	Seconds    float64 `protobuf:"fixed64,12,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	TasksTotal int32   `protobuf:"varint,13,opt,name=tasks_total,json=tasksTotal,proto3" json:"tasks_total,omitempty"`
-	// The number of tasks in each state that has any.
+	// The number of tasks in each state. States without tasks are omitted.
 	Tasks map[string]int32 `protobuf:"bytes,14,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Some of the running tasks.
 	Running []*RunningTask `protobuf:"bytes,15,rep,name=running,proto3" json:"running,omitempty"`
@@ -1049,7 +1050,7 @@ type RunningTask struct {
 	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Worker  string                 `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
 	Since   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// In percent; 0: not known.
+	// The progress in percent; 0: not known.
 	Progress      int32  `protobuf:"varint,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1286,7 +1287,7 @@ func (x *Wait) GetInUse() int32 {
 	return 0
 }
 
-// CancelRunRequest asks for the end of a run.
+// CancelRunRequest requests the end of a run.
 type CancelRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. A local server fills it in if it is empty.
@@ -1295,7 +1296,7 @@ type CancelRunRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Do not wait until running tasks have stopped by themselves.
 	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
@@ -1445,7 +1446,7 @@ type ListTasksRequest struct {
 	State []TaskState_Value `protobuf:"varint,4,rep,packed,name=state,proto3,enum=servo.v1.TaskState_Value" json:"state,omitempty"`
 	// Only tasks of this asset: "namespace/name".
 	AssetKey string `protobuf:"bytes,5,opt,name=asset_key,json=assetKey,proto3" json:"asset_key,omitempty"`
-	// The greatest number of results. 0 stands for 1,000.
+	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1932,7 +1933,7 @@ type TaskExplanation struct {
 	Cause []*TaskExplanation_Cause `protobuf:"bytes,7,rep,name=cause,proto3" json:"cause,omitempty"`
 	// All failed tasks above a task that ended without running.
 	RootCauses []string `protobuf:"bytes,8,rep,name=root_causes,json=rootCauses,proto3" json:"root_causes,omitempty"`
-	// The partitions that the inputs of the task lack.
+	// The partitions that are missing in the inputs of the task.
 	Incomplete []string `protobuf:"bytes,9,rep,name=incomplete,proto3" json:"incomplete,omitempty"`
 	// The results of its checks, those that did not pass first.
 	Checks    []*CheckResult              `protobuf:"bytes,10,rep,name=checks,proto3" json:"checks,omitempty"`
@@ -1945,7 +1946,7 @@ type TaskExplanation struct {
 	Dispatch    *TaskExplanation_Dispatch    `protobuf:"bytes,16,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	Heartbeat   *TaskExplanation_Heartbeat   `protobuf:"bytes,17,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Events      []*TaskExplanation_TaskEvent `protobuf:"bytes,18,rep,name=events,proto3" json:"events,omitempty"`
-	// The ledger has more events than were read.
+	// There are more events in the ledger than this list.
 	EventsLeftOut bool `protobuf:"varint,19,opt,name=events_left_out,json=eventsLeftOut,proto3" json:"events_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2516,7 +2517,7 @@ type GetGanttRequest struct {
 	From *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	// Only what happened before this time; not set: until the end of the run, or until now.
 	To *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
-	// The width of the drawing. Segments shorter than a pixel are merged. 0 stands for 1,000.
+	// The width of the drawing. Segments shorter than a pixel are merged. 0 means 1,000.
 	Pixels int32 `protobuf:"varint,6,opt,name=pixels,proto3" json:"pixels,omitempty"`
 	// "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit.
 	FoldBy        string `protobuf:"bytes,7,opt,name=fold_by,json=foldBy,proto3" json:"fold_by,omitempty"`
@@ -2615,13 +2616,14 @@ type Gantt struct {
 	Rows []*Gantt_Row `protobuf:"bytes,5,rep,name=rows,proto3" json:"rows,omitempty"`
 	// The longest chain of tasks by actual end times, first task first. Empty if no task has ended.
 	CriticalPath []string `protobuf:"bytes,6,rep,name=critical_path,json=criticalPath,proto3" json:"critical_path,omitempty"`
-	// How long the run would have taken if every task had started as soon as its inputs were there.
+	// How long the run would have taken if every task had started as soon as its inputs existed.
 	UnlimitedDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=unlimited_duration,json=unlimitedDuration,proto3" json:"unlimited_duration,omitempty"`
 	// The kind of a row: "task" or "asset".
 	FoldedBy string `protobuf:"bytes,8,opt,name=folded_by,json=foldedBy,proto3" json:"folded_by,omitempty"`
 	// The number of rows that are left out, because there are more than 2,000.
 	RowsLeftOut int32 `protobuf:"varint,9,opt,name=rows_left_out,json=rowsLeftOut,proto3" json:"rows_left_out,omitempty"`
-	// The revision that the answer shows. It is final once the run has ended.
+	// The revision that the response shows. Once the run has ended, the response does not change any
+	// more.
 	Revision int64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
 	// How long the critical path took.
 	CriticalDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=critical_duration,json=criticalDuration,proto3" json:"critical_duration,omitempty"`
@@ -3174,7 +3176,7 @@ func (x *TaskExplanation_Dispatch) GetError() string {
 type TaskExplanation_Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	// In percent; 0: not known.
+	// The progress in percent; 0: not known.
 	Progress int32  `protobuf:"varint,2,opt,name=progress,proto3" json:"progress,omitempty"`
 	Message  string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// When the attempt counts as lost unless another heartbeat arrives.
@@ -3357,16 +3359,16 @@ type Gantt_Row struct {
 	Key      string           `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Tasks    int32            `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	Segments []*Gantt_Segment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
-	// The state of the task; of several tasks, the worst one.
+	// The state of the task. For several tasks, the worst of their states.
 	State TaskState_Value `protobuf:"varint,4,opt,name=state,proto3,enum=servo.v1.TaskState_Value" json:"state,omitempty"`
 	// The row is on the critical path.
 	Critical bool `protobuf:"varint,5,opt,name=critical,proto3" json:"critical,omitempty"`
 	// The number of failed tasks.
 	Failed int32 `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
-	// The current attempt, and the greatest; 0 for several tasks.
+	// The current attempt, and the maximum number of attempts; 0 for several tasks.
 	Attempt     int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	MaxAttempts int32 `protobuf:"varint,8,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// What the tasks have made.
+	// The output of the tasks.
 	RowCount int64 `protobuf:"varint,9,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
 	ByteSize int64 `protobuf:"varint,10,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
 	// The error of the task; empty for several tasks.
@@ -3490,13 +3492,13 @@ func (x *Gantt_Row) GetError() string {
 	return ""
 }
 
-// Segment is a time that a task, or several tasks, spent in a phase.
+// Segment is a period that a task, or several tasks, spent in a phase.
 type Gantt_Segment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Phase Phase_Value            `protobuf:"varint,1,opt,name=phase,proto3,enum=servo.v1.Phase_Value" json:"phase,omitempty"`
 	From  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
-	// The attempt; of several tasks 0.
+	// The attempt; 0 for several tasks.
 	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// How many tasks the segment merges.
 	Tasks         int32 `protobuf:"varint,5,opt,name=tasks,proto3" json:"tasks,omitempty"`

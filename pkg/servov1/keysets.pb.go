@@ -139,7 +139,7 @@ type ListKeysRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the key set.
 	KeySet string `protobuf:"bytes,3,opt,name=key_set,json=keySet,proto3" json:"key_set,omitempty"`
-	// The greatest number of results. 0 stands for 1,000.
+	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

@@ -37,7 +37,7 @@ type ReadLogRequest struct {
 	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The first byte to read.
 	Offset int64 `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The greatest number of bytes; 0 stands for 65,536.
+	// The maximum number of bytes; 0 means 65,536.
 	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -182,9 +182,10 @@ type MethodRule struct {
 	Permission Permission_Value `protobuf:"varint,1,opt,name=permission,proto3,enum=servo.v1.Permission_Value" json:"permission,omitempty"`
 	// What the audit log records of a call.
 	Audit Audit_Value `protobuf:"varint,2,opt,name=audit,proto3,enum=servo.v1.Audit_Value" json:"audit,omitempty"`
-	// The HTTP status of a successful REST call. 0 stands for 200.
+	// The HTTP status of a successful REST call. 0 means 200.
 	SuccessStatus int32 `protobuf:"varint,3,opt,name=success_status,json=successStatus,proto3" json:"success_status,omitempty"`
-	// A repeated call with the same header Idempotency-Key has the effect of one. Other methods reject the header.
+	// The method supports the header Idempotency-Key: several calls with the same key have the effect of one call.
+	// Other methods reject the header.
 	IdempotencyKey bool `protobuf:"varint,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -252,12 +253,12 @@ func (x *MethodRule) GetIdempotencyKey() bool {
 // the path of the field.
 type FieldRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The greatest number of bytes of a string, of each string of a list, and of each value of a map.
+	// The maximum number of bytes of a string, of each string of a list, and of each value of a map.
 	MaxLen int32 `protobuf:"varint,1,opt,name=max_len,json=maxLen,proto3" json:"max_len,omitempty"`
 	// A regular expression (RE2) that each string must match from its beginning to its end. An empty
 	// string is accepted unless the field is required.
 	Pattern string `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
-	// The greatest number of items of a list or a map.
+	// The maximum number of items of a list or a map.
 	MaxItems int32 `protobuf:"varint,3,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
 	// The smallest value of a number.
 	Min *int64 `protobuf:"varint,4,opt,name=min,proto3,oneof" json:"min,omitempty"`
@@ -265,10 +266,10 @@ type FieldRule struct {
 	Max *int64 `protobuf:"varint,5,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	// The field must be set, and must not be empty.
 	Required bool `protobuf:"varint,6,opt,name=required,proto3" json:"required,omitempty"`
-	// The values of a string, or of each string of a list. An empty string is accepted, too, unless the
-	// field is required.
+	// The allowed values of a string, or of each string of a list. An empty string is also accepted,
+	// unless the field is required.
 	In []string `protobuf:"bytes,7,rep,name=in,proto3" json:"in,omitempty"`
-	// The greatest number of bytes of each key of a map.
+	// The maximum number of bytes of each key of a map.
 	MaxKeyLen     int32 `protobuf:"varint,8,opt,name=max_key_len,json=maxKeyLen,proto3" json:"max_key_len,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -36,7 +36,7 @@ type ListPartitionsRequest struct {
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// Only partitions with one of these statuses.
 	Status []string `protobuf:"bytes,5,rep,name=status,proto3" json:"status,omitempty"`
-	// The greatest number of results. 0 stands for 1,000.
+	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -202,7 +202,7 @@ type Partition struct {
 	// Its key as canonical JSON: {"date":"2025-01-15"}.
 	PartitionKey string `protobuf:"bytes,2,opt,name=partition_key,json=partitionKey,proto3" json:"partition_key,omitempty"`
 	Status       string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	// The output that it holds; not set if it holds none.
+	// The current output of the partition; not set if there is none.
 	Output        *Output `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -266,7 +266,7 @@ func (x *Partition) GetOutput() *Output {
 	return nil
 }
 
-// Output is the output that a partition holds.
+// Output is the current output of a partition.
 type Output struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	MaterializationId string                 `protobuf:"bytes,1,opt,name=materialization_id,json=materializationId,proto3" json:"materialization_id,omitempty"`
@@ -275,7 +275,7 @@ type Output struct {
 	At                *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
 	RowCount          int64                  `protobuf:"varint,5,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
 	ByteSize          int64                  `protobuf:"varint,6,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
-	// The fingerprint of the code that made it.
+	// The fingerprint of the code that made the output.
 	Code          string `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -377,7 +377,7 @@ type GetPartitionSummaryRequest struct {
 	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	// Only values before this value.
 	To string `protobuf:"bytes,7,opt,name=to,proto3" json:"to,omitempty"`
-	// The greatest number of buckets; 0 stands for 60.
+	// The maximum number of buckets; 0 means 60.
 	Buckets       int32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -478,7 +478,7 @@ type PartitionSummary struct {
 	Dimension string `protobuf:"bytes,3,opt,name=dimension,proto3" json:"dimension,omitempty"`
 	// In the order of the values.
 	Buckets []*PartitionSummary_Bucket `protobuf:"bytes,4,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	// The numbers of all partitions.
+	// The numbers of partitions in all buckets.
 	Total         *PartitionSummary_Bucket `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -642,7 +642,7 @@ type PartitionExplanation struct {
 	Holds    *Output `protobuf:"bytes,4,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The current fingerprint of the code of the asset; empty: not known.
 	Code string `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
-	// Other code has made the output.
+	// The output was made by other code than the current code.
 	CodeChanged bool `protobuf:"varint,6,opt,name=code_changed,json=codeChanged,proto3" json:"code_changed,omitempty"`
 	// How the code differs: columns, files, variables. Empty: not known.
 	CodeDetails []string `protobuf:"bytes,7,rep,name=code_details,json=codeDetails,proto3" json:"code_details,omitempty"`
@@ -652,7 +652,7 @@ type PartitionExplanation struct {
 	KeySets []string `protobuf:"bytes,9,rep,name=key_sets,json=keySets,proto3" json:"key_sets,omitempty"`
 	// What a person said about the output.
 	Mark *PartitionExplanation_Mark `protobuf:"bytes,10,opt,name=mark,proto3" json:"mark,omitempty"`
-	// Upstream assets with partitions that are newer than what the partition has read.
+	// Upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty"`
 	// Upstream assets with partitions that are stale or missing themselves.
 	Pending       []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`

@@ -21,8 +21,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Problem says why a call has failed. In REST it is the body of the answer (RFC 9457). In Connect and
-// gRPC it is a detail of the error.
+// Problem says why a call has failed. In REST it is the body of the response (RFC 9457). In Connect
+// and gRPC it is a detail of the error.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A name of the kind of problem: "urn:servo:problem:not-found".

@@ -146,9 +146,9 @@ type QuarantinedOutput struct {
 	ByteSize     int64                            `protobuf:"varint,9,opt,name=byte_size,json=byteSize,proto3" json:"byte_size,omitempty"`
 	FailedChecks []*QuarantinedOutput_FailedCheck `protobuf:"bytes,10,rep,name=failed_checks,json=failedChecks,proto3" json:"failed_checks,omitempty"`
 	BlockedAt    *timestamppb.Timestamp           `protobuf:"bytes,11,opt,name=blocked_at,json=blockedAt,proto3" json:"blocked_at,omitempty"`
-	// When the output is approved or rejected without a person.
+	// When the output is approved or rejected automatically.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// At expires_at, the output is approved if this is true, and otherwise rejected.
+	// Whether the output is approved at expires_at. If not, it is rejected then.
 	ApproveOnExpiry bool `protobuf:"varint,13,opt,name=approve_on_expiry,json=approveOnExpiry,proto3" json:"approve_on_expiry,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -284,7 +284,7 @@ type ApproveQuarantinedRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of the output, or its name.
 	MaterializationId string `protobuf:"bytes,3,opt,name=materialization_id,json=materializationId,proto3" json:"materialization_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -357,7 +357,7 @@ type RejectQuarantinedRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of the output, or its name.
 	MaterializationId string `protobuf:"bytes,3,opt,name=materialization_id,json=materializationId,proto3" json:"materialization_id,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -216,7 +216,7 @@ type Schedule struct {
 	Calendar string `protobuf:"bytes,11,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	// The number of failed runs in a row.
 	Failures int32 `protobuf:"varint,12,opt,name=failures,proto3" json:"failures,omitempty"`
-	// The live runs of the schedule, and its requests that are to become runs.
+	// The live runs of the schedule, and its requests that will become runs.
 	Active []string `protobuf:"bytes,13,rep,name=active,proto3" json:"active,omitempty"`
 	// The number of ticks that wait for these runs to end.
 	Buffered      int32  `protobuf:"varint,14,opt,name=buffered,proto3" json:"buffered,omitempty"`
@@ -401,7 +401,8 @@ type RunSpec struct {
 	Upstream   bool                   `protobuf:"varint,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
 	Downstream bool                   `protobuf:"varint,5,opt,name=downstream,proto3" json:"downstream,omitempty"`
 	Partitions []string               `protobuf:"bytes,6,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	// Choose partitions by their status instead of partitions: "stale", "missing" or "failed".
+	// Select partitions by their status, instead of the field partitions: "stale", "missing" or
+	// "failed".
 	Only            string            `protobuf:"bytes,7,opt,name=only,proto3" json:"only,omitempty"`
 	AllowIncomplete bool              `protobuf:"varint,8,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	Labels          map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -527,7 +528,7 @@ type ListTicksRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// The greatest number of ticks, newest first. 0 stands for 50.
+	// The maximum number of ticks, newest first. 0 means 50.
 	PageSize      int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -652,7 +653,7 @@ func (x *ListTicksResponse) GetTicks() []*Tick {
 	return nil
 }
 
-// Tick is an instant of a schedule, with what became of it.
+// Tick is an instant of a schedule with its outcome.
 type Tick struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TickId string                 `protobuf:"bytes,1,opt,name=tick_id,json=tickId,proto3" json:"tick_id,omitempty"`
@@ -782,9 +783,9 @@ type PreviewTicksRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// The instants after this time; not set: those after now.
+	// The instants after this time; not set: the instants after now.
 	From *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
-	// The number of instants; 0 stands for 10.
+	// The number of instants; 0 means 10.
 	Count         int32 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,7 +927,7 @@ type PauseScheduleRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// Why, for the people who look at it later.
+	// The reason, for people who look at it later.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -999,7 +1000,7 @@ type ResumeScheduleRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// Make up for the ticks that were missed during the pause.
+	// Catch up on the ticks that were missed during the pause.
 	CatchUp       bool `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1072,7 +1073,7 @@ type TriggerScheduleRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// What the tick does while a run is live, instead of what the schedule says.
+	// The overlap policy for this tick; empty: the policy of the schedule.
 	Overlap       string `protobuf:"bytes,4,opt,name=overlap,proto3" json:"overlap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1221,11 +1222,11 @@ func (x *BackfillScheduleRequest) GetTo() *timestamppb.Timestamp {
 // BackfillScheduleResponse counts the instants of the interval.
 type BackfillScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The ticks that were made.
+	// The number of ticks that were made.
 	Ticks int32 `protobuf:"varint,1,opt,name=ticks,proto3" json:"ticks,omitempty"`
-	// The instants whose tick has a run.
+	// The number of instants for which a tick has a run already.
 	LeftOut int32 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// The instants after the newest tick, which are left to the schedule.
+	// The number of instants after the newest tick. The schedule itself ticks for them.
 	Later int64 `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`
 	// The instant of the newest tick.
 	Newest        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=newest,proto3" json:"newest,omitempty"`
@@ -1291,26 +1292,28 @@ func (x *BackfillScheduleResponse) GetNewest() *timestamppb.Timestamp {
 	return nil
 }
 
-// Definition is what the project says about a schedule.
+// Definition is a schedule as the project declares it.
 type Schedule_Definition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// An expression of five fields; empty: every_sec is set.
+	// A cron expression of five fields; empty if every_sec is set.
 	Cron string `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`
 	// The seconds between two ticks.
 	EverySec int64 `protobuf:"varint,3,opt,name=every_sec,json=everySec,proto3" json:"every_sec,omitempty"`
 	// An IANA time zone.
 	Timezone string `protobuf:"bytes,4,opt,name=timezone,proto3" json:"timezone,omitempty"`
-	// What happens to instants that clocks skip when they change: "shift" or "skip".
+	// What happens to an instant that does not exist because clocks are set forward: "shift" or
+	// "skip".
 	Gap string `protobuf:"bytes,5,opt,name=gap,proto3" json:"gap,omitempty"`
-	// Which of the two instants tick when clocks show a time twice: "first", "last" or "both".
+	// Which instants tick if a local time exists twice because clocks are set back: "first", "last"
+	// or "both".
 	Repeated string `protobuf:"bytes,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	// A tick is delayed by less than this many seconds.
 	JitterSec int64                  `protobuf:"varint,7,opt,name=jitter_sec,json=jitterSec,proto3" json:"jitter_sec,omitempty"`
 	Start     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"`
 	End       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
 	Run       *RunSpec               `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
-	// What a tick does while a run of its schedule is live.
+	// What happens to a tick while a run of its schedule is live.
 	Overlap string `protobuf:"bytes,11,opt,name=overlap,proto3" json:"overlap,omitempty"`
 	// What happens to ticks that were missed.
 	CatchUp string `protobuf:"bytes,12,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
@@ -1320,7 +1323,7 @@ type Schedule_Definition struct {
 	PauseAfterFailures int32 `protobuf:"varint,14,opt,name=pause_after_failures,json=pauseAfterFailures,proto3" json:"pause_after_failures,omitempty"`
 	// How long a run may take before an alert reports the run; 0: no limit.
 	SlaSec int64 `protobuf:"varint,15,opt,name=sla_sec,json=slaSec,proto3" json:"sla_sec,omitempty"`
-	// The state of the schedule when it is new.
+	// Whether a new schedule is paused.
 	Paused        bool `protobuf:"varint,16,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

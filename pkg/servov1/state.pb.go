@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Value is one of them.
+// Value is a severity.
 type Severity_Value int32
 
 const (
@@ -83,9 +83,9 @@ type WatchRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Send the changes after this revision; 0: those after the newest one.
+	// Send the changes after this revision; 0: the changes after the newest revision.
 	AfterRevision int64 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
-	// The timeline of after_revision, as the last message said. Empty: the current one.
+	// The timeline of after_revision, from the last message. Empty: the current timeline.
 	Timeline string `protobuf:"bytes,4,opt,name=timeline,proto3" json:"timeline,omitempty"`
 	// Only changes of these tables; empty: all of them.
 	Tables []string `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`
@@ -167,14 +167,14 @@ func (x *WatchRequest) GetRunIds() []string {
 	return nil
 }
 
-// WatchResponse is what changed from one revision to another.
+// WatchResponse lists the changes from one revision to another.
 type WatchResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The history to which the revision belongs. Each process of a local server has its own.
 	Timeline    string                 `protobuf:"bytes,2,opt,name=timeline,proto3" json:"timeline,omitempty"`
 	PublishedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
-	// Something else may have changed, too: read again what is visible.
+	// Anything may have changed, not only the listed rows: fetch all visible data again.
 	Resync bool    `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`
 	Runs   []*Run  `protobuf:"bytes,5,rep,name=runs,proto3" json:"runs,omitempty"`
 	Tasks  []*Task `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -290,7 +290,7 @@ func (x *WatchResponse) GetHeartbeat() bool {
 	return false
 }
 
-// ListAttentionRequest asks for what needs a person.
+// ListAttentionRequest asks for what needs attention.
 type ListAttentionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. A local server fills it in if it is empty.
@@ -345,7 +345,7 @@ func (x *ListAttentionRequest) GetWorkspaceId() string {
 	return ""
 }
 
-// ListAttentionResponse has what needs a person.
+// ListAttentionResponse contains what needs attention.
 type ListAttentionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -398,17 +398,17 @@ func (x *ListAttentionResponse) GetAttention() []*Attention {
 	return nil
 }
 
-// Attention is something that needs a person.
+// Attention is something that needs the attention of a person.
 type Attention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// What it is about: an asset, a schedule, the id of a backfill, or a channel.
+	// An asset, a schedule, the id of a backfill, or a channel.
 	Subject  string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	Severity Severity_Value         `protobuf:"varint,3,opt,name=severity,proto3,enum=servo.v1.Severity_Value" json:"severity,omitempty"`
 	Since    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	// The number of partitions, outputs or messages.
 	Count int64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
-	// It in one sentence.
+	// The problem in one sentence.
 	Headline string `protobuf:"bytes,6,opt,name=headline,proto3" json:"headline,omitempty"`
 	// The first affected partitions: "date=2025-01-15".
 	Partitions []string `protobuf:"bytes,7,rep,name=partitions,proto3" json:"partitions,omitempty"`
@@ -417,7 +417,7 @@ type Attention struct {
 	TaskKey string `protobuf:"bytes,9,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
 	// The number of assets that depend on the subject, directly or not.
 	DownstreamTotal int32 `protobuf:"varint,10,opt,name=downstream_total,json=downstreamTotal,proto3" json:"downstream_total,omitempty"`
-	// Command lines that show more, or that solve it.
+	// Command lines that show more, or that solve the problem.
 	Commands      []string `protobuf:"bytes,11,rep,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,7 +29,7 @@ const (
 	// No task has been admitted yet.
 	RunState_PENDING RunState_Value = 1
 	RunState_RUNNING RunState_Value = 2
-	// The run admits no more tasks.
+	// The run is paused and admits no more tasks.
 	RunState_PAUSED     RunState_Value = 3
 	RunState_CANCELLING RunState_Value = 4
 	RunState_SUCCEEDED  RunState_Value = 5
@@ -535,7 +535,7 @@ type RequestState_Value int32
 
 const (
 	RequestState_UNSPECIFIED RequestState_Value = 0
-	// The request waits until a time.
+	// The request waits until its time.
 	RequestState_WAITING RequestState_Value = 1
 	// The request waits for the end of another run.
 	RequestState_BUFFERED RequestState_Value = 2
@@ -880,7 +880,7 @@ func (*DispatchStatus) Descriptor() ([]byte, []int) {
 	return file_servo_v1_states_proto_rawDescGZIP(), []int{5}
 }
 
-// TickOutcome says what became of a tick.
+// TickOutcome is the outcome of a tick.
 type TickOutcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -247,7 +247,7 @@ func parseKnown(path, text string, into proto.Message) error {
 		}
 		parsed := timestamppb.New(at)
 		if err := parsed.CheckValid(); err != nil {
-			return wrong(path, "must be a time of the years 1 to 9999, got %q", text)
+			return wrong(path, "must be a time in the years 1 to 9999, got %q", text)
 		}
 		into.Seconds, into.Nanos = parsed.Seconds, parsed.Nanos
 	case *durationpb.Duration:

@@ -4,7 +4,7 @@
 // A route is served in two forms: with tenant and workspace, as the schema has it, and without them for
 // the only workspace of a server. Errors are problem documents (RFC 9457). A POST must declare a JSON
 // body: a web page cannot send that Content-Type to another origin without a preflight request, so no
-// page can start a run behind its reader's back.
+// page can start a run without the knowledge of the person who reads it.
 package rest
 
 import (
@@ -158,7 +158,7 @@ func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, re
 	_, _ = w.Write(append(body, '\n')) // the client has disconnected if this fails
 }
 
-// inner returns the request of the call that a request stands for.
+// inner returns the request to the Connect handler that corresponds to a REST request.
 func inner(r *http.Request, route *Route, contentType string, body []byte) *http.Request {
 	call := r.Clone(r.Context())
 	call.Method = http.MethodPost
@@ -173,7 +173,7 @@ func inner(r *http.Request, route *Route, contentType string, body []byte) *http
 	return call
 }
 
-// copyHeader copies what the call says about its answer.
+// copyHeader copies the headers that the call sets for its response.
 func copyHeader(w http.ResponseWriter, from http.Header) {
 	for name, values := range from {
 		if strings.HasPrefix(name, "Servo-") {

@@ -35,8 +35,8 @@ type Route struct {
 // scope is the part of a path that names a workspace.
 const scope = "/tenants/{tenant_id}/workspaces/{workspace_id}"
 
-// Routes returns the routes of the schema, each with and without tenant and workspace. A route that is
-// more special than another one comes before it.
+// Routes returns the routes of the schema, each with and without tenant and workspace. If two routes
+// match a path, the more specific one comes first.
 func Routes() []*Route {
 	var all []*Route
 	protoregistry.GlobalFiles.RangeFilesByPackage(servov1.File_servo_v1_options_proto.Package(), func(f protoreflect.FileDescriptor) bool {

@@ -62,16 +62,17 @@ type AutomationServiceClient interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines says what the deployed release promises about assets, and whether it is kept.
+	// ListDeadlines returns the promises of the deployed release about assets, and whether they are
+	// kept.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
-	// MuteAlertRule sends no messages of a rule for a while. The rule still counts.
+	// MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions.
 	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)
-	// UnmuteAlertRule sends messages of a muted rule again.
+	// UnmuteAlertRule lets a muted rule send messages again.
 	UnmuteAlertRule(context.Context, *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error)
-	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
-	// the messages of ListAlerts show.
+	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result:
+	// ListAlerts shows it with the other messages.
 	TestChannel(context.Context, *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error)
 }
 
@@ -214,16 +215,17 @@ type AutomationServiceHandler interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines says what the deployed release promises about assets, and whether it is kept.
+	// ListDeadlines returns the promises of the deployed release about assets, and whether they are
+	// kept.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
-	// MuteAlertRule sends no messages of a rule for a while. The rule still counts.
+	// MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions.
 	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)
-	// UnmuteAlertRule sends messages of a muted rule again.
+	// UnmuteAlertRule lets a muted rule send messages again.
 	UnmuteAlertRule(context.Context, *servov1.UnmuteAlertRuleRequest) (*servov1.AlertRule, error)
-	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
-	// the messages of ListAlerts show.
+	// TestChannel sends a test message to a channel of the deployed release. It does not wait for the result:
+	// ListAlerts shows it with the other messages.
 	TestChannel(context.Context, *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error)
 }
 

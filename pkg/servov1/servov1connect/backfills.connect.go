@@ -66,7 +66,7 @@ const (
 type BackfillServiceClient interface {
 	// CreateBackfill divides partitions into chunks, and runs them.
 	CreateBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.Backfill, error)
-	// PlanBackfill says what a backfill would do. It creates nothing.
+	// PlanBackfill returns what a backfill would do, without creating it.
 	PlanBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error)
 	// GetBackfill returns a backfill, with its runs and error codes.
 	GetBackfill(context.Context, *servov1.GetBackfillRequest) (*servov1.Backfill, error)
@@ -253,7 +253,7 @@ func (c *backfillServiceClient) SetBackfill(ctx context.Context, req *servov1.Se
 type BackfillServiceHandler interface {
 	// CreateBackfill divides partitions into chunks, and runs them.
 	CreateBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.Backfill, error)
-	// PlanBackfill says what a backfill would do. It creates nothing.
+	// PlanBackfill returns what a backfill would do, without creating it.
 	PlanBackfill(context.Context, *servov1.CreateBackfillRequest) (*servov1.BackfillPlan, error)
 	// GetBackfill returns a backfill, with its runs and error codes.
 	GetBackfill(context.Context, *servov1.GetBackfillRequest) (*servov1.Backfill, error)

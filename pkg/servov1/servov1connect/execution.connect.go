@@ -78,7 +78,7 @@ type ExecutionServiceClient interface {
 	ListRuns(context.Context, *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error)
 	// GetRunStatus returns the progress of a run: running and failed tasks, and what it waits for.
 	GetRunStatus(context.Context, *servov1.GetRunStatusRequest) (*servov1.RunStatus, error)
-	// CancelRun asks for the end of a run. It fails if the run has ended.
+	// CancelRun requests the end of a run. It fails if the run has ended.
 	CancelRun(context.Context, *servov1.CancelRunRequest) (*servov1.Run, error)
 	// RetryRun starts a run of the tasks that did not succeed in an ended run.
 	RetryRun(context.Context, *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error)
@@ -307,7 +307,7 @@ type ExecutionServiceHandler interface {
 	ListRuns(context.Context, *servov1.ListRunsRequest) (*servov1.ListRunsResponse, error)
 	// GetRunStatus returns the progress of a run: running and failed tasks, and what it waits for.
 	GetRunStatus(context.Context, *servov1.GetRunStatusRequest) (*servov1.RunStatus, error)
-	// CancelRun asks for the end of a run. It fails if the run has ended.
+	// CancelRun requests the end of a run. It fails if the run has ended.
 	CancelRun(context.Context, *servov1.CancelRunRequest) (*servov1.Run, error)
 	// RetryRun starts a run of the tasks that did not succeed in an ended run.
 	RetryRun(context.Context, *servov1.RetryRunRequest) (*servov1.TriggerRunResponse, error)

@@ -43,7 +43,8 @@ const (
 type LogServiceClient interface {
 	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
 	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
-	// TailLog sends the log of an attempt from an offset on, and what is added to it, until the attempt ends.
+	// TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the
+	// attempt ends.
 	TailLog(context.Context, *servov1.TailLogRequest) (*connect.ServerStreamForClient[servov1.LogChunk], error)
 }
 
@@ -99,7 +100,8 @@ func (c *logServiceClient) TailLog(ctx context.Context, req *servov1.TailLogRequ
 type LogServiceHandler interface {
 	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
 	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
-	// TailLog sends the log of an attempt from an offset on, and what is added to it, until the attempt ends.
+	// TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the
+	// attempt ends.
 	TailLog(context.Context, *servov1.TailLogRequest, *connect.ServerStream[servov1.LogChunk]) error
 }
 

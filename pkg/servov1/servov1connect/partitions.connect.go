@@ -46,13 +46,13 @@ const (
 
 // PartitionServiceClient is a client for the servo.v1.PartitionService service.
 type PartitionServiceClient interface {
-	// ListPartitions returns the partitions of an asset by key: those that are expected, and those that are
-	// materialized.
+	// ListPartitions returns the partitions of an asset by key: all expected partitions, and all
+	// materialized partitions.
 	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
 	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
-	// ExplainPartition says why a partition is missing, fresh or stale. The shorter route is for an asset
-	// without partitions.
+	// ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+	// asset without partitions.
 	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }
 
@@ -127,13 +127,13 @@ func (c *partitionServiceClient) ExplainPartition(ctx context.Context, req *serv
 
 // PartitionServiceHandler is an implementation of the servo.v1.PartitionService service.
 type PartitionServiceHandler interface {
-	// ListPartitions returns the partitions of an asset by key: those that are expected, and those that are
-	// materialized.
+	// ListPartitions returns the partitions of an asset by key: all expected partitions, and all
+	// materialized partitions.
 	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
 	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
-	// ExplainPartition says why a partition is missing, fresh or stale. The shorter route is for an asset
-	// without partitions.
+	// ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+	// asset without partitions.
 	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }
 

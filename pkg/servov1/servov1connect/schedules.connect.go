@@ -65,7 +65,7 @@ type ScheduleServiceClient interface {
 	ListSchedules(context.Context, *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error)
 	// GetSchedule returns a schedule.
 	GetSchedule(context.Context, *servov1.GetScheduleRequest) (*servov1.Schedule, error)
-	// ListTicks says what became of the ticks of a schedule, newest first.
+	// ListTicks returns the ticks of a schedule with their outcomes, newest first.
 	ListTicks(context.Context, *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error)
 	// PreviewTicks returns the next instants of a schedule.
 	PreviewTicks(context.Context, *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error)
@@ -75,8 +75,8 @@ type ScheduleServiceClient interface {
 	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
 	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
-	// BackfillSchedule makes ticks for the instants of a past interval. It leaves out the instants whose tick has
-	// a run.
+	// BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
+	// run already.
 	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 
@@ -236,7 +236,7 @@ type ScheduleServiceHandler interface {
 	ListSchedules(context.Context, *servov1.ListSchedulesRequest) (*servov1.ListSchedulesResponse, error)
 	// GetSchedule returns a schedule.
 	GetSchedule(context.Context, *servov1.GetScheduleRequest) (*servov1.Schedule, error)
-	// ListTicks says what became of the ticks of a schedule, newest first.
+	// ListTicks returns the ticks of a schedule with their outcomes, newest first.
 	ListTicks(context.Context, *servov1.ListTicksRequest) (*servov1.ListTicksResponse, error)
 	// PreviewTicks returns the next instants of a schedule.
 	PreviewTicks(context.Context, *servov1.PreviewTicksRequest) (*servov1.PreviewTicksResponse, error)
@@ -246,8 +246,8 @@ type ScheduleServiceHandler interface {
 	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
 	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
-	// BackfillSchedule makes ticks for the instants of a past interval. It leaves out the instants whose tick has
-	// a run.
+	// BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
+	// run already.
 	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 

@@ -42,9 +42,9 @@ const (
 
 // StateServiceClient is a client for the servo.v1.StateService service.
 type StateServiceClient interface {
-	// Watch sends a message for each revision that changes what was asked for.
+	// Watch sends a message for each revision that changes rows of the requested kinds.
 	Watch(context.Context, *servov1.WatchRequest) (*connect.ServerStreamForClient[servov1.WatchResponse], error)
-	// ListAttention returns what needs a person, worst first.
+	// ListAttention returns what needs attention, worst first.
 	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
 }
 
@@ -98,9 +98,9 @@ func (c *stateServiceClient) ListAttention(ctx context.Context, req *servov1.Lis
 
 // StateServiceHandler is an implementation of the servo.v1.StateService service.
 type StateServiceHandler interface {
-	// Watch sends a message for each revision that changes what was asked for.
+	// Watch sends a message for each revision that changes rows of the requested kinds.
 	Watch(context.Context, *servov1.WatchRequest, *connect.ServerStream[servov1.WatchResponse]) error
-	// ListAttention returns what needs a person, worst first.
+	// ListAttention returns what needs attention, worst first.
 	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
 }
 

@@ -82,7 +82,7 @@ export type DispatchStatus =
   | "FAILED"
   | "CANCELLED";
 
-/** TickOutcome says what became of a tick. */
+/** TickOutcome is the outcome of a tick. */
 export type TickOutcome =
   | "UNSPECIFIED"
   | "BUFFERED"
@@ -149,9 +149,12 @@ export interface MethodRule {
   permission: Permission;
   /** What the audit log records of a call. */
   audit: Audit;
-  /** The HTTP status of a successful REST call. 0 stands for 200. */
+  /** The HTTP status of a successful REST call. 0 means 200. */
   success_status: number;
-  /** A repeated call with the same header Idempotency-Key has the effect of one. Other methods reject the header. */
+  /**
+   * The method supports the header Idempotency-Key: several calls with the same key have the effect of one call.
+   * Other methods reject the header.
+   */
   idempotency_key: boolean;
 }
 
@@ -160,14 +163,14 @@ export interface MethodRule {
  * the path of the field.
  */
 export interface FieldRule {
-  /** The greatest number of bytes of a string, of each string of a list, and of each value of a map. */
+  /** The maximum number of bytes of a string, of each string of a list, and of each value of a map. */
   max_len: number;
   /**
    * A regular expression (RE2) that each string must match from its beginning to its end. An empty
    * string is accepted unless the field is required.
    */
   pattern: string;
-  /** The greatest number of items of a list or a map. */
+  /** The maximum number of items of a list or a map. */
   max_items: number;
   /** The smallest value of a number. */
   min?: number;
@@ -176,11 +179,11 @@ export interface FieldRule {
   /** The field must be set, and must not be empty. */
   required: boolean;
   /**
-   * The values of a string, or of each string of a list. An empty string is accepted, too, unless the
-   * field is required.
+   * The allowed values of a string, or of each string of a list. An empty string is also accepted,
+   * unless the field is required.
    */
   in: string[];
-  /** The greatest number of bytes of each key of a map. */
+  /** The maximum number of bytes of each key of a map. */
   max_key_len: number;
 }
 
@@ -201,7 +204,7 @@ export interface WhoAmIResponse {
   tenant_id: string;
   workspace_id: string;
   permissions: Permission[];
-  /** Names of what this server can do beyond the calls of every server: "watch", "log_tail". */
+  /** The features of this server that not every server has: "watch", "log_tail". */
   capabilities: string[];
   /** The name of the project. */
   project: string;
@@ -217,7 +220,7 @@ export interface ListAssetsRequest {
   workspace_id?: string;
   /** Only assets of a selection: "raw/* and tag:pii". */
   select?: string;
-  /** The greatest number of results. 0 stands for 1,000. */
+  /** The maximum number of results. 0 means 1,000. */
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
@@ -259,7 +262,7 @@ export interface Asset {
   description: string;
   owners: string[];
   tags: string[];
-  /** The keys of the assets that it reads. */
+  /** The keys of the assets that this asset reads. */
   depends_on: string[];
   /** Its dimensions and their ranges, as text; empty without partitions. */
   partitions: string;
@@ -272,7 +275,7 @@ export interface Asset {
   /** The number of different schemas that the partitions are known to have. */
   schemas: number;
   last_materialized_at?: string;
-  /** The keys of the assets that read it. */
+  /** The keys of the assets that read this asset. */
   read_by: string[];
   /** How it is computed. */
   kind: "command" | "sql";
@@ -282,12 +285,18 @@ export interface Asset {
   dimensions: string[];
   /** The number of expected partitions; 1 for an asset without partitions. */
   expected: number;
-  /** The partitions by status. Not set: they cannot be judged, and status_problem says why. */
+  /**
+   * The numbers of partitions by status. If they cannot be determined, this field is not set, and
+   * status_problem says why.
+   */
   status?: AssetStatus;
   status_problem: string;
-  /** Why no run can materialize it; empty if one can. */
+  /** Why no run can materialize the asset; empty if a run can. */
   problem: string;
-  /** The query, or the command with one argument a line. Only GetAsset fills it in, and the lists below. */
+  /**
+   * The query, or the command with one argument per line. Only GetAsset fills in this field and the
+   * lists below.
+   */
   code: string;
   /** The columns of the newest output, if they are known. */
   columns: AssetColumn[];
@@ -302,8 +311,8 @@ export interface AssetStatus {
   stale: number;
   missing: number;
   /**
-   * Those whose task failed, and which no later run has materialized. They count as missing or stale,
-   * too.
+   * Partitions whose task failed and which no later run has materialized. They also count as missing
+   * or stale.
    */
   failed: number;
 }
@@ -314,7 +323,7 @@ export interface AssetColumn {
   type: string;
 }
 
-/** Check is a declared check, with what its results add up to. */
+/** Check is a declared check with the numbers of its results. */
 export interface AssetCheck {
   check: string;
   kind: string;
@@ -457,7 +466,7 @@ export interface Schedule {
   calendar: string;
   /** The number of failed runs in a row. */
   failures: number;
-  /** The live runs of the schedule, and its requests that are to become runs. */
+  /** The live runs of the schedule, and its requests that will become runs. */
   active: string[];
   /** The number of ticks that wait for these runs to end. */
   buffered: number;
@@ -468,25 +477,31 @@ export interface Schedule {
   ticks_dropped: number;
 }
 
-/** Definition is what the project says about a schedule. */
+/** Definition is a schedule as the project declares it. */
 export interface ScheduleDefinition {
   name: string;
-  /** An expression of five fields; empty: every_sec is set. */
+  /** A cron expression of five fields; empty if every_sec is set. */
   cron: string;
   /** The seconds between two ticks. */
   every_sec: number;
   /** An IANA time zone. */
   timezone: string;
-  /** What happens to instants that clocks skip when they change: "shift" or "skip". */
+  /**
+   * What happens to an instant that does not exist because clocks are set forward: "shift" or
+   * "skip".
+   */
   gap: string;
-  /** Which of the two instants tick when clocks show a time twice: "first", "last" or "both". */
+  /**
+   * Which instants tick if a local time exists twice because clocks are set back: "first", "last"
+   * or "both".
+   */
   repeated: string;
   /** A tick is delayed by less than this many seconds. */
   jitter_sec: number;
   start?: string;
   end?: string;
   run?: RunSpec;
-  /** What a tick does while a run of its schedule is live. */
+  /** What happens to a tick while a run of its schedule is live. */
   overlap: string;
   /** What happens to ticks that were missed. */
   catch_up: string;
@@ -496,7 +511,7 @@ export interface ScheduleDefinition {
   pause_after_failures: number;
   /** How long a run may take before an alert reports the run; 0: no limit. */
   sla_sec: number;
-  /** The state of the schedule when it is new. */
+  /** Whether a new schedule is paused. */
   paused: boolean;
 }
 
@@ -508,7 +523,10 @@ export interface RunSpec {
   upstream: boolean;
   downstream: boolean;
   partitions: string[];
-  /** Choose partitions by their status instead of partitions: "stale", "missing" or "failed". */
+  /**
+   * Select partitions by their status, instead of the field partitions: "stale", "missing" or
+   * "failed".
+   */
   only: string;
   allow_incomplete: boolean;
   labels: { [key: string]: string };
@@ -527,7 +545,7 @@ export interface ListTicksRequest {
    * Required.
    */
   schedule?: string;
-  /** The greatest number of ticks, newest first. 0 stands for 50. */
+  /** The maximum number of ticks, newest first. 0 means 50. */
   page_size?: number;
 }
 
@@ -538,7 +556,7 @@ export interface ListTicksResponse {
   ticks: Tick[];
 }
 
-/** Tick is an instant of a schedule, with what became of it. */
+/** Tick is an instant of a schedule with its outcome. */
 export interface Tick {
   tick_id: string;
   /** The instant. */
@@ -567,9 +585,9 @@ export interface PreviewTicksRequest {
    * Required.
    */
   schedule?: string;
-  /** The instants after this time; not set: those after now. */
+  /** The instants after this time; not set: the instants after now. */
   from?: string;
-  /** The number of instants; 0 stands for 10. */
+  /** The number of instants; 0 means 10. */
   count?: number;
 }
 
@@ -592,7 +610,7 @@ export interface PauseScheduleRequest {
    * Required.
    */
   schedule?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
 }
 
@@ -607,7 +625,7 @@ export interface ResumeScheduleRequest {
    * Required.
    */
   schedule?: string;
-  /** Make up for the ticks that were missed during the pause. */
+  /** Catch up on the ticks that were missed during the pause. */
   catch_up?: boolean;
 }
 
@@ -622,7 +640,7 @@ export interface TriggerScheduleRequest {
    * Required.
    */
   schedule?: string;
-  /** What the tick does while a run is live, instead of what the schedule says. */
+  /** The overlap policy for this tick; empty: the policy of the schedule. */
   overlap?: "skip" | "buffer_one" | "buffer_all" | "cancel_other" | "terminate_other" | "allow_all";
 }
 
@@ -651,11 +669,11 @@ export interface BackfillScheduleRequest {
 
 /** BackfillScheduleResponse counts the instants of the interval. */
 export interface BackfillScheduleResponse {
-  /** The ticks that were made. */
+  /** The number of ticks that were made. */
   ticks: number;
-  /** The instants whose tick has a run. */
+  /** The number of instants for which a tick has a run already. */
   left_out: number;
-  /** The instants after the newest tick, which are left to the schedule. */
+  /** The number of instants after the newest tick. The schedule itself ticks for them. */
   later: number;
   /** The instant of the newest tick. */
   newest?: string;
@@ -687,7 +705,7 @@ export interface RunRequest {
   logical?: string;
   run?: RunSpec;
   run_id: string;
-  /** When it is tried next. */
+  /** When the request is tried next. */
   next_at?: string;
   tries: number;
   error_code: string;
@@ -707,7 +725,7 @@ export interface CancelRequestRequest {
    * Required.
    */
   request_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
 }
 
@@ -730,7 +748,7 @@ export interface ListDeadlinesResponse {
   deadlines: Deadline[];
 }
 
-/** Deadline is what the deployed release promises about an asset. */
+/** Deadline is a promise of the deployed release about an asset. */
 export interface Deadline {
   asset: string;
   /** "waiting", "at_risk", "late" (an earlier period is still missing), "ended" or "error". */
@@ -738,7 +756,7 @@ export interface Deadline {
   /** The period with the next deadline, due_at. */
   period: string;
   due_at?: string;
-  /** A high estimate of the time that the missing work takes. */
+  /** A pessimistic estimate of the time that the missing work takes. */
   needs_sec: number;
   /** The periods whose deadline was missed. */
   late: string[];
@@ -760,7 +778,7 @@ export interface ListAlertsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** The greatest number of messages, newest first. 0 stands for 50. */
+  /** The maximum number of messages, newest first. 0 means 50. */
   page_size?: number;
 }
 
@@ -825,7 +843,7 @@ export interface TestChannelResponse {
   channel: string;
 }
 
-/** Alert is something that rules have reported about a subject and that is not over. */
+/** Alert is a problem of a subject that a rule has reported and that is not over. */
 export interface Alert {
   subject: string;
   cause: string;
@@ -834,7 +852,7 @@ export interface Alert {
   items: string[];
   /** The number of parts that items does not list. */
   more: number;
-  /** How often the subject has got worse since the alert was opened. */
+  /** The number of bad transitions of the subject since the alert was opened. */
   count: number;
   muted: boolean;
   first_at?: string;
@@ -854,7 +872,7 @@ export interface AlertRule {
   /** The channels that it reports to. */
   to: string[];
   select: string;
-  /** How many assets the selection has. */
+  /** The number of assets that the rule selects. */
   assets: number;
   group_sec: number;
   /** Not set if the rule is not muted. */
@@ -895,7 +913,7 @@ export interface CreateBackfillRequest {
   workspace_id?: string;
   /** Selections of assets: "report/climate", "raw/* and tag:pii". */
   assets?: string[];
-  /** Selections of assets to leave out. */
+  /** Selections of assets to exclude. */
   exclude?: string[];
   /** All assets of the project, instead of assets. */
   all?: boolean;
@@ -909,30 +927,33 @@ export interface CreateBackfillRequest {
   allow_incomplete?: boolean;
   /** Only partitions with this status. */
   only?: "missing" | "failed" | "stale";
-  /** The number of partitions of a chunk; 0: as many as suit the assets. */
+  /** The number of partitions of a chunk; 0: the server chooses a number that suits the assets. */
   chunk?: number;
-  /** How many chunks run at once; 0 stands for the default. */
+  /** How many chunks run at once; 0 means the default. */
   max_parallel?: number;
   /** Which partitions come first; empty: the oldest ones. */
   order?: "oldest" | "newest";
   /** Run one chunk after the other, and pause at a failure. */
   ordered?: boolean;
-  /** Pause after so many failed partitions, "100", or so many percent, "10%", or "never". */
+  /**
+   * Pause when this many partitions have failed: a number such as "100", a percentage such as
+   * "10%", or "never".
+   */
   stop_after?: string;
-  /** The priority of the runs; not set: less than that of other runs. */
+  /** The priority of the runs; not set: lower than the priority of other runs. */
   priority?: number;
-  /** The pool whose slots the tasks need, too. */
+  /** A pool that limits the tasks, in addition to other limits. */
   pool?: string;
   /** Each chunk executes the release that is deployed when it starts. */
   follow_deploys?: boolean;
 }
 
-/** BackfillPlan says what a backfill has to do. */
+/** BackfillPlan describes the work of a backfill. */
 export interface BackfillPlan {
   partitions: number;
   chunks: number;
   stages: number;
-  /** The number of failed partitions at which it pauses. */
+  /** The number of failed partitions at which the backfill pauses. */
   stop_at: number;
   /** The number of partitions of each asset. */
   assets: { [key: string]: number };
@@ -960,7 +981,7 @@ export interface ListBackfillsRequest {
   workspace_id?: string;
 }
 
-/** ListBackfillsResponse has all backfills that are not in the history yet. */
+/** ListBackfillsResponse contains all backfills that have not been moved to history yet. */
 export interface ListBackfillsResponse {
   revision: number;
   backfills: Backfill[];
@@ -997,7 +1018,7 @@ export interface Backfill {
   cancelled: number;
   created_at?: string;
   ended_at?: string;
-  /** The command that continues it. */
+  /** The command that continues the backfill. */
   next: string;
   /** How often each error code has occurred. Only GetBackfill fills in this field and those below. */
   error_codes: { [key: string]: number };
@@ -1023,7 +1044,7 @@ export interface PauseBackfillRequest {
    * Required.
    */
   backfill_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
   /** Also cancel the chunks that run. */
   now?: boolean;
@@ -1053,7 +1074,7 @@ export interface CancelBackfillRequest {
    * Required.
    */
   backfill_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
 }
 
@@ -1093,7 +1114,7 @@ export interface TriggerRunRequest {
   workspace_id?: string;
   /** Selections of assets: "report/climate", "raw/* and tag:pii". */
   assets?: string[];
-  /** Selections of assets to leave out. */
+  /** Selections of assets to exclude. */
   exclude?: string[];
   /** All assets of the project, instead of assets. */
   all?: boolean;
@@ -1108,9 +1129,9 @@ export interface TriggerRunRequest {
   /** Let partitions select periods that have not begun. */
   allow_future?: boolean;
   /**
-   * Choose partitions by their status instead of partitions: those that are missing or stale and those that
-   * read one of them, those that are missing, or those whose task failed and which no later run has
-   * materialized.
+   * Select partitions by their status, instead of the field partitions. "stale" selects missing and stale
+   * partitions, and the partitions that read one of them. "missing" selects missing partitions. "failed"
+   * selects partitions whose task failed and which no later run has materialized.
    */
   only?: "stale" | "missing" | "failed";
   /** A name that makes the request unique for 30 days. */
@@ -1124,11 +1145,14 @@ export interface TriggerRunResponse {
   run_id: string;
   /** The number of its tasks. */
   tasks: number;
-  /** The run key belongs to an existing run with the same request, which is run_id. */
+  /**
+   * The request has started no run: its run key belongs to the existing run run_id, which has the
+   * same request.
+   */
   attached: boolean;
-  /** Effects of the run that the caller may not expect. */
+  /** Effects of the run that may surprise the caller. */
   warnings: string[];
-  /** The assets that the plan leaves out. */
+  /** The assets that the plan omits. */
   left_out: string[];
 }
 
@@ -1172,7 +1196,7 @@ export interface ListRunsRequest {
   schedule?: string;
   /** Only runs for which this asset was requested by its key. */
   asset?: string;
-  /** The greatest number of results. 0 stands for 50. */
+  /** The maximum number of results. 0 means 50. */
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
@@ -1191,9 +1215,9 @@ export interface ListRunsResponse {
 export interface Run {
   run_id: string;
   state: RunState;
-  /** How it was started: "manual", "cron" by a schedule, "backfill", or "retry". */
+  /** How the run was started: "manual", "cron" (by a schedule), "backfill" or "retry". */
   trigger: string;
-  /** The run that it retries. */
+  /** The run that this run retries. */
   parent_run_id: string;
   run_key: string;
   /** The first 20 requested assets. assets_total counts all of them. */
@@ -1234,7 +1258,7 @@ export interface RunStatus {
   /** The time from its creation until its end, or until now. */
   seconds: number;
   tasks_total: number;
-  /** The number of tasks in each state that has any. */
+  /** The number of tasks in each state. States without tasks are omitted. */
   tasks: { [key: string]: number };
   /** Some of the running tasks. */
   running: RunningTask[];
@@ -1254,7 +1278,7 @@ export interface RunningTask {
   attempt: number;
   worker: string;
   since?: string;
-  /** In percent; 0: not known. */
+  /** The progress in percent; 0: not known. */
   progress: number;
   message: string;
 }
@@ -1281,7 +1305,7 @@ export interface Wait {
   in_use: number;
 }
 
-/** CancelRunRequest asks for the end of a run. */
+/** CancelRunRequest requests the end of a run. */
 export interface CancelRunRequest {
   /** The tenant. A local server fills it in if it is empty. */
   tenant_id?: string;
@@ -1292,7 +1316,7 @@ export interface CancelRunRequest {
    * Required.
    */
   run_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
   /** Do not wait until running tasks have stopped by themselves. */
   force?: boolean;
@@ -1326,7 +1350,7 @@ export interface ListTasksRequest {
   state?: TaskState[];
   /** Only tasks of this asset: "namespace/name". */
   asset_key?: string;
-  /** The greatest number of results. 0 stands for 1,000. */
+  /** The maximum number of results. 0 means 1,000. */
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
@@ -1417,7 +1441,7 @@ export interface TaskExplanation {
   cause: TaskExplanationCause[];
   /** All failed tasks above a task that ended without running. */
   root_causes: string[];
-  /** The partitions that the inputs of the task lack. */
+  /** The partitions that are missing in the inputs of the task. */
   incomplete: string[];
   /** The results of its checks, those that did not pass first. */
   checks: CheckResult[];
@@ -1430,7 +1454,7 @@ export interface TaskExplanation {
   dispatch?: TaskExplanationDispatch;
   heartbeat?: TaskExplanationHeartbeat;
   events: TaskExplanationTaskEvent[];
-  /** The ledger has more events than were read. */
+  /** There are more events in the ledger than this list. */
   events_left_out: boolean;
 }
 
@@ -1487,7 +1511,7 @@ export interface TaskExplanationDispatch {
 /** Heartbeat is the last heartbeat of a running task. */
 export interface TaskExplanationHeartbeat {
   at?: string;
-  /** In percent; 0: not known. */
+  /** The progress in percent; 0: not known. */
   progress: number;
   message: string;
   /** When the attempt counts as lost unless another heartbeat arrives. */
@@ -1582,7 +1606,7 @@ export interface GetGanttRequest {
   from?: string;
   /** Only what happened before this time; not set: until the end of the run, or until now. */
   to?: string;
-  /** The width of the drawing. Segments shorter than a pixel are merged. 0 stands for 1,000. */
+  /** The width of the drawing. Segments shorter than a pixel are merged. 0 means 1,000. */
   pixels?: number;
   /** "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit. */
   fold_by?: "asset";
@@ -1599,13 +1623,16 @@ export interface Gantt {
   rows: GanttRow[];
   /** The longest chain of tasks by actual end times, first task first. Empty if no task has ended. */
   critical_path: string[];
-  /** How long the run would have taken if every task had started as soon as its inputs were there. */
+  /** How long the run would have taken if every task had started as soon as its inputs existed. */
   unlimited_duration?: string;
   /** The kind of a row: "task" or "asset". */
   folded_by: "task" | "asset";
   /** The number of rows that are left out, because there are more than 2,000. */
   rows_left_out: number;
-  /** The revision that the answer shows. It is final once the run has ended. */
+  /**
+   * The revision that the response shows. Once the run has ended, the response does not change any
+   * more.
+   */
   revision: number;
   /** How long the critical path took. */
   critical_duration?: string;
@@ -1617,16 +1644,16 @@ export interface GanttRow {
   key: string;
   tasks: number;
   segments: GanttSegment[];
-  /** The state of the task; of several tasks, the worst one. */
+  /** The state of the task. For several tasks, the worst of their states. */
   state: TaskState;
   /** The row is on the critical path. */
   critical: boolean;
   /** The number of failed tasks. */
   failed: number;
-  /** The current attempt, and the greatest; 0 for several tasks. */
+  /** The current attempt, and the maximum number of attempts; 0 for several tasks. */
   attempt: number;
   max_attempts: number;
-  /** What the tasks have made. */
+  /** The output of the tasks. */
   row_count: number;
   byte_size: number;
   /** The error of the task; empty for several tasks. */
@@ -1634,12 +1661,12 @@ export interface GanttRow {
   error: string;
 }
 
-/** Segment is a time that a task, or several tasks, spent in a phase. */
+/** Segment is a period that a task, or several tasks, spent in a phase. */
 export interface GanttSegment {
   phase: Phase;
   from?: string;
   to?: string;
-  /** The attempt; of several tasks 0. */
+  /** The attempt; 0 for several tasks. */
   attempt: number;
   /** How many tasks the segment merges. */
   tasks: number;
@@ -1679,7 +1706,7 @@ export interface ListKeysRequest {
    * Required.
    */
   key_set?: string;
-  /** The greatest number of results. 0 stands for 1,000. */
+  /** The maximum number of results. 0 means 1,000. */
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
@@ -1741,7 +1768,7 @@ export interface ReadLogRequest {
   attempt?: number;
   /** The first byte to read. */
   offset?: number;
-  /** The greatest number of bytes; 0 stands for 65,536. */
+  /** The maximum number of bytes; 0 means 65,536. */
   limit?: number;
 }
 
@@ -1799,7 +1826,7 @@ export interface ListPartitionsRequest {
   name?: string;
   /** Only partitions with one of these statuses. */
   status?: ("missing" | "fresh" | "stale" | "unexpected")[];
-  /** The greatest number of results. 0 stands for 1,000. */
+  /** The maximum number of results. 0 means 1,000. */
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
@@ -1822,11 +1849,11 @@ export interface Partition {
   /** Its key as canonical JSON: {"date":"2025-01-15"}. */
   partition_key: string;
   status: "missing" | "fresh" | "stale" | "unexpected";
-  /** The output that it holds; not set if it holds none. */
+  /** The current output of the partition; not set if there is none. */
   output?: Output;
 }
 
-/** Output is the output that a partition holds. */
+/** Output is the current output of a partition. */
 export interface Output {
   materialization_id: string;
   run_id: string;
@@ -1834,7 +1861,7 @@ export interface Output {
   at?: string;
   row_count: number;
   byte_size: number;
-  /** The fingerprint of the code that made it. */
+  /** The fingerprint of the code that made the output. */
   code: string;
 }
 
@@ -1860,7 +1887,7 @@ export interface GetPartitionSummaryRequest {
   from?: string;
   /** Only values before this value. */
   to?: string;
-  /** The greatest number of buckets; 0 stands for 60. */
+  /** The maximum number of buckets; 0 means 60. */
   buckets?: number;
 }
 
@@ -1872,7 +1899,7 @@ export interface PartitionSummary {
   dimension: string;
   /** In the order of the values. */
   buckets: PartitionSummaryBucket[];
-  /** The numbers of all partitions. */
+  /** The numbers of partitions in all buckets. */
   total?: PartitionSummaryBucket;
 }
 
@@ -1918,7 +1945,7 @@ export interface PartitionExplanation {
   holds?: Output;
   /** The current fingerprint of the code of the asset; empty: not known. */
   code: string;
-  /** Other code has made the output. */
+  /** The output was made by other code than the current code. */
   code_changed: boolean;
   /** How the code differs: columns, files, variables. Empty: not known. */
   code_details: string[];
@@ -1928,7 +1955,7 @@ export interface PartitionExplanation {
   key_sets: string[];
   /** What a person said about the output. */
   mark?: PartitionExplanationMark;
-  /** Upstream assets with partitions that are newer than what the partition has read. */
+  /** Upstream assets with partitions that are newer than the versions that the partition has read. */
   newer: PartitionExplanationUpstreamPartition[];
   /** Upstream assets with partitions that are stale or missing themselves. */
   pending: PartitionExplanationUpstreamPartition[];
@@ -1955,8 +1982,8 @@ export interface PartitionExplanationUpstreamPartition {
 }
 
 /**
- * Problem says why a call has failed. In REST it is the body of the answer (RFC 9457). In Connect and
- * gRPC it is a detail of the error.
+ * Problem says why a call has failed. In REST it is the body of the response (RFC 9457). In Connect
+ * and gRPC it is a detail of the error.
  */
 export interface Problem {
   /** A name of the kind of problem: "urn:servo:problem:not-found". */
@@ -2009,9 +2036,9 @@ export interface QuarantinedOutput {
   byte_size: number;
   failed_checks: QuarantinedOutputFailedCheck[];
   blocked_at?: string;
-  /** When the output is approved or rejected without a person. */
+  /** When the output is approved or rejected automatically. */
   expires_at?: string;
-  /** At expires_at, the output is approved if this is true, and otherwise rejected. */
+  /** Whether the output is approved at expires_at. If not, it is rejected then. */
   approve_on_expiry: boolean;
 }
 
@@ -2034,7 +2061,7 @@ export interface ApproveQuarantinedRequest {
    * Required.
    */
   materialization_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
 }
 
@@ -2049,7 +2076,7 @@ export interface RejectQuarantinedRequest {
    * Required.
    */
   materialization_id?: string;
-  /** Why, for the people who look at it later. */
+  /** The reason, for people who look at it later. */
   reason?: string;
 }
 
@@ -2059,9 +2086,9 @@ export interface WatchRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** Send the changes after this revision; 0: those after the newest one. */
+  /** Send the changes after this revision; 0: the changes after the newest revision. */
   after_revision?: number;
-  /** The timeline of after_revision, as the last message said. Empty: the current one. */
+  /** The timeline of after_revision, from the last message. Empty: the current timeline. */
   timeline?: string;
   /** Only changes of these tables; empty: all of them. */
   tables?: ("runs" | "tasks" | "partitions" | "schedules" | "backfills")[];
@@ -2069,13 +2096,13 @@ export interface WatchRequest {
   run_ids?: string[];
 }
 
-/** WatchResponse is what changed from one revision to another. */
+/** WatchResponse lists the changes from one revision to another. */
 export interface WatchResponse {
   revision: number;
   /** The history to which the revision belongs. Each process of a local server has its own. */
   timeline: string;
   published_at?: string;
-  /** Something else may have changed, too: read again what is visible. */
+  /** Anything may have changed, not only the listed rows: fetch all visible data again. */
   resync: boolean;
   runs: Run[];
   tasks: Task[];
@@ -2095,7 +2122,7 @@ export interface WatchResponseChangedPartition {
   partition_key: string;
 }
 
-/** ListAttentionRequest asks for what needs a person. */
+/** ListAttentionRequest asks for what needs attention. */
 export interface ListAttentionRequest {
   /** The tenant. A local server fills it in if it is empty. */
   tenant_id?: string;
@@ -2103,22 +2130,22 @@ export interface ListAttentionRequest {
   workspace_id?: string;
 }
 
-/** ListAttentionResponse has what needs a person. */
+/** ListAttentionResponse contains what needs attention. */
 export interface ListAttentionResponse {
   revision: number;
   attention: Attention[];
 }
 
-/** Attention is something that needs a person. */
+/** Attention is something that needs the attention of a person. */
 export interface Attention {
   kind: "FAILED" | "LATE" | "QUARANTINED" | "PAUSED" | "SCHEDULE_ERROR" | "UNDELIVERABLE";
-  /** What it is about: an asset, a schedule, the id of a backfill, or a channel. */
+  /** An asset, a schedule, the id of a backfill, or a channel. */
   subject: string;
   severity: Severity;
   since?: string;
   /** The number of partitions, outputs or messages. */
   count: number;
-  /** It in one sentence. */
+  /** The problem in one sentence. */
   headline: string;
   /** The first affected partitions: "date=2025-01-15". */
   partitions: string[];
@@ -2127,7 +2154,7 @@ export interface Attention {
   task_key: string;
   /** The number of assets that depend on the subject, directly or not. */
   downstream_total: number;
-  /** Command lines that show more, or that solve it. */
+  /** Command lines that show more, or that solve the problem. */
   commands: string[];
 }
 
@@ -2148,7 +2175,7 @@ export interface Calls {
   "ScheduleService.ListSchedules": { request: ListSchedulesRequest; response: ListSchedulesResponse };
   /** GetSchedule returns a schedule. */
   "ScheduleService.GetSchedule": { request: GetScheduleRequest; response: Schedule };
-  /** ListTicks says what became of the ticks of a schedule, newest first. */
+  /** ListTicks returns the ticks of a schedule with their outcomes, newest first. */
   "ScheduleService.ListTicks": { request: ListTicksRequest; response: ListTicksResponse };
   /** PreviewTicks returns the next instants of a schedule. */
   "ScheduleService.PreviewTicks": { request: PreviewTicksRequest; response: PreviewTicksResponse };
@@ -2159,30 +2186,33 @@ export interface Calls {
   /** TriggerSchedule makes a tick now. */
   "ScheduleService.TriggerSchedule": { request: TriggerScheduleRequest; response: Schedule };
   /**
-   * BackfillSchedule makes ticks for the instants of a past interval. It leaves out the instants whose tick has
-   * a run.
+   * BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
+   * run already.
    */
   "ScheduleService.BackfillSchedule": { request: BackfillScheduleRequest; response: BackfillScheduleResponse };
   /** ListRequests returns the runs that are requested and have not started. */
   "AutomationService.ListRequests": { request: ListRequestsRequest; response: ListRequestsResponse };
   /** CancelRequest ends a request that has not become a run. */
   "AutomationService.CancelRequest": { request: CancelRequestRequest; response: CancelRequestResponse };
-  /** ListDeadlines says what the deployed release promises about assets, and whether it is kept. */
+  /**
+   * ListDeadlines returns the promises of the deployed release about assets, and whether they are
+   * kept.
+   */
   "AutomationService.ListDeadlines": { request: ListDeadlinesRequest; response: ListDeadlinesResponse };
   /** ListAlerts returns the alerts that are not over, the rules, and the newest messages. */
   "AutomationService.ListAlerts": { request: ListAlertsRequest; response: ListAlertsResponse };
-  /** MuteAlertRule sends no messages of a rule for a while. The rule still counts. */
+  /** MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions. */
   "AutomationService.MuteAlertRule": { request: MuteAlertRuleRequest; response: AlertRule };
-  /** UnmuteAlertRule sends messages of a muted rule again. */
+  /** UnmuteAlertRule lets a muted rule send messages again. */
   "AutomationService.UnmuteAlertRule": { request: UnmuteAlertRuleRequest; response: AlertRule };
   /**
-   * TestChannel sends a test message to a channel of the deployed release. It does not wait for the result, which
-   * the messages of ListAlerts show.
+   * TestChannel sends a test message to a channel of the deployed release. It does not wait for the result:
+   * ListAlerts shows it with the other messages.
    */
   "AutomationService.TestChannel": { request: TestChannelRequest; response: TestChannelResponse };
   /** CreateBackfill divides partitions into chunks, and runs them. */
   "BackfillService.CreateBackfill": { request: CreateBackfillRequest; response: Backfill };
-  /** PlanBackfill says what a backfill would do. It creates nothing. */
+  /** PlanBackfill returns what a backfill would do, without creating it. */
   "BackfillService.PlanBackfill": { request: CreateBackfillRequest; response: BackfillPlan };
   /** GetBackfill returns a backfill, with its runs and error codes. */
   "BackfillService.GetBackfill": { request: GetBackfillRequest; response: Backfill };
@@ -2209,7 +2239,7 @@ export interface Calls {
   "ExecutionService.ListRuns": { request: ListRunsRequest; response: ListRunsResponse };
   /** GetRunStatus returns the progress of a run: running and failed tasks, and what it waits for. */
   "ExecutionService.GetRunStatus": { request: GetRunStatusRequest; response: RunStatus };
-  /** CancelRun asks for the end of a run. It fails if the run has ended. */
+  /** CancelRun requests the end of a run. It fails if the run has ended. */
   "ExecutionService.CancelRun": { request: CancelRunRequest; response: Run };
   /** RetryRun starts a run of the tasks that did not succeed in an ended run. */
   "ExecutionService.RetryRun": { request: RetryRunRequest; response: TriggerRunResponse };
@@ -2231,18 +2261,21 @@ export interface Calls {
   "KeySetService.ChangeKeys": { request: ChangeKeysRequest; response: ChangeKeysResponse };
   /** ReadLog returns a part of the log of an attempt, also while the attempt runs. */
   "LogService.ReadLog": { request: ReadLogRequest; response: LogChunk };
-  /** TailLog sends the log of an attempt from an offset on, and what is added to it, until the attempt ends. */
+  /**
+   * TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the
+   * attempt ends.
+   */
   "LogService.TailLog": { request: TailLogRequest; response: LogChunk };
   /**
-   * ListPartitions returns the partitions of an asset by key: those that are expected, and those that are
-   * materialized.
+   * ListPartitions returns the partitions of an asset by key: all expected partitions, and all
+   * materialized partitions.
    */
   "PartitionService.ListPartitions": { request: ListPartitionsRequest; response: ListPartitionsResponse };
   /** GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension. */
   "PartitionService.GetPartitionSummary": { request: GetPartitionSummaryRequest; response: PartitionSummary };
   /**
-   * ExplainPartition says why a partition is missing, fresh or stale. The shorter route is for an asset
-   * without partitions.
+   * ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+   * asset without partitions.
    */
   "PartitionService.ExplainPartition": { request: ExplainPartitionRequest; response: PartitionExplanation };
   /** ListQuarantined returns the outputs in quarantine, by asset and partition. */
@@ -2251,9 +2284,9 @@ export interface Calls {
   "QualityService.ApproveQuarantined": { request: ApproveQuarantinedRequest; response: QuarantinedOutput };
   /** RejectQuarantined rejects an output. Its files are deleted after a day. */
   "QualityService.RejectQuarantined": { request: RejectQuarantinedRequest; response: QuarantinedOutput };
-  /** Watch sends a message for each revision that changes what was asked for. */
+  /** Watch sends a message for each revision that changes rows of the requested kinds. */
   "StateService.Watch": { request: WatchRequest; response: WatchResponse };
-  /** ListAttention returns what needs a person, worst first. */
+  /** ListAttention returns what needs attention, worst first. */
   "StateService.ListAttention": { request: ListAttentionRequest; response: ListAttentionResponse };
 }
 

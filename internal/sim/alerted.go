@@ -20,13 +20,14 @@ import (
 // everyTransition is the name of the promise about alerts.
 const everyTransition = "I-31 no transition goes unreported"
 
-// Rules and channels of worlds with alerts. All releases of a domain have the same.
+// Rules and channels of worlds with alerts. They are the same in all releases of a domain.
 const (
 	ruleOfTasks = "tasks" // reports exactly the failed tasks
 	ruleOfRest  = "rest"
 )
 
-// drawAlerts draws alerts in half of the worlds with schedules, whose releases are stored.
+// drawAlerts draws alerts in half of the worlds with schedules. Other worlds store no releases,
+// which alerts need.
 func (c *World) drawAlerts() {
 	if r := random(c.Seed, "alerts", 0); c.Schedules > 0 && r.IntN(2) == 0 {
 		c.Alerts = 1 + r.IntN(10)
@@ -67,8 +68,8 @@ func channelsOf(rules []event.AlertRule) (channels []release.Channel) {
 	return channels
 }
 
-// watchedOf returns what the releases of a domain promise about assets. Deadlines are at times of the day
-// within the world.
+// watchedOf returns the promises of a domain's releases about assets. Each deadline is at a time of day
+// that the world reaches.
 func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 	if l.w.cfg.Alerts == 0 {
 		return nil
@@ -124,7 +125,7 @@ func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.M
 	if err := (machineClock{p}).Sleep(ctx, time.Duration(r.IntN(3000))*time.Millisecond); err != nil {
 		return err
 	}
-	const most = 2 // tries that a channel refuses; the later ones are hours apart
+	const most = 2 // tries that a channel refuses; later tries are hours apart
 	refused := n <= most && r.IntN(10) < w.cfg.Alerts
 	log.mu.Lock()
 	defer log.mu.Unlock()
@@ -133,7 +134,7 @@ func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.M
 	}
 	log.sent[m.ID]++
 	if refused {
-		return errChannel // the channel has accepted the message, but says that it has not
+		return errChannel // the channel has accepted the message, but reports an error
 	}
 	return nil
 }
@@ -155,13 +156,13 @@ type counted struct {
 	final   bool
 }
 
-// noted is what the oracle remembers of the notifications of a domain.
+// noted are the facts that the oracle remembers about the notifications of a domain.
 type noted struct {
 	counts map[string]counted // counted transitions by notification
 	failed int64              // tasks that failed while the rules existed
 }
 
-// alerted checks what a revision has changed about alerts: every transition is counted once for each channel.
+// alerted checks the changes of alerts in a revision: every transition is counted once for each channel.
 func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) {
 	if o.w.cfg.Alerts == 0 || after.AlertRules.Len() == 0 || f.unordered {
 		return
@@ -253,8 +254,8 @@ func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt 
 	}
 }
 
-// unreported returns what a state at rest must not have: notifications that are not final, and deadlines
-// that wait for a verdict.
+// unreported returns the open notifications, and the deadlines that wait for a verdict. A state at rest
+// has neither.
 func (o *oracle) unreported(s *state.State) (left []string) {
 	for n := range s.Notifications.All {
 		if !n.State.Final() {

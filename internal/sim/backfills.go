@@ -45,7 +45,7 @@ func (l *workload) drawBackfills() {
 			insert(ask{after: after(2 * time.Minute), verb: askCommandBackfill, project: l.projects[r.IntN(len(l.projects))], only: -1}, false)
 		}
 	}
-	if l.w.cfg.Schedules == 0 { // otherwise their releases are deployed first
+	if l.w.cfg.Schedules == 0 { // in worlds with schedules, releases are deployed first
 		for _, p := range l.projects {
 			insert(ask{after: after(20 * time.Second), verb: askDeploy, project: p}, true)
 		}
@@ -132,13 +132,13 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 }
 
 // cancelledWithBackfill are the reasons for cancelling the run of a chunk. A rebuild from the bare ledger folds the
-// trigger of the run after the command, because it waits for a report that names the plan.
+// trigger of such a run after the command: the trigger waits for a report that names the plan.
 var cancelledWithBackfill = []string{"the backfill was paused", "the backfill was cancelled"}
 
 // addsUp is the name of the promise about backfills.
 const addsUp = "I-30 backfills add up"
 
-// backfilled checks what a revision has changed about backfills.
+// backfilled checks the changes of backfills in a revision.
 func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt bool) {
 	if after.Backfills.Len() == 0 {
 		return
@@ -192,8 +192,8 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	}
 }
 
-// settled compares the partitions of a chunk whose run has ended with the tasks of the run, by the names in the
-// document of the backfill.
+// settled checks a chunk whose run has ended: it compares the state of each partition with the state of its
+// task. The document of the backfill names the partitions.
 func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 	b, run := s.Backfills.Get(is.BackfillID), s.Runs.Get(is.RunID)
 	doc, err := engine.ReadChunks(context.Background(), o.w.blobs, b.ChunksRef)
@@ -238,8 +238,7 @@ func taskStateOf(t *state.Task) string {
 	return string(t.State) + " " + t.ErrorCode
 }
 
-// leftBackfills returns the backfills that a state at rest must not have: those that have something to do, and
-// that nobody has paused.
+// leftBackfills returns the backfills that have work left and are not paused. A state at rest has none.
 func leftBackfills(s *state.State) (left []string) {
 	for b := range s.Backfills.All {
 		if !b.State.Ended() && b.State != state.BackfillPaused {
@@ -249,8 +248,8 @@ func leftBackfills(s *state.State) (left []string) {
 	return left
 }
 
-// eventsOfBackfills counts the control events of a domain's backfills in its ledger, at the end. The ledger of
-// worlds whose entries were lost or written far ahead has others, too.
+// eventsOfBackfills counts the control events of a domain's backfills in its ledger, at the end. It skips
+// worlds whose entries were lost or written far ahead, because their ledgers contain further events.
 func (o *oracle) eventsOfBackfills(f *followed) {
 	if f.unordered || f.state.Backfills.Len() == 0 {
 		return

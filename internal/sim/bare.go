@@ -14,7 +14,7 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))
 	}
-	// Without an event that proves one, competing deployments are decided in the order of their ids.
+	// If no event proves which of several competing deployments won, their ids decide.
 	if was := f.state.Deployment(); was != nil && rebuilt.Deployment() == nil {
 		lost("no deployment is current; it was %s", was.DeployID)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // drawChains adds an asset that reads its own earlier days to each project of some worlds. Its tasks in a
-// run form a chain. Worlds whose tasks take an hour have none, because a chain of these takes a day.
+// run form a chain. Worlds whose tasks take an hour have no such asset, because a chain would take a day.
 func (c *World) drawChains() {
 	if r := random(c.Seed, "chains", 0); r.IntN(4) == 0 && c.Overtaken == 0 {
 		c.Chained = 2 + r.IntN(5)
@@ -23,7 +23,7 @@ func (c *World) drawChains() {
 	}
 }
 
-// drawProjects draws what the projects of a world have besides plain assets.
+// drawProjects draws the parts of a world's projects other than plain assets.
 func (c *World) drawProjects() {
 	c.drawSchedules()
 	c.drawChains()
@@ -108,8 +108,8 @@ func (o *oracle) chainedRun(f *followed, run *state.Run) {
 	}
 }
 
-// chained checks a new run: each task of a chain reads, and waits for, the days of its window that the run
-// makes, and no later day.
+// chained checks a new run. Each task of a chain reads the days of its window that the run makes, and
+// waits for them. It reads no later day.
 func (o *oracle) chained(f *followed, run *state.Run, built *plan.Plan) {
 	days := map[string]string{} // tasks of chains, by asset and day
 	for i := range built.Tasks {

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// followed is a domain as its published revisions describe it.
+// followed is the oracle's view of a domain, which comes from the domain's published revisions.
 type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
@@ -20,7 +20,8 @@ type followed struct {
 	// past contains the states of recent revisions. They are compared with the states that readers
 	// load.
 	past map[int64]*revision
-	// compared is the last comparison of each reader, by process. Neither state changes, so it is not repeated.
+	// compared is the last comparison of each reader, by process. The compared states never change, so no
+	// comparison is repeated.
 	compared map[string]comparison
 	// cancelled contains runs whose cancel was requested, or that timed out.
 	cancelled map[string]bool
@@ -35,12 +36,13 @@ type followed struct {
 	dropped map[string]bool
 	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
 	forgotten map[state.Key2]bool
-	// abandoned contains entries that appeared when listings may have been past their names. true:
-	// their writer was prompt, so only clocks were off.
+	// abandoned contains entries that may have appeared after a listing had passed their names. true:
+	// the writer was prompt, so the cause is a wrong clock.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
-	// durable contains the checksums of the appended entries, archived those of the archived
-	// entries. cut is the highest history cutoff of any revision: nothing above it may be archived.
+	// durable contains the checksums of the appended entries, and archived the checksums of the
+	// archived entries. cut is the highest history cutoff of any revision: nothing above it may be
+	// archived.
 	durable, archived map[string]uint32
 	cut               string
 	// ahead contains the entries that are far ahead of the store's clock and have no effect. true:
@@ -62,8 +64,9 @@ type followed struct {
 	floors    []floorAt
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt time.Time
-	// waitsSince is since when the domain has had a wakeup. due holds when wakeups were due lately. Sweeps have
-	// had enough time to react to everything that was appended up to followedUpTo.
+	// waitsSince is the time since when the domain has had a wakeup. due contains the times at which recent
+	// wakeups were due. Sweeps have had enough time to react to everything that was appended up to
+	// followedUpTo.
 	waitsSince, followedUpTo time.Time
 	due                      []time.Time
 	unlisted                 time.Duration // how long listings of the ledger have only failed

@@ -24,13 +24,14 @@ type idle struct {
 	sample string
 }
 
-// stopped reports whether a machine stays down because it would make calls by itself.
+// stopped reports whether a machine must stay down while calls are counted, because it makes calls
+// even if nothing is due.
 func (i *idle) stopped(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
-// ended reports whether the calls have been counted. Other worlds have nothing to count: faults leave deliveries that
-// arrive late, and full sweeps visit every domain.
+// ended reports whether the counting of calls is over. Worlds with faults or full sweeps count nothing: faults leave
+// deliveries that arrive late, and full sweeps visit every domain.
 func (i *idle) ended(w *world) bool {
 	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
 		return true

@@ -9,7 +9,8 @@ import (
 
 // The oracle has its own calendar: it walks minute by minute and asks whether a minute is an instant.
 
-// zoneOf describes a zone in the weeks in which worlds happen: its offset changes at most once.
+// zoneOf describes a zone during the weeks in which worlds take place: its offset changes at most
+// once.
 type zoneOf struct {
 	name          string
 	before, after time.Duration

@@ -120,7 +120,7 @@ func countLags(before, after *state.State) (n transitionCount) {
 	return n
 }
 
-// countSchedules counts failed runs and ticks, and what they cause.
+// countSchedules counts failed runs and ticks, and the transitions that they cause.
 func countSchedules(before, after *state.State, counts map[string]transitionCount) {
 	failed, ended, blocked := int64(0), int64(0), int64(0)
 	for is := range after.Runs.All {

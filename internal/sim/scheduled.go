@@ -69,9 +69,9 @@ func (c *World) drawDays() {
 	c.Faults.Absence = 24*60 + r.IntN(2*24*60)
 }
 
-// drawDense adds tasks to half of the worlds with schedules or backfills: whatever happens only with the time,
-// such as sweeps and ticks without work, then takes a smaller share of the steps. Listings in small pages are left
-// out: with faults, a long one hardly ever completes.
+// drawDense adds tasks to half of the worlds with schedules or backfills. Steps that happen only because time
+// passes, such as sweeps and ticks without work, then have a smaller share. Worlds whose listings have small pages
+// are excluded: with faults, a long listing hardly ever completes there.
 func (c *World) drawDense() {
 	r := random(c.Seed, "dense", 0)
 	if c.Schedules+c.Backfills == 0 || c.PageSize < 1000 || r.IntN(2) == 0 {
@@ -82,7 +82,8 @@ func (c *World) drawDense() {
 	c.Wide = 1 + r.IntN(6)
 }
 
-// begin returns when the world begins, unless its bubble has existed for longer.
+// begin returns the time at which the world begins. If its bubble has existed for longer, the world
+// begins at the time of the bubble.
 func (c World) begin() time.Time { return epoch.Add(time.Duration(c.Begin) * time.Minute) }
 
 // drawSchedules stores the releases of a domain.
@@ -210,7 +211,8 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	return s, true
 }
 
-// widen adds assets to the selection of a schedule, except those that need a selection of partitions.
+// widen adds assets to the selection of a schedule. It adds no asset that needs a selection of
+// partitions.
 func (l *workload) widen(s *event.Schedule, of string, assets []string) {
 	if l.w.cfg.Wide == 0 || l.isChain(s.Run.Assets[0]) {
 		return
@@ -223,7 +225,8 @@ func (l *workload) widen(s *event.Schedule, of string, assets []string) {
 	}
 }
 
-// drawCommands inserts the first deployments of schedules into scripts, and commands.
+// drawCommands inserts the first deployments of schedules, and commands about schedules, into
+// scripts.
 func (l *workload) drawCommands() {
 	if l.w.cfg.Schedules == 0 {
 		return

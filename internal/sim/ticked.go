@@ -29,7 +29,7 @@ func ofCalendar(t *state.Tick) bool {
 	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
 }
 
-// scheduled checks what a revision has changed about schedules, ticks and requests.
+// scheduled checks the changes of schedules, ticks and requests in a revision.
 func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool) {
 	if after.Schedules.Len()+after.Requests.Len()+after.Ticks.Len() == 0 {
 		return
@@ -67,7 +67,8 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 	o.wakes(f, after)
 }
 
-// wakes checks that the wake timer fires in time for the earliest instant, request and verdict: at most once a second.
+// wakes checks that the wake timer fires early enough for the earliest instant, request and verdict. It may fire at
+// most once a second.
 func (o *oracle) wakes(f *followed, s *state.State) {
 	earliest, what := event.Time(0), ""
 	note := func(at event.Time, name string) {
@@ -128,8 +129,8 @@ func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
 	o.violation(oneTick, "%s is no instant of schedule %s of %s, but has a tick", is.Logical, is.ScheduleID, f.domain)
 }
 
-// next checks that a schedule waits for its first instant after its cursor, for no longer than its jitter,
-// and not until the instant after that.
+// next checks that a schedule waits for the first instant after its cursor. The delay of that instant is
+// less than the jitter, and ends before the instant after it.
 func (o *oracle) next(f *followed, s *state.Schedule) {
 	spec, ok := o.w.load.definitions(f.domain, s.ScheduleID)[s.Version]
 	switch {
@@ -163,8 +164,8 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	if is.Cursor < was.Cursor {
 		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
 	}
-	// A resumed schedule may decide nothing about the instants of its pause, and neither may a schedule that a release
-	// brings back.
+	// A schedule that was resumed need not decide the instants of its pause. The same holds for a schedule that a
+	// release brings back.
 	if was.CommandID != is.CommandID || !was.Live() {
 		return
 	}

@@ -82,8 +82,8 @@ func mayStart(s *state.State, t *state.Task) bool {
 	return ok
 }
 
-// failedAbove reports whether a failure led to the end of a task: its own, or an upstream failure
-// that its trigger rule considers. It is independent of the fold's rule.
+// failedAbove reports whether a failure led to the end of a task: a failure of the task itself, or
+// an upstream failure that its trigger rule considers. It is independent of the fold's rule.
 func failedAbove(s *state.State, t *state.Task) bool {
 	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
 		return t.State == state.TaskFailed
@@ -154,8 +154,8 @@ func (o *oracle) succeeded(t *state.Task) {
 func (o *oracle) limits(f *followed, before, after *state.State) {
 	now, then := slotsOf(after), slotsOf(before)
 	var admitted []*state.Task
-	// If the order is lost, the lost timeline may have admitted an attempt that reports, whatever
-	// the limits are in the new one.
+	// If the folding order is lost, an attempt may report that the lost timeline has admitted. It then
+	// holds a slot regardless of the limits in the new timeline.
 	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range after.Tasks.All {
 		switch was := before.Tasks.Get(t.Key()); {

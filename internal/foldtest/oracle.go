@@ -157,8 +157,8 @@ func Resolution(s state.TaskState) state.Resolution {
 	}[s]
 }
 
-// checkCandidates checks that a partition has at most one pending candidate, and that the visible output
-// precedes it.
+// checkCandidates checks that a partition has at most one pending candidate, and that the candidate is
+// later than the visible output.
 func checkCandidates(s *state.State) error {
 	pending := map[state.Key2]string{}
 	for c := range s.Candidates.All {

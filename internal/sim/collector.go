@@ -277,7 +277,7 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 }
 
 // garbageCollected checks, on a copy, that the collector deletes all unreferenced outputs and logs
-// in the end: long after the last run, only the outputs that partitions show are left.
+// in the end. Long after the last run, only the visible outputs of partitions are left.
 func (o *oracle) garbageCollected(f *followed) {
 	if f.manifest == nil {
 		return

@@ -46,9 +46,10 @@ type World struct {
 	// Ahead is the number of entries by a writer that ignores the store's clock: their names, ids
 	// or timestamps are hours to years ahead.
 	Ahead int
-	// Collectors is the number of collectors. They delete unreferenced outputs: superseded versions
-	// that are not among the newest KeepVersions of their partition or were superseded KeepOutputs
-	// minutes ago, and, after KeepUnseen minutes, outputs that never became visible.
+	// Collectors is the number of collectors. They delete unreferenced outputs of two kinds. One kind
+	// is superseded versions that are not among the newest KeepVersions of their partition, or were
+	// superseded KeepOutputs minutes ago. The other kind is outputs that never became visible, after
+	// KeepUnseen minutes.
 	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
 	// KeepEach gives some assets their own rules, which keep more.
 	KeepEach bool

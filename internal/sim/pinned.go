@@ -58,7 +58,7 @@ type heldRevision struct {
 	outputs map[string]string // places of the materializations
 }
 
-// hold records what the revisions show that are pinned since this commit.
+// hold records the contents of the revisions that this commit has pinned.
 func (o *oracle) hold(f *followed) {
 	for row := range f.state.Pins.All {
 		past, known := f.past[row.Number()]

@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// The names of the checks of an asset are those of their severities.
+// Each check of an asset is named after its severity.
 const (
 	criticalCheck = "critical"
 	errorCheck    = "error"

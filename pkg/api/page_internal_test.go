@@ -13,7 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// A server holds a bounded number of snapshots, and none longer than the tokens that name them.
+// A server keeps a bounded number of snapshots, and keeps none after the tokens that name it have
+// expired.
 func TestPagesForgetListings(t *testing.T) {
 	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
 	p, revision := newPages(), int64(0)

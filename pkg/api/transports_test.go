@@ -34,7 +34,8 @@ func (p inProcess) Do(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// overREST turns calls of a Connect client into REST requests, and their answers into those of Connect.
+// overREST turns calls of a Connect client into REST requests, and REST responses into Connect
+// responses.
 type overREST struct{ client *http.Client }
 
 func (o overREST) Do(r *http.Request) (*http.Response, error) {

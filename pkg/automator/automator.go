@@ -3,9 +3,9 @@
 // package is not a stable API.
 //
 // An automator is a stateless shell beside the dispatcher. It finds its work in the projections, and every
-// event that it appends names the state that it saw. The id of the run that a request starts is derived
-// from the request. So work has its effect only once, even if two automators do it at the same time, or if one
-// repeats it after a crash.
+// event that it appends names the state that it saw. The id of the run that a request starts is derived from
+// the request. So each piece of work takes effect only once, even if two automators do it at the same time, or
+// one repeats it after a crash.
 package automator
 
 import (

@@ -93,9 +93,9 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// A request that is planned, and a plan of largePlan tasks that is stored, hold this part of an automator's
-// memory for plans; smaller plans hold less. So a few requests are planned at the same time, and many small
-// runs start in the same ledger entry.
+// planning is the share of an automator's memory for plans that a request takes while it is planned. A plan of
+// largePlan tasks takes the same share while it is stored; a smaller plan takes less. So a few requests are
+// planned at the same time, and many small runs start in the same ledger entry.
 const (
 	planning  = starting / parallel
 	largePlan = 10_000

@@ -37,7 +37,7 @@ func (a *Automator) advance(ctx context.Context, rows []*state.Schedule) error {
 	return flush()
 }
 
-// answer returns what the calendar says about a schedule. It depends on the row alone, so all automators
+// answer returns the calendar's answer about a schedule. It depends on the row alone, so all automators
 // compute the same answer, whatever their clocks say.
 func answer(row *state.Schedule) event.CalendarItem {
 	item := event.CalendarItem{
@@ -73,8 +73,8 @@ func answer(row *state.Schedule) event.CalendarItem {
 // maxDefinedBytes bounds the definitions in one event.
 const maxDefinedBytes = 256 << 10
 
-// define brings the rows of schedules in line with the deployed release: it appends the differences, as
-// many as one event holds.
+// define brings the rows of schedules in line with the deployed release. It appends the definitions
+// that differ, as many as fit into one event.
 func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *state.Deployment, project *project, err error) error {
 	var defined []event.Schedule
 	if d.Schedules != "" {

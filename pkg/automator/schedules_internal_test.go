@@ -97,8 +97,8 @@ func TestAttemptsRepeatUnchangedWorkLater(t *testing.T) {
 	require.True(t, done.fresh("a", 1, now.Add(retryAfter)))
 }
 
-// Without the fix, the fold asked for an instant that waits for its jitter, the calendar answered that the instant is
-// not due, and both appended several events a second until it was due.
+// Before the fix, the fold asked for an instant that was waiting for its jitter, and the calendar answered that the
+// instant was not due. Both appended several events a second until the instant was due.
 func TestChangeOfScheduleDoesNotWaitForJitter(t *testing.T) {
 	w := foldtest.New(t)
 	spec := event.Schedule{Name: "nightly", EverySec: 3600, JitterSec: 3000, Run: event.RunSpec{All: true}}

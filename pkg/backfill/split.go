@@ -214,8 +214,8 @@ func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (join
 	return joins, latest, nil
 }
 
-// pairs returns pairs of cells of an asset and of one that it reads: the first cell of a pair reads the second.
-// wide means that the asset reads all or the latest partitions.
+// pairs returns which cells of an asset read which cells of a dependency: the first cell of a pair reads the
+// second. wide means that the asset reads all or the latest partitions of the dependency.
 func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own, up *selection) (pairs [][2]int32, wide bool, err error) {
 	edge, err := s.readers.Of(asset.Key, dep)
 	if err != nil {

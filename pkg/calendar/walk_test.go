@@ -15,8 +15,8 @@ import (
 // everyZone is set by `make zones`: the test then walks through 68 years of all zones.
 var everyZone = flag.Bool("every-zone", false, "walk through every minute of every time zone")
 
-// The walk below shares no code with the package: it looks at each quarter of an hour, finds what
-// the clocks show in each of its minutes, and applies the policy to the whole list.
+// The walk below shares no code with the package. For each quarter of an hour, it computes the
+// local time of each minute. Then it applies the policy to the whole list.
 
 // stretch is a time with one offset, found by looking.
 type stretch struct{ from, to, offset int64 }

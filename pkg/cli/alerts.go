@@ -62,7 +62,7 @@ func (a *app) alertsCommand() *cobra.Command {
 	return cmd
 }
 
-// noteAlerts says what a person should know before they trust the list of alerts.
+// noteAlerts prints notes that matter to a reader of the list of alerts.
 func (a *app) noteAlerts(s *state.State, now event.Time) {
 	if !a.table() {
 		return

@@ -278,7 +278,7 @@ type dryBackfillAsset struct {
 	Cost *int64 `json:"cost_nanousd,omitempty"`
 }
 
-// dryBackfill prints what a backfill would do, and changes nothing.
+// dryBackfill prints what a backfill would do, without changing anything.
 func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapshot.Snapshot, f *createBackfillFlags) error {
 	made, err := engine.PlanBackfill(ctx, snap, f.request, a.Clock.Now())
 	if err != nil {

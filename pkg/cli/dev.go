@@ -89,7 +89,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	return before
 }
 
-// deployed replaces the project by that of a deployed release.
+// deployed replaces the project by the project of a deployed release.
 func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

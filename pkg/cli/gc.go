@@ -62,7 +62,7 @@ func (a *app) gcCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, and list what would be deleted")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "list what would be deleted, without deleting it")
 	return cmd
 }
 

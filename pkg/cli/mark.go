@@ -55,7 +55,7 @@ func (f *markFlags) mark() (string, error) {
 	}
 	switch {
 	case chosen == "":
-		return "", usagef("missing flag: say what the partitions are: --stale, --fresh or --missing")
+		return "", usagef("missing flag: add --stale, --fresh or --missing")
 	case f.reason == "":
 		return "", usagef("missing flag --reason: say why, for everybody who later asks")
 	case len(f.reason) > event.MaxMessage:

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 )
 
-// needFlags are the flags that choose partitions by their status, and what they choose.
+// needFlags are the flags that select partitions by their status, and the status that each selects.
 var needFlags = []struct {
 	name  string
 	need  engine.Need
@@ -17,7 +17,7 @@ var needFlags = []struct {
 }{
 	{
 		"stale", engine.NeedStale, func(f *runFlags) *bool { return &f.stale },
-		"run the missing and stale partitions, and those that read one of them; without SELECTION, of all assets",
+		"run the missing and stale partitions, and the partitions that read one of them; without SELECTION, of all assets",
 	},
 	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the missing partitions; without SELECTION, of all assets"},
 	{

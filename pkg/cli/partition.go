@@ -129,8 +129,8 @@ func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) boo
 	}
 }
 
-// codeDetails describes how the current code of an asset differs from that of a run. It returns nothing
-// if the run or its release is not known any more.
+// codeDetails describes how the current code of an asset differs from the code of a run. It returns
+// nothing if the run or its release is not known any more.
 func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, asset ids.AssetKey, runID string) ([]string, error) {
 	s, err := v.WithRun(ctx, runID)
 	if err != nil || s == nil {
@@ -231,7 +231,8 @@ func (a *app) partitionText(
 	return t.b.String()
 }
 
-// automationText says what runs the asset without a person, and why it has not done so.
+// automationText lists the schedules and requests that run the asset, and says why they have not
+// run it.
 func (a *app) automationText(t *outline, x *view.PartitionExplanation, automations []engine.Automation) {
 	t.section("automation")
 	for _, m := range automations {

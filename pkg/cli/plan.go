@@ -261,7 +261,7 @@ func (a *app) planText(r *planReport) string {
 	case "":
 		fmt.Fprintf(&b, "release %s for %s: no release is deployed\n", release.Short(r.Release), of)
 	case r.Release:
-		fmt.Fprintf(&b, "nothing to deploy: the files are those of release %s\n", release.Short(r.Release))
+		fmt.Fprintf(&b, "nothing to deploy: the files are the same as in release %s\n", release.Short(r.Release))
 		partitionsText(&b, "servo run --stale would materialize", r.Run)
 		r.Estimate.text(&b)
 		a.factsText(&b, r)

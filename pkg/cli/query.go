@@ -129,8 +129,8 @@ func (a *app) openQuery(
 	return s, nil
 }
 
-// declaredBy returns a function that says what a release declares. Partitions of earlier dimensions, values and ranges
-// are not read any more. Partitions of removed assets are still read.
+// declaredBy returns a function that returns the declarations of a release. Partitions of earlier dimensions, values
+// and ranges are not read any more. Partitions of removed assets are still read.
 func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (*query.Declarations, error) {
 	return func(ctx context.Context, sha string) (*query.Declarations, error) {
 		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)

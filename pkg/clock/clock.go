@@ -1,6 +1,5 @@
-// Package clock is the only access to the time of day. Everything that reads the time or
-// waits receives a Clock, so that tests and simulations can pass a virtual one. This package is not
-// a stable API.
+// Package clock is the only access to the time of day. Code that reads the time or waits receives a
+// Clock, so that tests and simulations can pass a virtual clock. This package is not a stable API.
 package clock
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// publication is what one manifest records.
+// publication is the content of one manifest.
 type publication struct {
 	groups  []fold.Group
 	barrier bool

@@ -45,7 +45,8 @@ type gaps struct {
 	open     map[string]error
 	reported map[string]bool
 
-	// left holds a token if a step has left gaps since the last receive. unread is their number.
+	// left contains a token if a step has left gaps since the last receive. unread is the number of
+	// gaps.
 	left   chan struct{}
 	unread atomic.Int64
 }

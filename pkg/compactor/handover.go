@@ -20,7 +20,7 @@ type Proof struct {
 
 // errUnproven means that handed-over bytes may differ from the stored entry. The step is repeated
 // and reads the entries from the store.
-var errUnproven = errors.New("handed-over bytes are not those of the stored entry")
+var errUnproven = errors.New("handed-over bytes differ from the stored entry")
 
 // proof compares handed-over entries with the store while they are decoded and folded.
 type proof struct {

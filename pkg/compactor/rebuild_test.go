@@ -198,7 +198,7 @@ func TestRebuildAssignsRunKeyByEvidence(t *testing.T) {
 }
 
 // The clocks of machines differ. So a cancellation may precede the end of the first task and follow
-// that of the second. This test fails if a rebuild cancels a task that must have succeeded.
+// the end of the second. This test fails if a rebuild cancels a task that must have succeeded.
 func TestRebuildDefersCancelAfterItsCauses(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

@@ -131,8 +131,8 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 }
 
 // readPortion reads a portion of the round's entries and returns their groups of facts. It sets
-// timers aside. The last publication of this round decides those that were known before the
-// listing; the second round decides the others.
+// timers aside. The last publication of this round decides the timers that were known before the
+// listing. The second round decides the others.
 func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read *reading) ([]fold.Group, error) {
 	facts, timers, err := c.groups(ctx, part, read)
 	if err != nil {

@@ -185,7 +185,7 @@ func TestSweepAfterFindingRepeatsInAMinute(t *testing.T) {
 }
 
 // A later listing does not find a folded entry again. So a sweep that fails after the fold must
-// remember that it found one.
+// remember that it found an unannounced entry.
 func TestFailedSweepRemembersUnannouncedEntries(t *testing.T) {
 	w := withWakeups(t)
 	c := w.open("c")

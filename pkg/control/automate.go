@@ -16,7 +16,7 @@ const AutomationAge = 2 * time.Minute
 // Automation is the work that a state has for automators. Doing it twice has no effect: every event
 // names what its writer saw.
 type Automation struct {
-	// Define is the deployment whose schedules are to be defined, or nil.
+	// Define is the deployment whose schedules have to be defined, or nil.
 	Define *state.Deployment
 	// Wanted are schedules that wait for their next instants.
 	Wanted []*state.Schedule

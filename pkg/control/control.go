@@ -2,10 +2,10 @@
 // the actions to take. The same snapshot always yields the same actions with the same names
 // (INV-3). This package is not a stable API.
 //
-// A controller receives the state, never a store: it cannot read the ledger (INV-7). An
-// action is a proposal. Executing it twice or late is harmless: the names of queue tasks
-// are derived from what they do, and the fold decides on what is written to the ledger
-// about them.
+// A controller receives the state, never a store: it cannot read the ledger (INV-7). An action is a
+// proposal. Executing an action twice or late is harmless. The name of a queue task is derived from
+// its purpose, so creating it twice has no effect. The events about it take effect only if the fold
+// accepts them.
 package control
 
 import (
@@ -32,7 +32,7 @@ const (
 //
 //sumtype:decl
 type Action interface {
-	// Name returns the name of the queue task that the action is about.
+	// Name returns the name of the action's queue task.
 	Name() string
 
 	action()

@@ -88,8 +88,8 @@ func TestINV3ControllerDeterminism(t *testing.T) {
 	require.Equal(t, reactTo(w), reactTo(w))
 }
 
-// names returns what makes actions idempotent: the names of queue tasks, and the natural
-// keys of their ledger events.
+// names returns the names and keys that make actions idempotent: the names of queue tasks, and the
+// natural keys of ledger events.
 func names(actions []control.Action) []string {
 	var found []string
 	for _, a := range actions {

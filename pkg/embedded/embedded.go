@@ -92,7 +92,8 @@ type Options struct {
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
-	// Publish says what to publish where. Nil: nothing is published.
+	// Publish lists the outputs to publish, and the places where they are published. Nil: nothing is
+	// published.
 	Publish Publishing
 }
 

@@ -41,8 +41,8 @@ func (s *Stack) publishLater() {
 	}
 }
 
-// publishAll runs passes of the publisher while the stack serves. The first one repairs what an earlier
-// process has left.
+// publishAll runs passes of the publisher while the stack serves. The first pass repairs what an
+// earlier process left unfinished.
 func (s *Stack) publishAll(ctx context.Context) error {
 	if s.opts.Publish == nil {
 		return nil

@@ -52,8 +52,9 @@ func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
 }
 
 // Follow moves the folder's clock to the latest time that a revision records, and logs a warning,
-// if the machine's clock is behind that time. Otherwise new entries would sort before folded ones:
-// no listing would find them, and nothing would be collected until the machine's clock caught up.
+// if the machine's clock is behind that time. Otherwise the names of new entries would sort before
+// the names of folded ones. No listing would find the new entries, and nothing would be collected
+// until the machine's clock caught up.
 func (w *Workspace) Follow(m *manifest.Manifest) {
 	forward, ok := w.Clock.(*clock.Forward)
 	if !ok {

@@ -29,7 +29,7 @@ type DeployRequest struct {
 	// Accept lists the changes of code that make no partition stale.
 	Accept  []Accept
 	Changes event.Changes
-	// Schedules are those of the release.
+	// Schedules are the schedules of the release.
 	Schedules []event.Schedule
 	// Alerts are the rules of the release.
 	Alerts []event.AlertRule
@@ -37,8 +37,9 @@ type DeployRequest struct {
 	Watched []event.WatchedAsset
 }
 
-// Accept is a change of an asset's code that makes no partition stale: partitions made by Previous,
-// or by a code that counts as Previous, count as made by Code.
+// Accept is a change of an asset's code that makes no partition stale. Partitions that were made by
+// Previous count as made by Code. The same holds for partitions whose code counts as Previous
+// through an earlier Accept.
 type Accept struct {
 	Asset          ids.AssetKey
 	Code, Previous string

@@ -20,7 +20,7 @@ import (
 
 // MarkRequest selects outputs of an asset to mark.
 type MarkRequest struct {
-	// Assets are those of the project, and Asset is one of them.
+	// Assets are the assets of the project. Asset is the one whose outputs are marked.
 	Assets []plan.Asset
 	Asset  ids.AssetKey
 	// Partitions selects partitions of a partitioned asset.
@@ -127,7 +127,7 @@ func (e *Engine) markFilter(
 	var filters []func(string) (bool, error)
 	for _, s := range r.Partitions {
 		if s.Status != "" && s.Status != space.Stale {
-			return nil, fmt.Errorf("-p %s selects no outputs: select partitions by their values, or stale ones", s)
+			return nil, fmt.Errorf("-p %s selects no outputs: select partitions by their values, or with -p stale", s)
 		}
 		inside, err := calendar.Filter(asset.Partitions, s)
 		if err != nil {

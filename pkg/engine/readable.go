@@ -96,7 +96,7 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 }
 
 // unknownSchemas returns the partitions of an asset that a run materialized and whose columns are
-// unknown: their output has no Parquet files, or files that differ.
+// unknown. Either their output has no Parquet files, or the columns of its files differ.
 func unknownSchemas(ctx context.Context, snap *snapshot.Snapshot, run *state.Run, asset string) (rows []*state.Partition, err error) {
 	for row, err := range snap.Partitions(ctx, asset, "") {
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Request is a run that is to be planned at a time, or for a tick of a schedule.
+// Request is a run that will be planned at a given time, or for a tick of a schedule.
 type Request struct {
 	ID         string             `json:"request_id"`
 	State      state.RequestState `json:"state"`
@@ -45,8 +45,8 @@ func RequestOf(row *state.RunRequest) (Request, error) {
 	return r, nil
 }
 
-// Requests returns the requests of a state, oldest first. Those that ended within the last hour are
-// included if ended is set.
+// Requests returns the requests of a state, oldest first. Requests that ended within the last hour
+// are included if ended is set.
 func Requests(s *state.State, ended bool) ([]Request, error) {
 	requests := []Request{}
 	for row := range s.Requests.All {

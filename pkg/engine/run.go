@@ -24,8 +24,9 @@ type RunRequest struct {
 	Roots []ids.AssetKey
 	// RunKey makes the request unique for 30 days; "": not unique.
 	RunKey string
-	// Fingerprint identifies the request among those with the same run key; "": the plan does. With a
-	// fingerprint, a repeated request attaches to its run even if it would be planned differently by then.
+	// Fingerprint identifies the request among requests with the same run key. If it is "", the hash of
+	// the plan identifies the request. With a fingerprint, a repeated request attaches to its run even if
+	// it would be planned differently by then.
 	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32

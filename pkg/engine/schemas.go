@@ -21,7 +21,7 @@ import (
 // maxSchemaChanges is how many differences between schemas, and how many queries, a report names.
 const maxSchemaChanges = 20
 
-// SchemaChanges compares the columns of the partitions that a run materialized with those of other
+// SchemaChanges compares the columns of the partitions that a run materialized with the columns of other
 // partitions of the same asset. It describes the differences, and names the queries of the run that read
 // partitions with different columns. It ignores outputs with an unknown schema, and partitions for which
 // declared returns false. If declared is nil, no partition is ignored for that reason. SchemaChanges fails if
@@ -90,9 +90,9 @@ func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []strin
 	return slices.Sorted(maps.Keys(assets))
 }
 
-// AssetSchemas compares the columns of an asset's newest partition with those of the newest partition
-// that has a different schema, and describes the differences. rows has the newest partition of each
-// schema.
+// AssetSchemas compares the columns of an asset's newest partition with the columns of the newest
+// partition that has a different schema, and describes the differences. rows contains the newest
+// partition of each schema.
 func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
 	if len(rows) == 0 {
 		return nil
@@ -107,10 +107,10 @@ type schemaChange struct {
 	alike      int // number of chosen partitions with the same schema as now
 }
 
-// schemaChanges returns how the schemas of the chosen partitions differ from those of the other
-// partitions of the asset. It compares each schema among the chosen ones with the newest partition
-// that has a different schema, and each pair of schemas only once. The schemas of all rows must be
-// known.
+// schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the
+// other partitions of the asset. It compares each schema among the chosen ones with the newest
+// partition that has a different schema, and each pair of schemas only once. The schemas of all
+// rows must be known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return view.ByAge(b, a) }) // the newest first
 	if len(rows) == 0 {

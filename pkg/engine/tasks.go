@@ -12,8 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task of a run with the given key, else the only task of the asset with that
-// key, else the only task whose key contains name.
+// FindTask returns the task of a run that a name denotes: the task with this key or, if there is
+// none, the only task of the asset with this key or, if there is none, the only task whose key
+// contains the name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {

@@ -17,7 +17,7 @@ const MaxSamples = 32
 // Unknown is the value of a measure that no attempt has reported.
 const Unknown = -1
 
-// Sample is what one successful attempt took and made.
+// Sample is the cost and the output of one successful attempt.
 type Sample struct {
 	Duration    time.Duration
 	Rows, Bytes int64
@@ -148,8 +148,9 @@ func rank[V time.Duration | int64](samples []Sample, percent int, value func(Sam
 	return values[(len(values)*percent+whole-1)/whole-1]
 }
 
-// makespan schedules the tasks as admission does: of the ready tasks whose pool has a free slot, the
-// one with the greatest priority starts first, and among equals the first in the plan.
+// makespan schedules the tasks as admission does: of all ready tasks whose pool has a free slot, the
+// task with the greatest priority starts first. If several have this priority, the first in the plan
+// starts.
 func makespan(tasks []Task, limits Limits, duration func(asset string) time.Duration) time.Duration {
 	s := schedule{tasks: tasks, limits: limits, waiting: make([]int, len(tasks)), next: make([][]int, len(tasks)), pools: map[string]*pool{}}
 	for i := range tasks {

@@ -184,7 +184,7 @@ type CalendarAdvanced struct {
 	Items []CalendarItem `json:"items"`
 }
 
-// CalendarItem is what a calendar says about one schedule.
+// CalendarItem is a calendar's answer about one schedule.
 type CalendarItem struct {
 	Schedule string `json:"schedule"`
 	// Version is the version of the definition that was read.
@@ -240,7 +240,7 @@ type AutomationCommand struct {
 	Reason    string `json:"reason,omitempty"`
 	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.
 	CatchUp bool `json:"catch_up,omitempty"`
-	// Overlap is the overlap policy of trigger, instead of that of the schedule.
+	// Overlap is the overlap policy for the verb trigger; it replaces the policy of the schedule.
 	Overlap string `json:"overlap,omitempty"`
 	// Instants are the past instants of backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`

@@ -6,7 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// MaxKeys is the maximum number of keys that one event adds to a key set, and that it removes.
+// MaxKeys is the maximum number of keys that one event adds to a key set. The same maximum applies
+// to the keys that it removes.
 const MaxKeys = 5000
 
 // PartitionsChanged is the command to add keys to a key set, and to remove keys from it.

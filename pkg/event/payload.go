@@ -211,7 +211,7 @@ type Error struct {
 	Details string `json:"details,omitempty"`
 	// SuggestedAction says what to do next.
 	SuggestedAction string `json:"suggested_action,omitempty"`
-	// RetryAfterMS is the least delay before a retry; 0: that of the retry policy.
+	// RetryAfterMS is the minimum delay before a retry; 0: only the retry policy decides.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 

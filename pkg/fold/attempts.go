@@ -239,7 +239,7 @@ type closing struct {
 	outcome       event.Outcome
 	code, message string
 	retryable     bool
-	// category is the reported category of the error; "": that of its code.
+	// category is the reported category of the error; "": the code determines the category.
 	category            string
 	details, suggestion string
 	retryAfterMS        int64

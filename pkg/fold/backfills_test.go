@@ -442,7 +442,7 @@ func TestI30RandomBackfillsAddUp(t *testing.T) {
 	})
 }
 
-// rebuildBare folds the groups without the recorded order: what timers decided comes last.
+// rebuildBare folds the groups without the recorded order: the decisions of timers come last.
 func (w *backfillWalk) rebuildBare() {
 	bare := state.New(foldtest.Domain)
 	for _, timers := range []bool{false, true} {

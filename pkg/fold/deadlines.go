@@ -111,7 +111,7 @@ func (f *folder) endPromise(asset string, causes ...string) {
 	}
 }
 
-// watch judges a promise whose time has come.
+// watch judges a promise that is due.
 func (f *folder) watch(w state.Watch, now event.Time) {
 	switch {
 	case w.TaskKey != "":

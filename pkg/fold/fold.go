@@ -110,8 +110,8 @@ type Group struct {
 	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers.
 	// It replaces the sequence numbers that the plans of the group observed, by run.
 	Inputs map[string]int64
-	// Bare is set in a rebuild without the recorded order. Events that timers had decided come last there,
-	// so a run may come before the decision that requested it.
+	// Bare is set in a rebuild without the recorded order. Such a rebuild folds the decisions of timers
+	// last, so a run may be folded before the decision that requested it.
 	Bare bool
 	// Proven means that other events prove that the group was folded: its run conflicts with none.
 	Proven bool

@@ -101,7 +101,8 @@ func namesOf(list string) []string {
 	return names
 }
 
-// severityOf returns the severity of a check: that of the task's definition, if it decides anything.
+// severityOf returns the severity of a check. If the task's definition lists the check as critical
+// or error, that severity applies; otherwise the reported one.
 func severityOf(t *state.Task, r *event.CheckResult) string {
 	switch {
 	case slices.Contains(namesOf(t.Checks), r.Name):
@@ -112,8 +113,8 @@ func severityOf(t *state.Task, r *event.CheckResult) string {
 	return r.Severity
 }
 
-// recordChecks replaces the results of a task's checks by those of its current attempt, and counts
-// them for the asset.
+// recordChecks replaces the results of a task's checks by the results of its current attempt, and
+// counts them for the asset.
 func (f *folder) recordChecks(t *state.Task, p *event.TaskFinished) {
 	if len(p.CheckResults) == 0 && f.st.CheckResults.Len() == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestHistoryOfPublishedOutputs records what checks have measured in published outputs, in the order of
-// their runs: not in a blocked output before its approval, and not in a run that only checks.
+// The history contains the values that checks have measured in published outputs, in the order of their
+// runs. A blocked output counts only after its approval. A run that only checks does not count.
 func TestHistoryOfPublishedOutputs(t *testing.T) {
 	measured := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value

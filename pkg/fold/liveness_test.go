@@ -33,7 +33,7 @@ func TestMissingHeartbeatClosesAttempt(t *testing.T) {
 	w.Pass(50 * time.Second)
 	w.MustFold(w.Beat(run, "a", 1))
 
-	fireLiveness(t, w) // this timer is of the start; the heartbeat has moved the deadline
+	fireLiveness(t, w) // the start has set this timer; the heartbeat has moved the deadline
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 	fireLiveness(t, w)
 	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))

@@ -175,7 +175,7 @@ func brief(message string) string {
 	return message
 }
 
-// wakeNotification handles a notification whose time has come.
+// wakeNotification handles a notification that is due.
 func (f *folder) wakeNotification(id string) {
 	row := *f.st.Notifications.Get(id)
 	switch {

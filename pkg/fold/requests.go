@@ -224,7 +224,7 @@ func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// wake handles the schedules, requests and notifications whose time has come.
+// wake handles the schedules, requests and notifications that are due.
 func (f *folder) wake(now event.Time) {
 	f.expireRequests(MaxWoken)
 	f.forgetQuiet(MaxWoken)

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// requested is a world with one request that is to be planned.
+// requested is a world with one request that waits to be planned.
 func requested(t foldtest.TB) (*foldtest.World, *state.RunRequest) {
 	t.Helper()
 	w := foldtest.New(t)

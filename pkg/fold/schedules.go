@@ -62,8 +62,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 }
 
 // define creates or changes a schedule. The new definition applies from the time of its deployment on; the old one must
-// first decide all earlier instants. Until the old one has done so, define asks the calendar for these instants and
-// returns false.
+// first decide all earlier instants. Until that has happened, define asks the calendar for these instants and returns
+// false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()
@@ -91,8 +91,8 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	return true
 }
 
-// want asks the calendar for the instants of a schedule after its cursor and up to a time, and for the next
-// instant after them.
+// want asks the calendar about a schedule: for the instants after its cursor up to a time, and for the next
+// instant after that time.
 func (f *folder) want(row *state.Schedule, until event.Time) {
 	row.Next, row.NextAt, row.WantedAt = 0, 0, until
 }
@@ -264,7 +264,7 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	put(f, f.st.Ticks, tick)
 }
 
-// overlap applies an overlap policy to a new request. It returns whether the request is to be planned,
+// overlap applies an overlap policy to a new request. It returns whether the request is planned,
 // buffered, skipped or dropped, and why. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(schedule)

@@ -22,8 +22,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the fold decides into testdata")
 
 // TestTranscripts plays the stories of testdata. A line of a story that is not indented is a group
-// of events, or a comment. The indented lines below it are what the fold decided: the outcome, and
-// the rows that it added (+), changed and removed (-).
+// of events, or a comment. The indented lines below it show the decision of the fold: the outcome,
+// and the rows that it added (+), changed and removed (-).
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func newStory(t *testing.T) *story {
 	return &story{World: foldtest.New(t), runs: map[string]string{}, names: map[string]string{}}
 }
 
-// tell returns the text with what the fold decides now.
+// tell returns the text with the current decisions of the fold.
 func (s *story) tell(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

@@ -344,7 +344,7 @@ func ruleSatisfied(s *state.State, t *state.Task) bool {
 }
 
 // generations checks that generations never decrease, and that each new liveness timer has a
-// greater one.
+// greater generation.
 func (w *walk) generations(before *state.State) error {
 	for old := range before.Timers.All {
 		if row := w.State.Timers.Get(old.TimerID); row != nil && row.Generation < old.Generation {

@@ -53,7 +53,7 @@ type Options struct {
 	MaxDeletes int
 }
 
-// Count counts what was deleted of an asset for one reason.
+// Count counts the deleted objects of an asset for one reason.
 type Count struct {
 	Asset    string `json:"asset"` // empty for logs
 	Reason   Reason `json:"reason"`

@@ -103,8 +103,8 @@ func prefixOf(d ids.Domain, asset, partition string) string {
 	return contract.AssetsPrefix(d) + asset + "/" + contract.PartitionSegment(partition) + "/"
 }
 
-// live records what the live runs write, and what their plans read. An unreadable plan ends the
-// pass, because its inputs are unknown.
+// live records the materializations that live runs write, and the materializations that their plans
+// read. An unreadable plan ends the pass, because its inputs are unknown.
 func (k *known) live(ctx context.Context, p *pass) error {
 	plans := map[string]bool{}
 	for run := range k.state.Runs.All {

@@ -27,9 +27,9 @@ func clockError(off time.Duration, store time.Time) error {
 		ErrClock, off.Abs().Round(time.Second), direction, event.At(store), maxSkew)
 }
 
-// skew returns the least amount by which this machine's clock can be ahead of the store's
-// (negative: behind). store is a time that the store reported between the readings before
-// and after.
+// skew returns a lower bound of the amount by which this machine's clock is ahead of the store's
+// clock (negative: behind). store is the time that the store reported. before and after are
+// readings of this machine's clock, before and after that report.
 func skew(before, store, after time.Time) time.Duration {
 	switch {
 	case store.Before(before) && before.Before(after), store.Before(after) && !before.Before(after):

@@ -70,8 +70,8 @@ func Problem(err error) string {
 	return text
 }
 
-// Lost reports whether an error of [Store.Load] says that revisions were published and
-// none of them is left.
+// Lost reports whether an error of [Store.Load] means that revisions were published, but none of
+// them exists any more.
 func Lost(err error) bool {
 	corrupt, ok := errors.AsType[*CorruptError](err)
 	return ok && corrupt.lost
@@ -84,7 +84,7 @@ func Damaged(err error) bool {
 	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
 }
 
-// past marks the error of a damaged manifest as that of an earlier revision.
+// past marks the error of a damaged manifest: it belongs to an earlier revision.
 func past(err error) error {
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
 		corrupt.past = true

@@ -98,8 +98,8 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	return data, next, nil
 }
 
-// encode returns the delta as JSON. It copies inline rows byte for byte, because their
-// checksum covers those bytes.
+// encode returns the delta as JSON. It copies inline rows byte for byte, because their checksum
+// covers the bytes.
 func (d *Delta) encode() ([]byte, error) {
 	head := *d
 	head.Inline = nil

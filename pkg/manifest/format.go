@@ -102,7 +102,7 @@ type Wakeup struct {
 // BaseSnapshot is the live state as of the last rewrite of the base.
 type BaseSnapshot struct {
 	ID string `json:"id,omitempty"` // a ULID; empty before the first rewrite
-	// Revision is the revision whose state the base holds.
+	// Revision is the revision whose state the base contains.
 	Revision    int64      `json:"revision,omitzero"`
 	PublishedAt event.Time `json:"published_at,omitempty,omitzero"`
 	Files       []File     `json:"files,omitempty"`

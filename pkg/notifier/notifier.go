@@ -146,7 +146,7 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return false, err // the tries that ctx has ended say nothing about their channels
+		return false, err // tries that the end of ctx has interrupted prove nothing about their channels
 	}
 	for _, end := range ends {
 		n.ended[end.NotificationID] = end

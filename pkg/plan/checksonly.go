@@ -103,7 +103,8 @@ func (c *chooser) dropDeferred() {
 	c.deferred = nil
 }
 
-// checkTask turns a task that would materialize a partition into one that checks its output.
+// checkTask turns a task that would materialize a partition into a task that checks the partition's
+// output.
 func (b *builder) checkTask(t *Task, a *Asset) {
 	t.Kind, t.Output, t.Code, t.TriggerRule = event.KindCheck, event.OutputNone, "", event.RuleAllSuccess
 	t.Quarantine, t.PreviousRows = nil, nil

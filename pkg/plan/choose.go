@@ -23,7 +23,7 @@ type chooser struct {
 	unselected []*Asset
 	// applied are the selections that restrict some asset.
 	applied []bool
-	// values are the selected values, and used those of them that some asset declares.
+	// values are the selected values. used are the selected values that at least one asset declares.
 	values []string
 	used   map[string]bool
 	// advised says what to do about values that an asset lacks.

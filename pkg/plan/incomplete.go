@@ -81,7 +81,8 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 	b.noteMissing(asset, upstream, len(expected), len(expected)-len(missing), expected, missing)
 }
 
-// gathered counts what the tasks of an asset read of one upstream asset through a mapping.
+// gathered counts the partitions of one upstream asset that the tasks of an asset read through a
+// mapping.
 type gathered struct {
 	// keys are the expected partitions in the order in which tasks read them. missing are the keys
 	// whose partitions do not exist.

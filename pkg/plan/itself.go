@@ -11,9 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset may read its own earlier partitions: a running balance reads that of the day before. Its tasks
-// in a run then depend on each other, in the order of time. They form no cycle, because a window that ends
-// before the period of the reader leads from later periods to earlier ones only.
+// An asset may read its own earlier partitions: a running balance reads the balance of the day before. Its
+// tasks in a run then depend on each other, in the order of time. They form no cycle, because a window
+// that ends before the period of the reader leads from later periods to earlier ones only.
 
 // ReadsItself reports whether the asset reads partitions of itself.
 func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }

@@ -34,7 +34,7 @@ func (b *builder) setPast(t *Task, a *Asset) {
 	}
 }
 
-// weekday returns the day of the week of a partition, in lower case: that of the date in its key.
+// weekday returns the day of the week of the date in a partition's key, in lower case.
 func weekday(a *Asset, key string) string {
 	at := a.Partitions.Time()
 	partition, err := ids.ParsePartition(key)

@@ -38,8 +38,8 @@ type Plan struct {
 	// members of the run's group node with this key, if there is one, and materializations of earlier
 	// runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
-	// PartitionColumns are the columns that assets offer besides those of their files: the dimensions
-	// of their partitions, by asset key. An asset without an entry offers none.
+	// PartitionColumns are the columns that assets have in addition to the columns of their files: the
+	// dimensions of their partitions, by asset key. An asset without an entry offers none.
 	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
@@ -150,7 +150,8 @@ type Work struct {
 	Vars map[string]Var `json:"vars,omitempty"`
 }
 
-// Resources are what one task may use. A value of 0 is the default share of the worker.
+// Resources are the resources that one task may use. A value of 0 is the default share of the
+// worker.
 type Resources struct {
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	Threads     int   `json:"threads,omitempty"`
@@ -203,7 +204,7 @@ type Task struct {
 	Checked *Input `json:"checked,omitempty"`
 }
 
-// InputSet is what a task reads of one upstream asset.
+// InputSet contains the inputs of a task from one upstream asset.
 type InputSet struct {
 	// Group names an entry of Plan.Groups, if many tasks share the inputs.
 	Group string `json:"group,omitempty"`

@@ -329,7 +329,7 @@ var assetFields = table[declared]{
 		Examples:    []any{map[string]any{"city": "VARCHAR", "rain": map[string]any{"type": "DOUBLE", "not_null": true}}},
 	}), yamlFile.columns),
 	choice("schema_drift", shape{
-		Description: "The severity of a check that compares the columns with those of the newest output. off: do not report a difference. Default: the report of the run names it.",
+		Description: "The severity of a check that compares the columns with the columns of the newest output. off: do not report a difference. Default: the report of the run names it.",
 	}, []string{"critical", "error", "warning", "info", driftOff}, func(a *declared) *string { return &a.Work.SchemaDrift }),
 	other("checks", shape{
 		Type: "array", Items: &shape{Ref: "#/definitions/check"}, MaxItems: quality.MaxChecks,
@@ -361,7 +361,7 @@ var resourceFields = table[plan.Resources]{
 		1, maxConcurrency, func(r *plan.Resources) *int { return &r.Threads }),
 }
 
-// resources reads what one task of an asset may use.
+// resources reads the resources that one task of an asset may use.
 func (f yamlFile) resources(n *yaml.Node, a *declared) {
 	r := &plan.Resources{}
 	f.mapping(n, "resources", resourceFields.fields(f, r))

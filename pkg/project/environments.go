@@ -63,10 +63,10 @@ var (
 )
 
 func environmentsShape() shape {
-	each := environmentFields.shape(shape{Description: "The settings that replace those of the file."})
+	each := environmentFields.shape(shape{Description: "The settings that replace the settings of the file."})
 	return shape{
 		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
-		Description: "Environments, by name: settings that replace those of the file. Mappings are merged. Lists are replaced. " +
+		Description: "Environments, by name: settings that replace the settings of the file. Mappings are merged. Lists are replaced. " +
 			"--env chooses one.",
 		Examples: []any{map[string]any{"prod": map[string]any{"workspace": "prod", "deploy": "explicit", "protected": true, "vars": map[string]any{"days": 30}}}},
 	}

@@ -113,7 +113,7 @@ type Ref struct {
 // that the parser itself failed; it ends the load.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
-// Parsed holds what a query reads, by offset, or what is wrong with it.
+// Parsed contains the tables and files that a query reads, by offset, or the error of the query.
 type Parsed struct {
 	Refs []Ref
 	// Lookbacks are the expressions that need rows from before the partition, by offset.
@@ -272,7 +272,7 @@ type loader struct {
 	// cyclic are the files of assets on a cycle. twice are the files of assets that another
 	// file declares again.
 	cyclic, twice []string
-	// places is what servo.yaml says about publishing. Nil: nothing. published means that an
+	// places are the settings of servo.yaml about publishing. Nil: nothing. published means that an
 	// environment says something.
 	places    *places
 	published bool

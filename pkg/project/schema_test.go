@@ -376,8 +376,8 @@ func project1(file string, text []byte) fstest.MapFS {
 	return files
 }
 
-// TestFieldsOfSchemaAreThoseOfLoad asks Load for the fields that it knows, by an unknown one in
-// every mapping, and compares them with the schema.
+// The errors of Load about an unknown field list the known fields. The test puts an unknown field
+// into every mapping, and compares the listed fields with the schema.
 func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	inSchema := map[string][]string{}
 	mappings := map[string]schemaPlace{}
@@ -444,8 +444,8 @@ var samples = []any{
 	map[string]any{"versions": 1},
 }
 
-// TestSchemaAgreesWithLoad sets every field to every sample, and compares the verdict of Load with
-// that of the schema.
+// TestSchemaAgreesWithLoad sets every field to every sample, and compares the verdicts of Load and
+// of the schema.
 func TestSchemaAgreesWithLoad(t *testing.T) {
 	s := compile(t)
 	count := 0

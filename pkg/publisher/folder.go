@@ -59,10 +59,10 @@ type update struct {
 type change struct {
 	asset  *Asset
 	name   string // the name of the asset in the folder
-	folder string // the folder of the partition, below that of the asset
+	folder string // the folder of the partition, below the folder of the asset
 	output Output
-	// known means that the record has the path. copied means that a copy of an output, or a part of one, may
-	// be there; otherwise Servo has created a link.
+	// known means that the record has the path. copied means that the path may contain a complete or partial
+	// copy of an output; otherwise it is a link that Servo has created.
 	known, copied bool
 	// files are the files of a complete copy.
 	files []copiedFile
@@ -305,8 +305,9 @@ func (u *update) removeObsolete() error {
 	return nil
 }
 
-// leaveForeign takes the changes out of u.changed that would overwrite what Servo did not write, and returns
-// their errors. It must run before [update.announce], because an announced path counts as written by Servo.
+// leaveForeign removes from u.changed the changes that would overwrite files that Servo did not write, and
+// returns an error for each. It must run before [update.announce], because an announced path counts as
+// written by Servo.
 func (u *update) leaveForeign() (foreign []failure, err error) {
 	var ours []change
 	for i := range u.changed {

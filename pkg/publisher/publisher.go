@@ -77,8 +77,9 @@ func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
 	return nil
 }
 
-// folderOf returns the folder of a partition below that of its asset: date=2025-01-01/region=eu, or ""
-// for an unpartitioned asset. It returns false if the key does not have exactly these dimensions.
+// folderOf returns the folder of a partition, relative to the folder of its asset:
+// date=2025-01-01/region=eu, or "" for an unpartitioned asset. It returns false if the key does not
+// have exactly these dimensions.
 func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	partition, err := ids.ParsePartition(key)
 	if err != nil || len(partition) != len(dimensions) {

@@ -94,8 +94,8 @@ func (u *update) discard(name string) error {
 }
 
 // remove removes an output, and the folders above it that are empty then. It does nothing if the output is gone: an
-// interrupted update may have removed it already, and put a link where one of its folders was. Files that somebody else
-// has put in its place stay.
+// interrupted update may have removed it already, and put a link where one of its folders was. It keeps files that
+// somebody else has put there.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {

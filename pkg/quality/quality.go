@@ -42,7 +42,7 @@ const (
 	Post = "POST" // on the rows that the task has made, before they are published
 )
 
-// Severity says what a failed check does.
+// Severity determines the effect of a failed check.
 type Severity string
 
 // Severities.

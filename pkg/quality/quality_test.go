@@ -130,7 +130,7 @@ func TestAnomalyUsesMedianAndMAD(t *testing.T) {
 	assert.Equal(t, "94..106", high.Expected)
 	assert.Equal(t, "row_count is 107; expected 94..106, computed from 7 earlier values", high.Message)
 
-	// The median is 11.5, and that of the distances 5.5.
+	// The median is 11.5, and the median of the distances is 5.5.
 	assert.Equal(t, "-21..44", c.JudgeAnomaly(12, []int64{3, 5, 7, 9, 14, 16, 18, 20}).Expected)
 	old := append([]int64{1e18, 1e18, 1e18, 1e18}, make([]int64, 30)...)
 	assert.False(t, c.JudgeAnomaly(7, old).Passed, "values beyond the window do not count")

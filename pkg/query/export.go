@@ -44,7 +44,7 @@ type ExportedOutput struct {
 	URI string
 }
 
-// Catalog says what a catalog is made from, and when.
+// Catalog describes the contents of a catalog, and when it was made.
 type Catalog struct {
 	// Outputs is the folder of the object store, as an absolute path.
 	Outputs string
@@ -141,8 +141,8 @@ func (db *DB) loadExported(source Source) error {
 // temporaryCatalog begins the names of the folders in which catalogs are written.
 const temporaryCatalog = ".servo-export-"
 
-// removeAbandoned removes the temporary folders of processes that were killed. Those of the last hour may
-// belong to running exports.
+// removeAbandoned removes the temporary folders of processes that were killed. Folders of the last hour
+// may belong to running exports.
 func removeAbandoned(dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -228,8 +228,8 @@ const (
 	retiredFor = time.Hour
 )
 
-// retireLinks notes which folders of links a new catalog does not need, and removes those that no
-// catalog of the last hour needed.
+// retireLinks notes which folders of links a new catalog does not need. It removes the folders that
+// no catalog of the last hour needed.
 func retireLinks(links string, c Catalog) error {
 	needed := map[string]bool{}
 	for _, a := range c.Assets {

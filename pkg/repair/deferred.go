@@ -13,8 +13,9 @@ import (
 // ids depends on the machines' clocks and may differ.
 //
 // Triggers of runs that compete for a run key wait until an event shows which run won. The winner
-// was folded first, and the ledger has further events about the winner only, before or after its
-// trigger. The other runs lost then: they must not get the key after it expires.
+// was folded first. The ledger has further events about the winner only, before or after its
+// trigger. Once the winner is known, the other runs have lost: they must not get the key after it
+// expires.
 //
 // A retry waits for an event about its run, too: it was rejected if another run of its chain of
 // retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands about
@@ -225,8 +226,8 @@ func began(t *state.Task) bool {
 	return t.StartedAt != 0 || t.State == state.TaskRunning || t.State == state.TaskSucceeded || t.State == state.TaskFailed
 }
 
-// competes returns the trigger in a group if no event tells yet whether its run was created, and
-// either it wants a free run key, or it is a retry. Otherwise it returns nil.
+// competes returns the trigger in a group if no event has shown yet whether its run was created. It
+// considers only retries, and triggers that want a free run key. Otherwise it returns nil.
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)

@@ -59,7 +59,8 @@ func (d *deployments) wait(st *state.State, g fold.Group) bool {
 	return false
 }
 
-// proven returns the waiting deployments that an event decides, in the order in which to fold them before the event.
+// proven returns the waiting deployments that an event proves or rules out. They must be folded before the event, in
+// the returned order.
 func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
 	if len(d.waiting) == 0 {
 		return nil
@@ -132,7 +133,7 @@ func (d *deployments) settle(i int) []fold.Group {
 	return append(append(groups, won), lost...)
 }
 
-// base splits deployments into those that have led to a release and the others.
+// base splits deployments into the deployments that have led to a release, and the others.
 func base(older []fold.Group, release string) (led, others []fold.Group) {
 	var fit []int
 	for i, g := range older {

@@ -70,10 +70,10 @@ type Query struct {
 type Result struct {
 	// Keys are the selected assets.
 	Keys []ids.AssetKey
-	// Named are those of Keys that the selection names. Matched are the others: those that only a
-	// pattern, a tag, an owner or another asset leads to.
+	// Named are the selected assets that the selection names. Matched are all other selected assets:
+	// they were found through a pattern, a tag, an owner or another asset.
 	Named, Matched []ids.AssetKey
-	// Roots are those of Keys that the selection matches without upstream and downstream assets.
+	// Roots are the selected assets without the ones that were added as upstream or downstream assets.
 	Roots []ids.AssetKey
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-// AnyCaller is the value of --callers with which a service authenticates nobody.
+// AnyCaller is a value of --callers. With it, a service accepts every caller without
+// authentication.
 const AnyCaller = "any"
 
 // Values of --identity, which selects the account that a service uses to call other services.

@@ -39,7 +39,7 @@ func TestMetricsPageMatchesRegistry(t *testing.T) {
 	require.Equal(t, want, string(text), "run: go test ./pkg/service -run TestMetricsPage -rewrite")
 }
 
-// inRegistry is what the registry of a service says about its metrics.
+// inRegistry are the metrics in the registry of a service.
 type inRegistry struct{ kind, help string }
 
 // registered returns the metrics of a service's registry, by name.

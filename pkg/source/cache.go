@@ -22,12 +22,13 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// ErrDamaged means that an archive is not what its name says. Reading it again does not help.
+// ErrDamaged means that the content of an archive does not match its name. Reading it again does
+// not help.
 var ErrDamaged = errors.New("the archive of the project's files is damaged")
 
 // Cache keeps unpacked archives in a folder, which several processes may share. An archive appears
 // under its name only when it is complete, verified and durable. Its files are read-only. The cache
-// removes those that nobody uses, except the newest.
+// removes unused archives, except the newest.
 type Cache struct {
 	dir  string
 	now  func() time.Time
@@ -268,8 +269,8 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// evict removes archives that nobody uses, except sha and the newest, and what dead processes left.
-// It ignores errors: the next call tries again.
+// evict removes unused archives, except sha and the newest ones. It also removes files that dead
+// processes left. It ignores errors: the next call tries again.
 func (c *Cache) evict(sha string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {

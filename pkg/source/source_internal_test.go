@@ -163,7 +163,7 @@ func TestGetReplacesChangedFiles(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "scripts", ignoredFolder), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "scripts", ignoredFolder, "a.pyc"), nil, 0o600))
 	again(4)
-	// Another process does not trust what a third one left.
+	// A process does not trust the files that another process left.
 	replace(changed)
 	_, other, err := NewCache(c.dir, c.now).Get(t.Context(), a.SHA, fetch)
 	require.NoError(t, err)

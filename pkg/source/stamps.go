@@ -66,7 +66,7 @@ func (c *Cache) seal(sha string) error {
 	return os.WriteFile(filepath.Join(c.dir, sha+stampsSuffix), data, 0o600)
 }
 
-// intact reports whether the files of an archive are those that were unpacked.
+// intact reports whether the files of an archive are unchanged since they were unpacked.
 func (c *Cache) intact(sha string) bool {
 	data, err := os.ReadFile(filepath.Join(c.dir, sha+stampsSuffix))
 	if err != nil {

@@ -186,8 +186,9 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. Only clocked dimensions use the zone, and the phase: the number
-// of seconds by which their periods begin after a multiple of their length in UTC.
+// value returns the key of a period. Only clocked dimensions use the zone and the phase. The phase
+// is the number of seconds between a multiple of the period's length in UTC and the beginning of a
+// period.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())

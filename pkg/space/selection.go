@@ -134,7 +134,7 @@ func parseClause(text string) (Clause, error) {
 	return c, nil
 }
 
-// isWord reports whether a bound is one of the words that stand for periods.
+// isWord reports whether a bound is a word that means a period, such as today.
 func isWord(text string) bool {
 	return strings.HasPrefix(text, latest) || text == today || text == yesterday
 }

@@ -86,7 +86,8 @@ type steadyDay struct {
 }
 
 // countOnce checks the days around every change of the offset, or every day. If several zones have the same steady day,
-// it checks the periods of the day in one zone only, and in all zones that each day begins where the previous one ends.
+// it checks the periods of that day in one zone only. In every zone, it checks that each day begins where the previous
+// one ends.
 func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}
@@ -167,8 +168,8 @@ func changes(t *testing.T, zone *time.Location, day string) bool {
 	return before != after
 }
 
-// midnightChange reports whether the clocks were set back across midnight near an instant: the keys
-// of that day then follow those of the next.
+// midnightChange reports whether the clocks were set back across midnight near an instant. In that
+// case, some keys of the day come after keys of the next day.
 func midnightChange(zone *time.Location, at time.Time) bool {
 	for d := -3 * time.Hour; d <= 3*time.Hour; d += time.Minute {
 		before, after := at.Add(d-time.Minute).In(zone), at.Add(d).In(zone)

@@ -326,8 +326,8 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 	return images.Newest(image.Keys, func(key string) bool { return up.has(key) || has(chosen, key) }), false, nil
 }
 
-// hiddenLatest returns the partitions that a reader with the mapping `latest` does not read only because a
-// mark hides them. newest are the partitions that it reads instead.
+// hiddenLatest is for readers with the mapping `latest`. It returns the partitions that such a reader
+// would read if no mark hid them. newest are the partitions that it reads instead.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil
@@ -364,7 +364,8 @@ func (e *Evaluation) expected(a *evaluated) ([]string, error) {
 	return keys, nil
 }
 
-// Load reads the rows of an asset and of those that it reads in bulk, instead of row by row.
+// Load reads the rows of an asset, and the rows of its upstream assets, in bulk instead of row by
+// row.
 func (e *Evaluation) Load(key ids.AssetKey) error {
 	a, err := e.load(key)
 	if err != nil {
@@ -407,8 +408,8 @@ func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
 	return found, nil
 }
 
-// Statuses returns the statuses of some partitions of an asset. It reads only their rows and those of the
-// partitions that they read.
+// Statuses returns the statuses of some partitions of an asset. It reads only their rows, and the rows of
+// the partitions that they read.
 func (e *Evaluation) Statuses(key ids.AssetKey, partitions []string) ([]Status, error) {
 	a, err := e.asset(key)
 	if err != nil {

@@ -19,7 +19,8 @@ type Explanation struct {
 	Changed bool
 	// Early means that the run of the partition was requested before its period had ended.
 	Early bool
-	// Mark is what a person said about the output; nil: nothing. If it hides the output, Row is nil.
+	// Mark is the mark that a person has set for the output; nil: none. If it hides the output, Row is
+	// nil.
 	Mark *state.Mark
 	// Declared describes the partitions that the asset declares. It is empty if this one is among them.
 	Declared string

@@ -31,7 +31,8 @@ func markedAssets() []plan.Asset {
 }
 
 // TestI21MarksFollowDefinition compares the statuses of marked partitions with the definition, applied to
-// each pair of partitions. A hidden partition is missing, and its version is that of its mark.
+// each pair of partitions. A hidden partition is missing, and its version is the fold sequence number of
+// the mark.
 func TestI21MarksFollowDefinition(t *testing.T) {
 	all := markedAssets()
 	g, err := plan.NewGraph(all)
@@ -133,7 +134,7 @@ func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks m
 	return staleness.Fresh
 }
 
-// image returns what a partition reads, or would read if nothing were hidden.
+// image returns the partitions that a partition reads, or would read if nothing were hidden.
 func image(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) (read []*state.Partition) {
 	switch a.Key {
 	case key("same"):

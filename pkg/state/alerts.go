@@ -33,7 +33,8 @@ type AlertRule struct {
 	MutedBy    string     `col:"muted_by,null,dict"`
 	MuteReason string     `col:"mute_reason,null"`
 	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted it
-	// Transitions counts the transitions that the rule covered. Muted counts those of them that it did not report.
+	// Transitions counts the transitions that the rule covered. Muted is how many of these transitions it did not
+	// report because it was muted.
 	Transitions int64 `col:"transitions"`
 	Muted       int64 `col:"muted"`
 	Meta

@@ -136,7 +136,7 @@ const (
 // Final reports whether a tick with this outcome never changes again.
 func (o TickOutcome) Final() bool { return o != TickBuffered && o != TickRequested }
 
-// Tick is a row of ticks: one instant of a schedule, and what was decided about it.
+// Tick is a row of ticks: one instant of a schedule, and its outcome.
 type Tick struct {
 	TickID     string      `col:"tick_id,key"` // see ids.TickID
 	ScheduleID string      `col:"schedule_id,dict"`
@@ -325,7 +325,8 @@ func (s *State) PendingRequests(yield func(*RunRequest) bool) {
 // PendingCount returns the number of requests that wait to be planned.
 func (s *State) PendingCount() int { return s.index.automation.pending.Len() }
 
-// LastReleased returns the last time at which one of the PENDING requests became PENDING, or 0.
+// LastReleased returns the time at which the newest PENDING request became PENDING; 0: there are
+// none.
 func (s *State) LastReleased() event.Time {
 	item, _ := s.index.automation.pending.Max()
 	return item.at
@@ -381,8 +382,8 @@ func (s *State) BufferedOf(schedule string) (first *RunRequest, total int) {
 	return first, int(n)
 }
 
-// SchedulesPending returns the current deployment if the rows of schedules are not yet those of its release,
-// else nil.
+// SchedulesPending returns the current deployment if the rows of schedules do not match its release yet.
+// Otherwise it returns nil.
 func (s *State) SchedulesPending() *Deployment {
 	if d := s.Deployment(); d != nil && d.SchedulesPending {
 		return d

@@ -169,7 +169,7 @@ func (r *Rows) KeptFrom(runID string) *Rows {
 	})
 }
 
-// OfRun returns what history stores about one run.
+// OfRun returns the rows that history stores about one run.
 func (r *Rows) OfRun(runID string) *Rows {
 	return r.mapped(func(_ int, d *Declaration, list any) any {
 		if !d.OfRun() {

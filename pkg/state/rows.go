@@ -214,9 +214,9 @@ type Task struct {
 	DepsTotal     int32 `col:"deps_total"`
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved in any way
-	// LeftOut is the fold sequence at which the task became ready although an upstream had not
-	// succeeded. 0: all upstreams had succeeded. The task does not read what such an upstream makes
-	// after this sequence.
+	// LeftOut is 0 if all upstreams had succeeded when the task became ready. Otherwise it is the fold
+	// sequence number at which the task became ready. The task does not read later outputs of the
+	// upstreams that had not succeeded.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.

@@ -30,7 +30,7 @@ func (*AssetStatistics) newTable() store {
 	return new(rowTable[string, AssetStatistics, *AssetStatistics])
 }
 
-// Sample is what one successful attempt took and made. A value below 0 is unknown.
+// Sample is the cost and the output of one successful attempt. A value below 0 is unknown.
 type Sample struct{ DurationMS, Rows, Bytes, CPUMS, MemoryMS int64 }
 
 // Add adds an attempt to the lists, and drops the oldest one of more than [MaxSamples].

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Actual holds the rows that a query returned instead of the expected ones.
+// Actual contains the rows that a query returned instead of the expected ones.
 type Actual struct {
 	Columns []Column
 	Rows    [][]Field

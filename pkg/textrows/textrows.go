@@ -118,7 +118,7 @@ func Read(r io.Reader, o Options, header func(names []string), emit func(*Row) e
 	return fmt.Errorf("unknown format %q", o.Format)
 }
 
-// meter limits what is read for one record.
+// meter limits the bytes that are read for one record.
 type meter struct {
 	from io.Reader
 	left int

@@ -74,7 +74,7 @@ func (f *fixture) open() {
 	f.tiers.Follow(f.manifest, false)
 }
 
-// publish publishes what the fold has changed since the last publish.
+// publish publishes the rows that the fold has changed since the last publish.
 func (f *fixture) publish() {
 	f.t.Helper()
 	changed := f.State.Changed()

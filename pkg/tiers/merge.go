@@ -184,8 +184,8 @@ func (cfg *Config) write(ctx context.Context, id string, rows *state.Rows, tier 
 	return cfg.store(ctx, id, files, tier)
 }
 
-// store stores one file for each table, in parallel. The id must be new: a write whose answer was
-// lost is repeated under another id, and nothing refers to the files of the first one.
+// store stores one file for each table, in parallel. The id must be new: a write whose response was
+// lost is repeated under another id, and nothing refers to the files of the first attempt.
 func (cfg *Config) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)

@@ -60,8 +60,8 @@ type checkRun struct {
 	final map[string]bool
 }
 
-// audit runs the checks of a phase and adds their results to those of the attempt. It returns an
-// error if they fail the task. only selects checks by name; nil selects all.
+// audit runs the checks of a phase and adds their results to the results of the attempt. It returns
+// an error if they fail the task. only selects checks by name; nil selects all.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -238,7 +238,7 @@ func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	var statements []string
 	for i := range r.inputs {
 		if r.inputs[i].asset == r.asset {
-			continue // in a check, the name of the asset is that of the output
+			continue // in a check, the name of the asset means the output
 		}
 		query, files, err := r.inputView(ctx, r.db, r.t, &r.inputs[i])
 		if err != nil {

@@ -45,8 +45,8 @@ func (e describedError) Unwrap() error { return e.error }
 // exitCodes are the categories of exit statuses that an asset does not declare (sysexits.h).
 var exitCodes = map[string]string{"75": event.CategoryTransient, "78": event.CategoryConfiguration}
 
-// classify gives the failure of a command the category of its exit status, and what the command has
-// written to SERVO_ERROR.
+// classify completes the failure of a command: it sets the category from the exit status, and the
+// fields that the command has written to SERVO_ERROR.
 func (a *attempt) classify(err error, declared map[string]string) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.code != CodeExitStatus && f.code != CodeSignal {
@@ -100,8 +100,8 @@ func readCommandError(path string) (*commandError, error) {
 	return &e, e.check()
 }
 
-// codesOfCommands are Servo's own codes that a command may report. The others say something about
-// Servo itself: some of them grant another attempt.
+// codesOfCommands are Servo's own codes that a command may report. The other codes describe
+// failures of Servo itself: some of them grant another attempt.
 var codesOfCommands = []string{
 	"RATE_LIMITED", "NETWORK_ERROR", "SERVICE_UNAVAILABLE", CodeOutOfMemory, CodeDiskFull, CodeInvalidInput, CodeExitStatus,
 }

@@ -185,8 +185,8 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	marker, err := a.w.marker(ctx, key)
 	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.For(item.URI) == nil) {
 		// A decision has published the output from quarantine. An output of this run is read only with
-		// its commit marker: a task that ran before the decision must not read another output than one
-		// that runs after it.
+		// its commit marker. Otherwise two tasks of the run could read different outputs: one before and
+		// one after the decision.
 		if approved, otherErr := a.w.marker(ctx, contract.QuarantineMarkerKeyOf(item.URI)); otherErr == nil || !errors.Is(otherErr, blob.ErrNotFound) {
 			marker, err = approved, otherErr
 		}

@@ -23,7 +23,7 @@ func (a *attempt) measure(took time.Duration) {
 	}
 }
 
-// used adds CPU time to that of the task.
+// used adds CPU time to the total of the task.
 func (a *attempt) used(cpu time.Duration) { a.cpu, a.measured = a.cpu+cpu, true }
 
 // cpuOf returns the CPU time of a program that has exited and of the processes that it waited for.

@@ -53,8 +53,8 @@ func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) 
 
 // quarantine stores an output that a check of the phase POST has blocked, if the asset has a
 // quarantine. It returns the output and the error of the checks. If the output cannot be stored now,
-// the error is that of the store and the results of the checks are dropped: the next attempt repeats
-// everything.
+// quarantine returns the error of the store, and the results of the checks are dropped: the next
+// attempt repeats everything.
 func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, blocked error) (*event.Output, error) {
 	if t.Quarantine == nil || !t.HasFiles() || !slices.ContainsFunc(a.checkResults, blocksOutput) {
 		return nil, blocked

@@ -91,7 +91,7 @@ func (m *memory) admit(now time.Time) {
 	})
 }
 
-// fits reports whether a task may start beside those that run. A task may always run alone.
+// fits reports whether a task may start beside the running tasks. A task may always run alone.
 func (m *memory) fits(r *reservation) bool {
 	return m.running == 0 || !r.declared && m.declared == 0 || r.bytes <= m.capacity-m.used
 }

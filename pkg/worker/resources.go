@@ -72,7 +72,7 @@ func (w *Worker) share() (limit, from string) {
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
-// reserve waits until the memory of the attempt fits beside that of the running tasks.
+// reserve waits until the memory of the attempt fits beside the memory of the running tasks.
 func (a *attempt) reserve(ctx context.Context) error {
 	// An error is reported by the attempt, which loads the plan again.
 	if p, err := a.w.loadPlan(ctx, a); err == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The folders are those of processes that died before and after the folder had its final name. The
-// folder of a living worker stays.
+// The folders belong to dead processes. Some died before their folder had its final name, and some
+// afterwards. The folder of a living worker stays.
 func TestSweepScratchRemovesFoldersOfDeadWorkers(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "scratch")

@@ -48,8 +48,8 @@ func (p *preparedTests) readByChecks(t *testcase.Test) (tables []string) {
 	return tables
 }
 
-// judgeChecks executes the expected checks on the rows of a query. It returns how the first one differs
-// from what is expected, or "".
+// judgeChecks executes the expected checks on the rows of a query. It returns a description of the
+// first difference between expected and actual results, or "".
 func (r *testRunner) judgeChecks(
 	ctx context.Context, t *testcase.Test, query *resolvedQuery, asset *plan.Asset, columns []resultColumn,
 ) (string, error) {
@@ -80,8 +80,8 @@ func (r *testRunner) judgeChecks(
 	return "", nil
 }
 
-// storeResult stores the rows of a query, and creates the views that checks read: with the columns of the
-// query, and as the asset, with those of its partitions.
+// storeResult stores the rows of a query, and creates two views that checks read. One has the columns of
+// the query. The other has the name of the asset, and also the columns of its partitions.
 func (r *testRunner) storeResult(ctx context.Context, query *resolvedQuery, asset *plan.Asset, columns []resultColumn) (rows int64, err error) {
 	result, _ := exact(query, columns, asset.Work.Checks)
 	list, has := make([]string, len(columns)), map[string]bool{}

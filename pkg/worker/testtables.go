@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
-// givenSchema holds the tables with given rows. Its name cannot be that of an asset's namespace.
+// givenSchema holds the tables with given rows. Its name cannot be the namespace of an asset.
 const givenSchema = `"given rows"`
 
 func tableName(i int) string { return givenSchema + ".t" + strconv.Itoa(i) }

@@ -27,7 +27,7 @@ import (
 // find the columns and their types, and to fill a table of texts, from which DuckDB casts the columns.
 // The types depend on all rows, so that no late row is lost or changed.
 
-// textTable is the table of texts. Its name cannot be that of an asset.
+// textTable is the table of texts. Its name cannot be the name of an asset.
 const textTable = "text_rows"
 
 // textColumn is a column of text files.

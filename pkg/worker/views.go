@@ -19,7 +19,7 @@ import (
 // columns, unless the asset says otherwise or its files have them.
 
 // storedSchema holds a view of the output that is checked, with the columns of its files only. Its
-// name cannot be that of an asset's namespace.
+// name cannot be the namespace of an asset.
 const storedSchema = `"stored files"`
 
 // createView returns the statements that make the rows of a query readable under an asset's name.
@@ -70,8 +70,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	return view.SQL, files, nil
 }
 
-// partOf returns a partition with the names of its columns: those of its commit marker, or else those
-// that DuckDB finds in its files.
+// partOf returns a partition with the names of its columns. The names come from the commit marker or,
+// if it has none, from the files.
 func (d *database) partOf(ctx context.Context, p *part, columns []space.Column) (partcolumn.Part, error) {
 	found := partcolumn.Part{Key: p.partitionKey}
 	for i, f := range p.marker.Files {
@@ -170,8 +170,8 @@ func createLinks(links []partcolumn.Link) error {
 	return nil
 }
 
-// withPartitionColumns adds the partition columns of an asset to those of its outputs, as readers of
-// the asset get them.
+// withPartitionColumns adds the partition columns of an asset to the columns of its outputs. The
+// result is what readers of the asset get.
 func withPartitionColumns(a *plan.Asset, columns []resultColumn) []resultColumn {
 	names := make([]string, len(columns))
 	for i := range columns {

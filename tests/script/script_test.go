@@ -50,8 +50,8 @@ func servo() int {
 	return cli.Main(context.Background(), env)
 }
 
-// predict runs each `servo run` with --dry-run first. The result compares the number of tasks of
-// the run, which it prints on standard error, with that of the dry run.
+// predict runs each `servo run` with --dry-run first. The run prints its number of tasks on
+// standard error. The test compares it with the number in the dry run.
 func predict(env cli.Env) (stderr io.Writer, check func()) {
 	arguments := strings.Join(env.Args, " ")
 	if !slices.Contains(env.Args, "run") || strings.Contains(arguments, "admin") || strings.Contains(arguments, "__complete") {

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/api/rest"
 )
 
-// answered returns the call that a request is translated into, or the answer that it gets without one.
+// answered returns the call into which a request is translated, or the response if no call is made.
 func answered(method, path, body string) string {
 	called := ""
 	h := rest.New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called = r.URL.Path }))

@@ -14,7 +14,7 @@ import (
 const (
 	// maxBatch is how many changes are committed at once. Each keeps a folder open.
 	maxBatch = 128
-	// maxBatchBytes bounds what one batch adds to the journal.
+	// maxBatchBytes limits the bytes that one batch adds to the journal.
 	maxBatchBytes = 8 << 20
 )
 

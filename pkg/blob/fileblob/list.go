@@ -163,7 +163,8 @@ func within(opts blob.ListOptions, at string) (prefix, after string) {
 	return prefix, after
 }
 
-// isIn reports whether a file belongs to a listing, or a folder may contain files that do.
+// isIn reports whether a file belongs to a listing. For a folder, it reports whether the folder may
+// contain such files.
 func (e entry) isIn(prefix, after string) bool {
 	name := string(e)
 	if e.isFolder() {

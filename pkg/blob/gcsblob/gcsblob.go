@@ -103,8 +103,8 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 	return s.write(ctx, "put", key, data, s.once(key), nil)
 }
 
-// CreateFrom implements [blob.Store]. It streams the content in one request and cannot
-// retry a part of it, since it buffers nothing.
+// CreateFrom implements [blob.Store]. It streams the content in one request. It buffers nothing, so
+// it cannot retry a part of the content.
 func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
 	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err

@@ -99,7 +99,7 @@ func FailedChecks(s *state.State, runID string) []FailedCheck {
 	return found
 }
 
-// AssetCheck is a check that an asset declares, and what its results add up to.
+// AssetCheck is a check that an asset declares, with the numbers of its results.
 type AssetCheck struct {
 	Asset    string
 	Check    string

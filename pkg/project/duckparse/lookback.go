@@ -80,7 +80,7 @@ func (l *lookbacks) see(b bound) {
 	l.seen[b.found.Offset] = true
 }
 
-// bound is what a filter says about a column.
+// bound is the bound that a filter sets for a column.
 type bound struct {
 	found project.Lookback
 	// lookback is true if the bound needs rows of other days.

@@ -222,8 +222,8 @@ func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }
 
-// enoughPublishes is the number of publishes in which a collection must have finished once: it runs
-// after publishes, and a fault may interrupt it.
+// enoughPublishes is the number of publishes after which one collection must have finished. A
+// collection runs after publishes, and a fault may interrupt it.
 const enoughPublishes = 10
 
 // floorAt records the orphan floor of the oldest revision at a time.

@@ -62,8 +62,9 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector that did not know the pin may have deleted the copy. From now on, none does. A request of another
-	// collector that took effect late may have created it again: meanwhile, a collector of outputs found no copy.
+	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows it. A
+	// request of another collector that took effect late may have created it again: meanwhile, a collector of
+	// outputs found no copy.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent

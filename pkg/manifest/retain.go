@@ -265,8 +265,8 @@ func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	return nil
 }
 
-// Pin copies a revision that exists, so that it stays when its neighbours are deleted, if a collector
-// learns from [Asked] that it is pinned. It returns the version of the copy: if a second call returns the same
+// Pin copies an existing revision, so that the copy stays when the revision is deleted. Collectors keep the
+// copy once [Asked] reports it to them. It returns the version of the copy: if a second call returns the same
 // version, the copy existed all the time. It returns [ErrAbsent] if the revision does not exist any more.
 func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err error) {
 	for {

@@ -298,7 +298,7 @@ var assetFields = table[declared]{
 		func(f yamlFile, n *yaml.Node, a *declared) { a.Description, _ = f.text(n, "description") }),
 	listing("owners", shape{Description: "Who is responsible for the asset.", Examples: []any{[]any{"weather@example.com"}}},
 		func(a *declared) *[]string { return &a.Owners }),
-	listing("tags", shape{Description: "Words by which people find the asset.", Examples: []any{[]any{"report", "daily"}}},
+	listing("tags", shape{Description: "Words for finding and selecting the asset.", Examples: []any{[]any{"report", "daily"}}},
 		func(a *declared) *[]string { return &a.Tags }),
 	other("deps", shape{
 		Type: "array", MaxItems: maxList,

@@ -24,7 +24,7 @@ const byPattern = `^([01][0-9]|2[0-3]):[0-5][0-9]$`
 const maxPromise = event.MaxDeadlineSec * time.Second
 
 var deadlineField = other("deadline", deadlineFields.shape(shape{
-	Description: "When the partitions of each period must be materialized and fresh. An alert with the cause deadline_missed reports those that are not, also while all workers are down.",
+	Description: "When the partitions of each period must be materialized and fresh. An alert with the cause deadline_missed reports late partitions, even while all workers are down.",
 	Examples:    []any{map[string]any{"by": "09:00", "timezone": "Europe/Paris"}},
 }), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.Deadline = &event.Deadline{}

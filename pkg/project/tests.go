@@ -188,7 +188,7 @@ var expectFields = table[testcase.Expect]{
 		Description: "The outcomes of checks of the asset on the rows that the query returns, by name.",
 		Examples:    []any{map[string]any{"unique_city": "failed"}},
 	}, func(f yamlFile, n *yaml.Node, e *testcase.Expect) { f.expectedChecks(n, e) }),
-	other("error", shape{Type: "string", MinLength: 1, Description: "A part of the message with which the query must fail."},
+	other("error", shape{Type: "string", MinLength: 1, Description: "A part of the error message with which the query must fail."},
 		func(f yamlFile, n *yaml.Node, e *testcase.Expect) {
 			if e.Error, _ = f.text(n, "error"); e.Error == "" && n.Value == "" {
 				f.fail(n, "write a part of the message", "error is empty")

@@ -2,7 +2,7 @@
 // before or after they take effect. Programs tend to get the second case wrong: the write
 // succeeded, but its writer got an error.
 //
-// An injected error is like that of a broken connection: it says nothing about the outcome
+// An injected error resembles the error of a broken connection: it says nothing about the outcome
 // and never matches the errors of package blob.
 package faultblob
 

@@ -21,8 +21,8 @@ func CheckBackfills(s *state.State) error {
 	return nil
 }
 
-// CheckTotals returns an error if the totals of a backfill are not those of its chunks. The totals are correct
-// in every state, including the state of a rebuild without the recorded order.
+// CheckTotals returns an error if the totals of a backfill differ from the sums over its chunks. The totals
+// are correct in every state, including the state of a rebuild without the recorded order.
 func CheckTotals(s *state.State) error {
 	for b := range s.Backfills.All {
 		if err := checkTotals(s, b); err != nil {
@@ -94,8 +94,8 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 	return checkLive(b, live, waiting)
 }
 
-// checkLive compares the live chunks of a backfill with those that it may run. waiting is the stage of its
-// first waiting chunk, or -1.
+// checkLive compares the live chunks of a backfill with the chunks that it may run. waiting is the stage
+// of its first waiting chunk, or -1.
 func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	requested, stages := 0, map[int32]bool{}
 	for _, row := range live {

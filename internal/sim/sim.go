@@ -2,10 +2,11 @@
 //
 // # What runs
 //
-// The services are those of cmd/servo-compactor, -dispatcher and -sweeper. The worker, the engine
-// behind users' requests, the fold, the manifests and the ledger are also the real ones. Their
-// environment is simulated: the object store, the task queue, object notifications, the network,
-// the machines' clocks, and the processes themselves, which are killed, frozen and restarted.
+// The services are the real ones of cmd/servo-compactor, -dispatcher and -sweeper. The worker, the
+// engine behind users' requests, the fold, the manifests and the ledger are also the real ones.
+// Their environment is simulated: the object store, the task queue, object notifications, the
+// network, the machines' clocks, and the processes themselves, which are killed, frozen and
+// restarted.
 //
 // # Determinism
 //

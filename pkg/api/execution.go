@@ -308,7 +308,7 @@ func selections(r selection) ([]plan.Selection, error) {
 	return all, nil
 }
 
-// idempotentPrefix begins the run keys that stand for values of the header Idempotency-Key.
+// idempotentPrefix begins the run keys that are derived from values of the header Idempotency-Key.
 const idempotentPrefix = "idem:"
 
 // maxIdempotencyKey is the greatest number of characters of the header.

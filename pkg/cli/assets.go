@@ -170,7 +170,7 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 	return parts.Close()
 }
 
-// unknownAsset returns the error for an asset that is not among those that are known.
+// unknownAsset returns the error for an unknown asset.
 func unknownAsset(name string, known []string) error {
 	hint := "`servo assets` lists them"
 	if near := plan.Suggest(name, known); near != "" {

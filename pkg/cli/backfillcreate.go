@@ -72,7 +72,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.BoolVar(&f.request.Ordered, "ordered", false, "one chunk after the other, the oldest first; pause if one does not succeed")
 	flags.StringVar(&f.request.StopAfter, "stop-after", engine.BackfillStop, "pause when this many partitions have failed: a number, a share such as 10%, or never")
 	flags.Int32Var(&f.request.Priority, "priority", engine.BackfillPriority, "priority of the tasks; other tasks have 0 unless their assets say otherwise, and greater goes first")
-	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of that of their assets")
+	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of the pools of their assets")
 	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when it starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
 	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "rejected: it comes with incremental assets")

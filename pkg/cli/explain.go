@@ -138,8 +138,8 @@ func (a *app) causes(t *outline, e *view.Explanation) {
 	}
 }
 
-// urgency orders upstreams: those that failed, those that ended without a result, those that have
-// not ended, and those that succeeded.
+// urgency orders upstreams: first failed ones, then ones that ended without a result, then
+// unfinished ones, and last succeeded ones.
 func urgency(up view.Edge) int {
 	switch {
 	case up.State == state.TaskFailed:

@@ -164,8 +164,8 @@ func (a *app) problemText(p project.Problem) string {
 // userName returns the name of the user who runs this program. A container may not know it.
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
-// stateOf returns the state folder of a project, or its bucket: that of --state, that of the
-// environment, or the default.
+// stateOf returns the state folder or the bucket of a project. It comes from --state or, without
+// this flag, from the environment; otherwise it is the default.
 func (a *app) stateOf(p *project.Project) string {
 	store := p.Environment.Store
 	switch {

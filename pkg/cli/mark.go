@@ -57,7 +57,7 @@ func (f *markFlags) mark() (string, error) {
 	case chosen == "":
 		return "", usagef("missing flag: add --stale, --fresh or --missing")
 	case f.reason == "":
-		return "", usagef("missing flag --reason: say why, for everybody who later asks")
+		return "", usagef("missing flag --reason: add a reason, for people who look at the marks later")
 	case len(f.reason) > event.MaxMessage:
 		return "", usagef("--reason has %d bytes; at most %d are allowed", len(f.reason), event.MaxMessage)
 	}

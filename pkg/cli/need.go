@@ -32,7 +32,7 @@ func (f *runFlags) addNeeds(cmd *cobra.Command) {
 	}
 }
 
-// need returns the partitions to choose; "": those of -p.
+// need returns which partitions to choose; "": the partitions of -p.
 func (f *runFlags) need() engine.Need {
 	for _, flag := range needFlags {
 		if *flag.field(f) {

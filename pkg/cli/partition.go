@@ -82,7 +82,7 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	}
 	if x.CodeChanged && x.Holds != nil {
 		if x.CodeDetails, err = a.codeDetails(ctx, v, p, asset.Key, x.Holds.RunID); err != nil {
-			a.warn("cannot compare the code with that of run %s: %v", x.Holds.RunID, err)
+			a.warn("cannot compare the code with the code of run %s: %v", x.Holds.RunID, err)
 		}
 	}
 	backfills, err := engine.BackfillsOf(ctx, v.Store, v.State, asset.Key, partition.Key())

@@ -48,7 +48,7 @@ func (a *app) pinCommand() *cobra.Command {
 			span, err := parseSpan(keep)
 			switch {
 			case reason == "":
-				return usagef("missing flag --reason: say why, for everybody who later asks")
+				return usagef("missing flag --reason: add a reason, for people who look at the pin later")
 			case release && cmd.Flags().Changed("for"):
 				return usagef("--release ends the pin: leave out --for")
 			case release:

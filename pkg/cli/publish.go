@@ -47,7 +47,8 @@ func (c *releaseCache) read(ctx context.Context, w *embedded.Workspace, sha stri
 	return r, code, nil
 }
 
-// publishedAs describes an asset for a publisher: its partitions are those that its readers see.
+// publishedAs describes an asset for a publisher, with the partitions that readers of the asset
+// see.
 func publishedAs(a *plan.Asset, calendar plan.Calendar, name string, copies bool) (publisher.Asset, error) {
 	members, err := calendar.Members(a.Partitions)
 	if err != nil {

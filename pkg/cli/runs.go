@@ -128,7 +128,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "in", nil, "list only tasks in these states, for example FAILED,RETRY_WAIT")
-	cmd.Flags().BoolVar(&all, "all", false, "include group nodes, which stand for all partitions of an asset")
+	cmd.Flags().BoolVar(&all, "all", false, "include group nodes, which represent all partitions of an asset")
 	return cmd
 }
 

@@ -46,7 +46,7 @@ func (a *app) nextTicksCommand() *cobra.Command {
 		Use:   "next [SCHEDULE]",
 		Short: "Print the next ticks of a schedule, or of a cron expression",
 		Long: "Print the next ticks of a schedule of the project's files, or of a cron expression, which needs no project.\n\n" +
-			"--explain also prints what becomes of local times that clocks skip or repeat.",
+			"--explain also prints how local times that clocks skip or repeat are handled.",
 		Example: "  servo schedule next nightly --explain\n" +
 			"  servo schedule next --cron '30 2 * * 1-5' --timezone Europe/Paris\n" +
 			"  servo schedule next --cron '30 2 * * *' --timezone Europe/Paris --from 2025-03-29 -n 2 --explain",
@@ -66,7 +66,7 @@ func (a *app) nextTicksCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Cron, "cron", "", "a cron expression: minute, hour, day of month, month, day of week")
 	flags.StringVar(&f.spec.Timezone, "timezone", "UTC", "the IANA time zone of the expression")
-	flags.StringVar(&f.spec.DST.Gap, "dst-gap", "", "what becomes of a local time that clocks skip: shift or skip (default shift)")
+	flags.StringVar(&f.spec.DST.Gap, "dst-gap", "", "what happens to a tick at a local time that clocks skip: shift or skip (default shift)")
 	flags.StringVar(&f.spec.DST.Overlap, "dst-overlap", "", "which occurrences of a repeated local time tick: first, last or both (default first)")
 	flags.StringVar(&f.from, "from", "", "print the ticks from this local time or RFC 3339 time on (default: now)")
 	flags.IntVarP(&f.n, "number", "n", 10, "how many ticks to print, at most 1000") //nolint:mnd // a screen

@@ -150,7 +150,7 @@ func (a *app) ticksCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "ticks SCHEDULE",
-		Short: "List what became of the ticks of a schedule, newest first",
+		Short: "List the ticks of a schedule with their outcomes, newest first",
 		Args:  takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 || limit > maxTicks {

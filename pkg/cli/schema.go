@@ -30,7 +30,7 @@ func (a *app) schemaCommand() *cobra.Command {
 	}
 }
 
-// noteSchema says if the project's schema is that of another version.
+// noteSchema prints a note if the project's schema file belongs to another version of Servo.
 func (a *app) noteSchema(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, project.SchemaFile)) //nolint:gosec // a file of the user's project
 	if err == nil && !project.IsSchema(text) {

@@ -43,7 +43,7 @@ type runStatus struct {
 	Owner int `json:"owner_pid,omitempty"`
 	// Unpublished are the published places that are behind.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
-	// Backfills are those that have not ended.
+	// Backfills are the backfills that have not ended.
 	Backfills []engine.Backfill `json:"backfills,omitempty"`
 	// Attention is what a person should look at. It is nil if the user names a run.
 	Attention []engine.Attention `json:"attention,omitempty"`

@@ -197,8 +197,8 @@ func TestRefusedEntryIsFoldedFromTheArchive(t *testing.T) {
 	w.verify()
 }
 
-// The cutoff of archiving is that of the oldest existing revision, because a process that still uses this revision
-// lists the entries above its cutoff.
+// Archiving uses the cutoff of the oldest existing revision, because a process that still uses this revision lists
+// the entries above its cutoff.
 func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

@@ -62,7 +62,7 @@ func (c *Compactor) Backlog() Backlog {
 // backlog is what the goroutine of Run lets others know about the entries that it folds.
 type backlog struct {
 	mu sync.Mutex
-	// taken are the entries of the batch that is being folded. listed are those that a listing has found beside them.
+	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found.
 	// gaps are the entries that cannot be folded. Some entries of each kind may be recorded by now.
 	taken        []Entry
 	listed, gaps []string

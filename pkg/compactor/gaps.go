@@ -71,9 +71,9 @@ func below(found map[string]error, complete string) string {
 // add adds the gaps that a round has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps by those that a listing of the ledger has found. By then, everything else that the
-// listing found is published. An open gap whose entry waits for the second round stays open: that round may fail,
-// and a batch that does not list the ledger may follow.
+// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, everything else that
+// the listing found is published. An open gap whose entry waits for the second round stays open: that round may
+// fail, and a batch that does not list the ledger may follow.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {

@@ -62,8 +62,8 @@ func SignCallback(base string, c Callback, keys Keyring) (callbackURL, authoriza
 	return c.url(base, keys.Current, url.Values{}), AuthScheme + " " + sig
 }
 
-// CallbackURL returns a callback URL of contract 1.0, which contains the signature. Servo no
-// longer issues these URLs, but accepts those in envelopes of other dispatchers.
+// CallbackURL returns a callback URL of contract 1.0, which contains the signature. Servo no longer
+// issues these URLs, but accepts such URLs from envelopes of other dispatchers.
 func CallbackURL(base string, c Callback, keys Keyring) string {
 	sig, _ := c.sign(keys, keys.Current)
 	return c.url(base, keys.Current, url.Values{"sig": {sig}})

@@ -164,7 +164,8 @@ type CommitMarker struct {
 	RowCount   int64              `json:"row_count"`
 	ByteSize   int64              `json:"byte_size"`
 	SchemaHash string             `json:"schema_hash,omitempty"`
-	// Columns are those that all Parquet files of the output have. It is empty if they are not known.
+	// Columns are the columns that all Parquet files of the output have. It is empty if they are not
+	// known.
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
 	// Cells are the partitions of a batch, in the order of its task; empty: the output is that of PartitionKey. The
 	// directory has a folder for each: see [CellURI].
@@ -172,7 +173,7 @@ type CommitMarker struct {
 	// Checks are the results of the asset's checks, in the order of the asset. They precede the marker: an
 	// execution that adopts the marker reports them.
 	Checks []event.CheckResult `json:"checks,omitempty"`
-	// CodeChanged is that of [Finished].
+	// CodeChanged has the same meaning as in [Finished].
 	CodeChanged bool       `json:"code_changed,omitempty"`
 	CommittedAt event.Time `json:"committed_at"`
 	// StartedAt is when the winning execution began.
@@ -218,8 +219,9 @@ func (m *CommitMarker) Output() *event.Output {
 	return out
 }
 
-// For returns the part of the marker that describes the output with a URI: the marker itself, or that of one
-// partition of its batch. It returns nil if the marker does not name the output.
+// For returns the description of the output with a URI: the marker itself or, if the output belongs to one
+// partition of a batch, the partition's part of the marker. It returns nil if the marker does not name the
+// output.
 func (m *CommitMarker) For(uri string) *CommitMarker {
 	if m.URI == uri {
 		return m

@@ -109,7 +109,8 @@ func parentOf(uri string) string {
 	return trimmed[:strings.LastIndexByte(trimmed, '/')+1]
 }
 
-// IsMarker reports whether an object key is that of a commit marker or of a marker in quarantine.
+// IsMarker reports whether an object key is the key of a commit marker or of a marker in
+// quarantine.
 func IsMarker(key string) bool {
 	name := key[strings.LastIndexByte(key, '/')+1:]
 	return name == markerName || name == quarantineName

@@ -54,7 +54,8 @@ func Automate(s *state.State, limit int) Automation {
 	return a
 }
 
-// Notifications returns the notifications to be sent, those that wait longest first, and at most limit.
+// Notifications returns at most limit notifications that have to be sent. The one that has waited
+// longest comes first.
 func Notifications(s *state.State, limit int) (rows []*state.Notification) {
 	s.PendingNotifications(func(row *state.Notification) bool {
 		rows = append(rows, row)

@@ -12,7 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Publishing returns the places to keep up to date, and the assets to publish there, by a snapshot.
+// Publishing returns the places to keep up to date, and the assets to publish there, as the state
+// in a snapshot requires.
 type Publishing func(ctx context.Context, w *Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error)
 
 const (

@@ -115,7 +115,7 @@ func Backfills(ctx context.Context, snap *snapshot.Snapshot) ([]Backfill, error)
 	return all, nil
 }
 
-// FindBackfill returns the backfill with an id, or the only one whose id ends with it; "latest" stands for the
+// FindBackfill returns the backfill with an id, or the only one whose id ends with it; "latest" means the
 // newest one.
 func FindBackfill(ctx context.Context, snap *snapshot.Snapshot, id string, now time.Time) (Backfill, error) {
 	row, err := findBackfill(ctx, snap, id)

@@ -89,7 +89,7 @@ type chunkPlanner struct {
 	done       []int // positions of the partitions that were left and need no run
 }
 
-// read reads which partitions the chunk has, and finds those that are done.
+// read reads the list of the chunk's partitions, and finds the partitions that are done.
 func (p *chunkPlanner) read(ctx context.Context) error {
 	var err error
 	if p.document, err = p.request.Document(ctx, p.backfill.ChunksRef); err != nil {

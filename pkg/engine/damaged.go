@@ -32,8 +32,8 @@ func unreadable(what string, err error) error {
 }
 
 // DamagedDocuments reads the documents that the automation of a state needs: the deployed release, and the
-// releases and lists of partitions of the backfills that have not ended. It describes those that are missing
-// or damaged, sorted.
+// releases and lists of partitions of the backfills that have not ended. It describes the documents that are
+// missing or damaged, sorted.
 func DamagedDocuments(ctx context.Context, store blob.Store, d ids.Domain, st *state.State) ([]string, error) {
 	problems := map[string]bool{}
 	note := func(err error) error {

@@ -62,7 +62,7 @@ type Engine struct {
 // New returns an engine that reads. [Engine.As] returns one that changes the domain.
 func New(cfg Config) *Engine { return &Engine{Snapshots: cfg.Snapshots, cfg: cfg} }
 
-// User returns the principal that stands for a user.
+// User returns the principal of a user.
 func User(name string) string { return "user:" + name }
 
 // As returns the engine for calls of a principal, such as "user:jane". All events that it appends
@@ -160,8 +160,8 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // FindRun returns the run with the given id, or the only run whose id ends with it; "" and "latest"
-// stand for the newest run. The returned state has the run's rows: it is the live state or, for a
-// closed run, a state of that run alone.
+// mean the newest run. The returned state has the run's rows: it is the live state or, for a closed
+// run, a state of that run alone.
 func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
 	id, err := runNamed(ctx, snap, id)
 	if err != nil {

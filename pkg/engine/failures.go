@@ -16,8 +16,9 @@ type Failure struct {
 	Task      *state.Task
 }
 
-// Failures returns the partitions of assets, by key, whose task failed in one of the newest 100 runs with
-// failures, and which no later run has materialized, newest run first. A partition appears once.
+// Failures returns the failed partitions of the given assets: their task failed, and no later run has
+// materialized them. It reads the newest 100 runs with failures, newest first. Each partition appears
+// once.
 func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*plan.Asset, calendar plan.Calendar) ([]Failure, error) {
 	var found []Failure
 	seen := map[state.Key2]bool{}

@@ -21,8 +21,8 @@ type Log struct {
 	Text    []byte
 }
 
-// ReadLog reads the log of a task's attempt. Attempt 0 stands for the last attempt that has
-// started. Workers store or report the log when the attempt ends.
+// ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started.
+// Workers store or report the log when the attempt ends.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := FindAttempt(s, task, attempt)
 	if err != nil {
@@ -49,7 +49,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	return log, nil
 }
 
-// FindAttempt returns an attempt of a task. Attempt 0 stands for the last one that has started.
+// FindAttempt returns an attempt of a task. Attempt 0 means the last attempt that has started.
 func FindAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attempt, error) {
 	var found, started *state.Attempt
 	s.AttemptsOf(task.RunID, task.TaskKey, func(a *state.Attempt) bool {

@@ -20,7 +20,7 @@ import (
 type RunRequest struct {
 	// Plan selects assets and partitions. Run sets Plan.Materialized and Plan.Calendar.
 	Plan plan.Request
-	// Roots are the assets that the run is listed under. Nil: those that Plan selects.
+	// Roots are the assets under which the run is listed. Nil: the assets that Plan selects.
 	Roots []ids.AssetKey
 	// RunKey makes the request unique for 30 days; "": not unique.
 	RunKey string
@@ -33,7 +33,7 @@ type RunRequest struct {
 	TimeoutSec     int32
 	CancelGraceSec int32
 	Labels         map[string]string
-	// Vars are the variables whose values differ from those of the project's environment. The
+	// Vars are the variables whose values differ from the values in the project's environment. The
 	// assets of Plan have these values already.
 	Vars map[string]string
 	// Release is the hash of the release that the run executes; "": none is deployed.

@@ -190,8 +190,8 @@ type CalendarItem struct {
 	// Version is the version of the definition that was read.
 	Version string `json:"version"`
 	// After is the cursor of the schedule that was read. Missed are the instants after it, up to
-	// Through, that the catch-up policy may take, oldest first. Dropped counts those that it does not
-	// take.
+	// Through, that the catch-up policy may take, oldest first. Dropped counts the instants that it
+	// does not take.
 	After   Time   `json:"after,omitempty,omitzero"`
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`

@@ -101,7 +101,8 @@ type TaskDef struct {
 	Kind         string `json:"kind,omitempty"` // default "task"
 	AssetKey     string `json:"asset_key,omitempty"`
 	PartitionKey string `json:"partition_key,omitempty"`
-	// Partitions are those of a batch, of which PartitionKey is the first; empty: the task materializes PartitionKey.
+	// Partitions are the partitions of a batch; PartitionKey is the first of them. Empty: the task materializes
+	// PartitionKey only.
 	Partitions []string `json:"partitions,omitempty"`
 
 	DependsOn   []string `json:"depends_on,omitempty"`
@@ -155,7 +156,7 @@ type PlanCreated struct {
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
 	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that was
-	// planned on. A retry carries those of the run that it repeats.
+	// planned on. A retry carries the values of the run that it repeats.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 }
@@ -368,7 +369,7 @@ type CheckResult struct {
 // TaskFinished reports the end of an attempt.
 type TaskFinished struct {
 	AttemptRef
-	// Plan is that of [TaskStarted].
+	// Plan has the same meaning as in [TaskStarted].
 	Plan    string  `json:"plan,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	Error   *Error  `json:"error,omitempty"`

@@ -102,7 +102,7 @@ func (f *folder) checkAge(p event.Payload, entry string) verdict {
 		appended.Sub(made).Round(time.Second), MaxRunAge))
 }
 
-// checkEvent checks one event after those in c.
+// checkEvent checks one event of a group. c contains the results of the events before it.
 func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	v := f.checkTarget(p, c)
 	if p, ok := p.(*event.RunTriggered); ok {

@@ -185,8 +185,8 @@ func TestCheckFailedIsNeverRetried(t *testing.T) {
 }
 
 // TestI23VisibleOutputIsLatestAllowed runs a partition in several runs that overlap. Whatever the order
-// of their reports and of decisions, the visible output is that of the latest run among those that
-// have passed or were approved, and no candidate precedes it.
+// of their reports and of decisions, the visible output belongs to the latest of the runs that have
+// passed or were approved, and no candidate precedes it.
 func TestI23VisibleOutputIsLatestAllowed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)

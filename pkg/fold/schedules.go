@@ -34,7 +34,7 @@ const (
 	maxCalendarDelay = time.Hour
 )
 
-// schedulesDefined changes the schedules to those of the current release.
+// schedulesDefined replaces the schedules by the schedules of the current release.
 func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	deployment := f.st.Deployment()
 	if deployment == nil || deployment.DeployID != p.DeployID {

@@ -186,7 +186,7 @@ const (
 	wholly
 )
 
-// judge decides about a materialization. versions are those of the partition.
+// judge decides about a materialization. versions are the versions of the partition.
 func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materialization) (Reason, garbageOf) {
 	if r.Live(m.ID) {
 		return "", nothing

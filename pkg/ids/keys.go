@@ -117,8 +117,8 @@ func TaskKey(asset AssetKey, p Partition) string {
 	return b.String()
 }
 
-// GroupKey returns the key of the node that stands for all partitions of an asset in a run,
-// so that M downstreams of N partitions need M+N edges instead of M×N.
+// GroupKey returns the key of the node that represents all partitions of an asset in a run, so that
+// M downstreams of N partitions need M+N edges instead of M×N.
 func GroupKey(asset AssetKey) string { return asset.String() + "[*]" }
 
 // OrderKey returns the key of the node that waits until all tasks of an asset in a run have

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Collection ended for good where the manifest above the boundary, or the one after it,
+// Collection ended permanently where the manifest above the boundary, or the one after it,
 // had been deleted. Seen to fail without stepOver.
 func TestRetainStepsOverDeletedManifests(t *testing.T) {
 	for gap, missing := range map[string][]int64{"first": {1, 2, 3}, "second": {2, 3}, "middle": {5}, "two": {1, 2, 6}} {

@@ -67,13 +67,12 @@
 //
 // # Retention
 //
-// A revision's age is the time since its successor was published. [Collector.Retain]
-// finds revisions that have expired, pins those that its [Policy] keeps longer,
-// raises the boundary over them, and only then deletes them. The newest revision
-// has no age and is never collected. A process may die between any two of these
-// steps, and any number of collectors may run at once: pins are a function of the
-// revisions alone, the boundary is replaced only under the version that was read
-// before them, and everything at or below the boundary is garbage.
+// A revision's age is the time since its successor was published. [Collector.Retain] finds
+// revisions that have expired, pins the revisions that its [Policy] keeps longer, raises the
+// boundary over them, and only then deletes them. The newest revision has no age and is never
+// collected. A process may die between any two of these steps, and any number of collectors may run
+// at once: pins are a function of the revisions alone, the boundary is replaced only under the
+// version that was read before them, and everything at or below the boundary is garbage.
 //
 // # State files
 //
@@ -203,8 +202,8 @@ func New(cfg Config) *Store {
 	}
 }
 
-// Boundary defines which revisions exist: those whose numbers are above DeletedThrough.
-// The zero value, which stands for an absent boundary, covers no revision.
+// Boundary defines which revisions exist: a revision exists if its number is above DeletedThrough.
+// The zero value, which means an absent boundary, covers no revision.
 type Boundary struct {
 	// Timeline is the timeline of the oldest revision above DeletedThrough at the time of
 	// writing.

@@ -239,8 +239,8 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 	return nil
 }
 
-// pin copies a revision. If the boundary still has the version after the revision was
-// read, the bytes are those that were committed.
+// pin copies a revision. If the boundary still has the version after the revision was read, the
+// bytes are the committed ones.
 //
 // A collector that stalls just before the copy may create it after the boundary has
 // passed. The copy then already exists, or it has expired and the next Retain deletes it.

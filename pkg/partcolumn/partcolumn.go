@@ -323,7 +323,7 @@ func namesOf(columns []space.Column) []string {
 	return names
 }
 
-// SameType reports whether DuckDB's name of a type is that of the column.
+// SameType reports whether a type, as DuckDB names it, is the type of the column.
 func SameType(c space.Column, kind string) bool {
 	return kind == c.Type || c.Type == "TIMESTAMPTZ" && kind == "TIMESTAMP WITH TIME ZONE"
 }

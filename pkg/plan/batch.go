@@ -88,7 +88,8 @@ func (b *builder) batch(n *node) error {
 	return nil
 }
 
-// batchDimension returns the dimension in which the partitions of a batch differ: that of time, or else the first.
+// batchDimension returns the dimension in which the partitions of a batch differ: the dimension of time or, if
+// there is none, the first dimension.
 func batchDimension(s *space.Space) string {
 	if d := s.Time(); d != nil {
 		return d.Name

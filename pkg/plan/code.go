@@ -2,7 +2,8 @@ package plan
 
 // Text is what an asset's code consists of, besides its [Work].
 type Text struct {
-	// Version is the version that the asset's file declares. It stands for tree, command and files.
+	// Version is the version that the asset's file declares. It replaces tree, command and files in
+	// the fingerprint.
 	Version string `json:"version,omitempty"`
 	// Tree is what the query computes.
 	Tree *Tree `json:"tree,omitempty"`

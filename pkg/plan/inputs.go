@@ -84,7 +84,7 @@ func (b *builder) previousRows(asset ids.AssetKey, partition string) *int64 {
 	return nil
 }
 
-// setColumns records the partition columns of an asset and of those that it reads.
+// setColumns records the partition columns of an asset and of its upstream assets.
 func (b *builder) setColumns(a *Asset) {
 	set := func(a *Asset) {
 		if columns := a.PartitionColumns(); columns != nil {

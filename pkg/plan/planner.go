@@ -48,9 +48,9 @@ type Request struct {
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must declare all of
-	// them. Other assets use those that they declare. If the selections do not restrict the time of an
-	// asset that is not in Select, the partitions of the other assets decide: the asset uses the
-	// partitions that they read, or the partitions that read them.
+	// them. Other assets use the selections that they declare. If the selections do not restrict the
+	// time of an asset that is not in Select, the partitions of the other assets decide: the asset
+	// uses the partitions that they read, or the partitions that read them.
 	Partitions []Selection
 	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
 	// nil: Partitions decides.
@@ -61,7 +61,7 @@ type Request struct {
 	ChecksOnly bool
 	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
 	AllowIncomplete bool
-	// Priority and Pool replace those of the assets, if they are set.
+	// Priority and Pool replace the priorities and the pools of the assets, if they are set.
 	Priority *int32
 	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.

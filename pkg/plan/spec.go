@@ -119,8 +119,8 @@ type Work struct {
 	// example in a warehouse. Such tasks need no commit marker. Downstream tasks wait for them
 	// and read nothing.
 	Output string `json:"output,omitempty"`
-	// Text is the format of text files that Command writes and that become the table of the asset; nil:
-	// their names decide.
+	// Text is the format of the text files that Command writes and from which the worker makes the
+	// table of the asset. nil: the names of the files determine the format.
 	Text *TextOutput `json:"text,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
@@ -236,7 +236,7 @@ type Asset struct {
 	Owners      []string
 	Tags        []string
 	Deps        []ids.AssetKey // sorted, without duplicates
-	// CheckDeps are those of Deps that only checks read.
+	// CheckDeps are the assets in Deps that only checks read.
 	CheckDeps []ids.AssetKey
 	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": complete.
 	Requires string

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// allChecks returns the checks of an asset: those of its contract first.
+// allChecks returns the checks of an asset, beginning with the checks of its contract.
 func (a *declared) allChecks() []check {
 	return slices.Concat(a.contract, a.drift(), a.checks)
 }
@@ -22,7 +22,7 @@ func (a *declared) allChecks() []check {
 // driftOff turns off the comparison of schemas.
 const driftOff = "off"
 
-// drift returns the check that schema_drift stands for.
+// drift returns the check that results from the field schema_drift.
 func (a *declared) drift() []check {
 	if a.Work.SchemaDrift == "" || a.Work.SchemaDrift == driftOff {
 		return nil

@@ -104,8 +104,8 @@ func (l *loader) fingerprint() {
 	release.SetCodes(l.project.Assets)
 }
 
-// collect adds the files of an asset's code: those that the query or the command names, and those
-// that match the patterns under code.
+// collect adds the files of an asset's code: the files that the query or the command names, and the
+// files that match the patterns under code.
 func (c *codeReader) collect(a *declared) {
 	named := a.files
 	for _, word := range a.Work.Command {

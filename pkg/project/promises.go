@@ -51,7 +51,7 @@ var deadlineFields = table[promises]{
 		}
 		p.Deadline.By = s
 	}),
-	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of by. Default: that of the partitions, or UTC."},
+	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of by. Default: the time zone of the partitions, or UTC."},
 		func(f yamlFile, n *yaml.Node, p *promises) { f.timezone(n, &p.Deadline.Timezone) }),
 	whole("days_after", shape{Description: "How many days after the last day of the period. Default: 1; 0 without partitions of time.", Examples: []any{1}},
 		1, event.MaxDaysAfter, func(p *promises) *int32 { return &p.Deadline.DaysAfter }),

@@ -85,7 +85,7 @@ var placesFields = table[places]{
 	}),
 	other("select", shape{
 		Type: "string", MinLength: 1, Examples: []any{"*"},
-		Description: "The assets to publish, besides those with publish: true. Assets with publish: false are left out.",
+		Description: "The assets to publish, in addition to assets with publish: true. Assets with publish: false are not published.",
 	}, func(f yamlFile, n *yaml.Node, p *places) {
 		p.selectAt = f.place(n)
 		p.selection, _ = f.text(n, "select")

@@ -96,7 +96,7 @@ var scheduleFields = table[schedule]{
 			f.fail(n, `add assets: ["*"] for all assets`, "run has no assets")
 		}
 	}),
-	noted("dst", dstFields.shape(shape{Description: "What becomes of local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
+	noted("dst", dstFields.shape(shape{Description: "What happens to ticks at local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.mapping(n, "dst", dstFields.fields(f, s)) }),
 	noted("catch_up", catchUpFields.shape(shape{Description: "Which ticks of an outage run after it."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
@@ -177,7 +177,7 @@ var tickFields = table[schedule]{
 	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
-		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions. With partitions: only those that these select, and what they read.",
+		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions. With partitions: only the selected partitions and their upstream partitions.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.oneOf(n, "upstream", []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, &s.upstream)
 	}),

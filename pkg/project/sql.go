@@ -21,8 +21,8 @@ var (
 )
 
 // splitHeader returns the YAML of a file's header and the offset where the query starts. Spaces
-// replace everything before the YAML, so that its positions are those of the file. If the
-// header is not closed, body is negative.
+// replace everything before the YAML, so that positions in the YAML equal positions in the file. If
+// the header is not closed, body is negative.
 func splitHeader(text []byte) (header []byte, body int) {
 	found := headerStart.FindSubmatchIndex(text)
 	if found == nil {

@@ -52,7 +52,7 @@ An example with all fields:
 ### environments
 
 All fields of the file except ` + "`name`" + ` and ` + "`environments`" + ` may differ in an environment. A field of an environment
-replaces that of the file; mappings, such as ` + "`pools`" + ` and ` + "`vars`" + `, are merged field by field. The workspace of an
+replaces the field of the file; mappings, such as ` + "`pools`" + ` and ` + "`vars`" + `, are merged field by field. The workspace of an
 environment is its own name, if neither it nor the file sets one. ` + "`servo env list`" + ` shows the environments.
 
 ### workers
@@ -69,7 +69,7 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 ### pricing
 
 Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
-` + "`servo backfill create`" + ` multiply them with what earlier tasks took. ` + "`cpu_second`" + ` counts the CPU time of queries and
+` + "`servo backfill create`" + ` multiply them with the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of queries and
 commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a task. A price
 that is absent is 0:
 
@@ -130,7 +130,7 @@ A rule reports transitions to channels:
 | ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | the partition has a newer output |
 | ` + "`freshness_missed`" + ` | the asset | its newest output is older than [freshness](#freshness) allows | it has a newer output |
 | ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
-| ` + "`recovered`" + ` | that of the earlier report | something that was reported is over | |
+| ` + "`recovered`" + ` | the severity of the earlier report | a reported problem is over | |
 
 The first alert of a rule about a subject and a cause is sent at once. Further ones within ` + "`group`" + ` are counted in one
 message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. One
@@ -189,7 +189,7 @@ for ` + "`monthly`" + ` a month, and for ` + "`yearly`" + ` a year:
 ` + "`weekly`" + ` also has ` + "`starts`" + `, the first day of a week (default ` + "`monday`" + `). ` + "`every`" + ` also has ` + "`period`" + `, a
 divisor of one hour such as ` + "`15m`" + `.
 
-Any other name is that of a dimension, with its kind: ` + "`partitions: {region: {static: [eu, us]}}`" + `. An asset has one
+Any other name is the name of a dimension, with its kind: ` + "`partitions: {region: {static: [eu, us]}}`" + `. An asset has one
 to four dimensions, at most one of them of time.
 
 ### deps
@@ -233,7 +233,7 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 The deadline of a period is met if all its partitions are materialized and fresh. Servo judges it when it is due, also
 while all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the
-next deadlines, and those that are at risk:
+next deadlines, and the deadlines that are at risk:
 
 {deadline}
 

@@ -161,7 +161,7 @@ var testFields = table[testDeclaration]{
 	other("vars", shape{
 		Type: "object", PropertyNames: &shape{Pattern: plan.VarPattern},
 		Additional:  &shape{Type: []string{"string", "integer", "boolean"}},
-		Description: "Values of variables that the query reads. Default: those of " + ConfigFile + ".",
+		Description: "Values of variables that the query reads. Default: the values in " + ConfigFile + ".",
 		Examples:    []any{map[string]any{"currency": "USD"}},
 	}, func(_ yamlFile, n *yaml.Node, d *testDeclaration) { d.vars = n }),
 	other("given", shape{

@@ -47,8 +47,8 @@ func (f yamlFile) vars(n *yaml.Node, p *Project) {
 	}
 }
 
-// variable reads the value of a variable, whose type is that of the YAML value. Problems never quote
-// a reference to a secret.
+// variable reads the value of a variable. The YAML value determines the type. Problems never quote a
+// reference to a secret.
 func (f yamlFile) variable(name string, n *yaml.Node) (plan.Var, bool) {
 	if !f.noLeadingZero(n, "variable "+name) {
 		return plan.Var{}, false

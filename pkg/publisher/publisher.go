@@ -7,8 +7,8 @@
 //	published/clean/daily/date=2025-01-01/data.parquet
 //
 // By default the folder of a partition is a symbolic link to the output. A new output replaces the link
-// with one rename, so a reader finds the files of the earlier output or those of the new one. Copies
-// are replaced file by file.
+// with one rename, so a reader finds either the files of the earlier output or the files of the new
+// one. Copies are replaced file by file.
 //
 // [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs.
 // It may stop at any point: the next call completes the work. The file [RecordName] in the folder names

@@ -50,8 +50,8 @@ type Recorded struct {
 	Copy  bool   `json:"copy,omitempty"`
 	// Outputs are the published materializations, by folder.
 	Outputs map[string]string `json:"outputs"`
-	// Replacing are the materializations that are about to replace those in Outputs, by folder. A reader of such
-	// a folder may find the old or the new materialization.
+	// Replacing are the materializations that are about to replace the ones in Outputs, by folder. A reader of
+	// such a folder may find the old or the new materialization.
 	Replacing map[string]string `json:"replacing,omitempty"`
 	// Copies are the files of every complete copy as Servo wrote them, by folder.
 	Copies map[string][]copiedFile `json:"copies,omitempty"`

@@ -32,7 +32,7 @@ const catalogContents = `SELECT coalesce(list(item ORDER BY item), []) FROM (
 type Exported struct {
 	// View is namespace/name. Exported assets are sorted by it.
 	View string
-	// Columns are those that readers get from the keys of partitions.
+	// Columns are the columns that readers get from the keys of partitions.
 	Columns []space.Column
 	Outputs []ExportedOutput
 }

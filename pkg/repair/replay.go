@@ -27,7 +27,7 @@ type replay struct {
 	renamed map[string]string
 	// keeps is set once the state must keep its record of changes.
 	keeps bool
-	// versions are those that a bare rebuild has made.
+	// versions are the versions that a bare rebuild has made.
 	versions versions
 	// lost describes the folded groups that the ledger has lost, one line each.
 	lost []string

@@ -117,7 +117,7 @@ func (c *Catalog) of(s set) []ids.AssetKey {
 	return keys
 }
 
-// match reports whether a text matches a pattern, in which * stands for any characters.
+// match reports whether a text matches a pattern. * matches any characters.
 func match(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

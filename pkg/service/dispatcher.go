@@ -59,7 +59,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	calls := p.traces.Client(client) // the services trace the queue's deliveries where they serve them
+	// The queue uses client, which creates no spans: the services that receive its deliveries create them.
+	calls := p.traces.Client(client)
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
 		queue: &countedQueue{Queue: q, metrics: s.metrics, clock: s.clock, timers: control.TimerQueue},

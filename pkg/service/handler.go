@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// handler returns the server's mux. It limits and counts requests, and logs those that fail.
+// handler returns the server's mux. It limits and counts requests, and logs failed ones.
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, route := s.mux.Handler(r)

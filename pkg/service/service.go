@@ -4,7 +4,7 @@
 //
 // A service receives its bindings (object store, queue, clock), flags and environment, and reports all problems with
 // these at once. It opens a domain when a request names it, and keeps it open. On shutdown it stops accepting requests,
-// finishes those that run, and then ends its background work.
+// finishes the running requests, and then ends its background work.
 package service
 
 import (

@@ -183,7 +183,8 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.RunsSince(ctx, "", limit, ok)
 }
 
-// RunsSince is Runs for the runs with ids from since on. It does not read older files of history.
+// RunsSince is like Runs, but returns only runs whose ids are at least since. It does not read
+// older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
 	for before := ""; len(runs) < limit; {

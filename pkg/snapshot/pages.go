@@ -479,7 +479,7 @@ func (h History) partitionRuns(ctx context.Context) ([][]manifest.File, error) {
 	return SortedRuns(files), err
 }
 
-// simulated reports whether the files are those of the simulator.
+// simulated reports whether the simulator has made the files.
 func (h History) simulated() bool {
 	_, simulated := h.codec.files.(*memory)
 	return simulated

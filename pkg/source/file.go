@@ -16,7 +16,7 @@ import (
 // contributes its size only.
 const MaxContent = 16 << 20
 
-// FileText returns the text that stands for a file in an asset's code: the first 16 bytes of the SHA-256
+// FileText returns the text that represents a file in an asset's code: the first 16 bytes of the SHA-256
 // of its content or, for a large file, its size. It is empty for a file that cannot be read, and for one
 // that is not a regular file.
 func FileText(files fs.FS, name string) string {
@@ -39,7 +39,8 @@ func FileText(files fs.FS, name string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16]) //nolint:mnd // see above
 }
 
-// SizeText returns the text that stands for a file of which only the size is part of the code.
+// SizeText returns the text that represents a file in an asset's code if only the file's size
+// matters.
 func SizeText(info fs.FileInfo) string { return stamp{Size: info.Size()}.text() }
 
 func (s stamp) text() string { return fmt.Sprintf("%d bytes", s.Size) }

@@ -1,6 +1,6 @@
 // Package space describes the partitions of an asset: the dimensions of its partition keys, the
 // periods and keys of each dimension, selections of partitions, and the mappings by which the
-// partitions of one asset read those of another. The package is pure: time, zone data and key
+// partitions of one asset read partitions of another. The package is pure: time, zone data and key
 // sets are passed in as a [Calendar]. This package is not a stable API.
 package space
 
@@ -29,7 +29,7 @@ const (
 	Dynamic Kind = "dynamic"
 )
 
-// Kinds lists all kinds, those of time first, from short to long periods.
+// Kinds lists all kinds: first the kinds of time, from short to long periods, then the others.
 func Kinds() []Kind {
 	return []Kind{Every, Hourly, Daily, Weekly, Monthly, Yearly, Static, Dynamic}
 }

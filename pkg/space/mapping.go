@@ -46,8 +46,8 @@ type DimensionMap struct {
 
 // Mapping is a checked mapping between two spaces.
 type Mapping struct {
-	// Upstream is the space of the asset that is read, and Downstream that of its reader. Nil: the asset
-	// is not partitioned.
+	// Upstream is the space of the asset that is read. Downstream is the space of its reader. Nil: the
+	// asset is not partitioned.
 	Upstream, Downstream *Space
 	// same means that a partition reads the partition with its own key.
 	same bool
@@ -266,7 +266,7 @@ func nests(fine, coarse *Dimension) error {
 	case fine.Kind == Weekly:
 		return fmt.Errorf("a week may lie in two %s", coarse.Kind.Plural())
 	case fine.clocked() && fine.Zone() != coarse.Zone():
-		return fmt.Errorf("the days of %s begin at other times than those of %s: declare both in one time zone", fine.Zone(), coarse.Zone())
+		return fmt.Errorf("the days of %s and of %s begin at different times: declare both in one time zone", fine.Zone(), coarse.Zone())
 	}
 	return nil
 }

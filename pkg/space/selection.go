@@ -17,7 +17,8 @@ type Selection struct {
 	Clauses []Clause
 	// Everything selects every expected partition, whatever the dimensions. If it is set, Clauses is empty.
 	Everything bool
-	// Status restricts the partitions to those with a status: [Missing], [Stale] or [Failed]. "": any.
+	// Status restricts the selection to partitions with this status: [Missing], [Stale] or [Failed].
+	// "": any status.
 	Status string
 }
 

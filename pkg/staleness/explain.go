@@ -27,7 +27,8 @@ type Explanation struct {
 	// Sets lists the key sets whose changes make the partition stale: since it was planned, a key that it
 	// reads was removed or added again, so it would read other partitions now.
 	Sets []string
-	// Newer lists the upstream assets with outputs that are newer than those that the partition read.
+	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
+	// has read.
 	Newer []Source
 	// Via lists the upstream assets with partitions that are stale or missing themselves. When they
 	// are materialized, the partition becomes stale.

@@ -33,8 +33,8 @@ type Candidate struct {
 	ByteSize          int64          `col:"byte_size"`
 	SchemaHash        string         `col:"schema_hash,null,dict"`
 	Code              string         `col:"code,null,dict"`
-	// InputsSeq, RootRun and LeftOut are those of [Partition]. MadeSeq is the fold sequence of the
-	// report.
+	// InputsSeq, RootRun and LeftOut have the same meaning as in [Partition]. MadeSeq is the fold
+	// sequence of the report.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`

@@ -37,8 +37,8 @@ type Test struct {
 	Expect Expect
 }
 
-// Given holds the rows of an asset that a query reads: inline rows, those of a CSV file, or those of
-// a query.
+// Given contains the rows of an asset that a query reads. The rows are given inline, in a CSV file,
+// or by a query.
 type Given struct {
 	At    Place
 	Asset ids.AssetKey

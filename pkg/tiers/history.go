@@ -10,10 +10,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// moveToHistory adds closed rows to history, except those of runs below from, which are not kept.
-// For each table with new rows it stores segments and a new index, which replaces the index that m
-// names. It returns the indexes, with a zero index for a table that has no rows left, and all files
-// that it has created.
+// moveToHistory adds closed rows to history. It drops the rows of runs below from. For each table
+// with new rows it stores segments and a new index, which replaces the index that m names. It
+// returns the indexes, with a zero index for a table that has no rows left, and all files that it
+// has created.
 func (cfg *Config) moveToHistory(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {

@@ -50,7 +50,7 @@ func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeabl
 			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
 		}
 	}
-	free := m.L0 // the L0 deltas after those that a merge to L1 includes
+	free := m.L0 // the L0 deltas that no merge to L1 includes
 	for _, j := range slices.Concat(running, due) {
 		if j.tier == manifest.TierL1 {
 			free = free[len(through(free, j.parts[len(j.parts)-1].ID)):]

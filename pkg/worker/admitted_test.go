@@ -45,8 +45,8 @@ func TestTaskNotAdmittedReportsByCallback(t *testing.T) {
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-// onlyStarted admits the attempt and removes all URLs but that of started, as in an envelope of an
-// attempt that has not started. The response to started has the other URLs.
+// onlyStarted admits the attempt and removes all URLs except the URL of started, as in an envelope
+// of an attempt that has not started. The response to started has the other URLs.
 func (w *fixture) onlyStarted(env *contract.Envelope) {
 	admitted(env)
 	all := env.Callbacks

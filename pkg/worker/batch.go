@@ -333,8 +333,8 @@ func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]e
 	return merged, nil
 }
 
-// mergeResult adds the result of a check of one partition to that of the batch: the result of the first partition that
-// did not pass, or else of the first one.
+// mergeResult adds the result of a check of one partition to the result of the batch: the result of the first
+// partition that did not pass, or else of the first one.
 func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	sum := to.Failing + result.Failing
 	if !result.Passed {

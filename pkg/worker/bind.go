@@ -54,8 +54,8 @@ type BindProblem struct {
 // bindMemory suffices to bind any query and to read the start of files.
 const bindMemory = "512MB"
 
-// Bind binds the queries of a project, each after those that it reads. It executes none of
-// them. Errors of queries are part of the result.
+// Bind binds the queries of a project, each after its upstream queries. It executes none of them.
+// Errors of queries are part of the result.
 func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	bd, err := bindAll(ctx, b, nil)
 	if err != nil {
@@ -417,9 +417,9 @@ func (b *binder) suggestion(query *resolvedQuery, message, more string) string {
 		switch s := b.known[table]; {
 		case s == nil || !s.made:
 		case s.all:
-			parts = append(parts, "the columns of "+s.asset.Key.String()+" are those of its outputs")
+			parts = append(parts, "the columns of "+s.asset.Key.String()+" are the columns of its outputs")
 		default:
-			parts = append(parts, "the columns of "+s.asset.Key.String()+" are those of its newest output")
+			parts = append(parts, "the columns of "+s.asset.Key.String()+" are the columns of its newest output")
 		}
 	}
 	return strings.Join(slices.Compact(parts), "; ")

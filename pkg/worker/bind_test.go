@@ -115,9 +115,9 @@ func TestBindKnowsOutputsOfCommands(t *testing.T) {
 	)
 	require.Equal(t, []string{
 		`assets/a/q2.sql:1:8: Referenced column "oldest" not found in FROM clause: did you mean "older", "date"?; ` +
-			`the columns of a/daily are those of its outputs`,
+			`the columns of a/daily are the columns of its outputs`,
 		`assets/a/q4.sql:1:12: Referenced column "z" not found in FROM clause: did you mean "x"?; ` +
-			`the columns of a/once are those of its newest output`,
+			`the columns of a/once are the columns of its newest output`,
 	}, messages(bound))
 	require.Equal(t, []ids.AssetKey{{Namespace: "a", Name: "bad"}, {Namespace: "a", Name: "never"}}, bound.Unknown)
 	require.Len(t, bound.Skipped, 3)

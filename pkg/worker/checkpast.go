@@ -14,7 +14,7 @@ import (
 // Some checks compare an output with earlier ones. The plan says which: a check never reads the state, so a
 // retry compares with the same values.
 
-// anomaly compares a measured value with those of earlier outputs.
+// anomaly compares a measured value with the values of earlier outputs.
 func (r *checkRun) anomaly(ctx context.Context, c *quality.Check, query string) (event.CheckResult, error) {
 	var value int64
 	if err := r.scan(ctx, query, &value); err != nil {
@@ -27,8 +27,8 @@ func (r *checkRun) anomaly(ctx context.Context, c *quality.Check, query string) 
 	return result, nil
 }
 
-// drift compares the columns of the output with those of the newest output when the run was planned. It
-// reads the other output's marker only if the hashes differ.
+// drift compares the columns of the output with the columns of another output: the one that was the
+// newest when the run was planned. It reads the other output's marker only if the hashes differ.
 func (r *checkRun) drift(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	before, has := r.t.plan.Schemas[r.asset.String()]
 	if !has {

@@ -60,7 +60,7 @@ func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) boo
 	return false
 }
 
-// recursively reports whether a pattern that begins with ** matches hidden names. ** stands for any number of folders.
+// recursively reports whether a pattern that begins with ** matches hidden names. ** matches any number of folders.
 func (g *globber) recursively(dir string, entries []fs.DirEntry, pattern []string, inHidden bool) bool {
 	rest := pattern[1:]
 	if len(rest) == 0 {

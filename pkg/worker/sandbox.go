@@ -44,7 +44,7 @@ func (d *database) lock(ctx context.Context, s sandbox) error {
 	return nil
 }
 
-// projectFiles returns the project's files that a query may read: those in its data folders,
+// projectFiles returns the project's files that a query may read: the files in its data folders,
 // without hidden names and without the state folder. For a query that names no files, the folders
 // are not listed.
 func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {

@@ -74,7 +74,7 @@ type Config struct {
 	// Commands do not inherit the variables that [plan.WorkersOwn] reports.
 	Environ []string
 	// Secrets resolves a reference to a secret; the value stays in memory. An error that wraps
-	// [secret.ErrRefused] fails the task for good; other errors are retried. Nil: the worker has no
+	// [secret.ErrRefused] fails the task permanently; other errors are retried. Nil: the worker has no
 	// secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor masks secrets in the process's log. The worker adds the values of the variables that

@@ -63,12 +63,12 @@
 //
 // # Limits
 //
-// The journal does not contain changes by other programs. If objects are changed by hand
-// and the machine loses power soon after, a replay may undo the change. To be safe, stop
-// the processes that use the directory, run sync(1), and also delete journal and
-// journal.old in .servo-tmp. For the same reason, do not remove the disk and put it back
-// while the machine runs. Machines that share one directory over a network take each
-// other's journals for those of an earlier boot: that is safe, but slow.
+// The journal does not contain changes by other programs. If objects are changed by hand and the
+// machine loses power soon after, a replay may undo the change. To be safe, stop the processes that
+// use the directory, run sync(1), and also delete journal and journal.old in .servo-tmp. For the
+// same reason, do not remove the disk and put it back while the machine runs. Machines that share
+// one directory over a network treat each other's journals as journals of an earlier boot: that is
+// safe, but slow.
 //
 // Symbolic links are never followed out of the directory, and never listed.
 package fileblob

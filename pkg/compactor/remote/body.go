@@ -40,7 +40,7 @@ func (c content) check() error {
 	case c.Data == "":
 		return errors.New("data is empty")
 	case c.Version == 0:
-		return errors.New("version is missing: send that of the stored object")
+		return errors.New("version is missing: send the version of the stored object")
 	case blob.CRC32C([]byte(c.Data)) != c.CRC32C:
 		return errors.New("crc32c does not match data")
 	}

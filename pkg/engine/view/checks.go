@@ -38,7 +38,7 @@ func checkInfo(r *state.CheckResult) CheckInfo {
 	}
 }
 
-// checksOf returns the results of a task's checks, those that did not pass first.
+// checksOf returns the results of a task's checks, failures first.
 func checksOf(s *state.State, runID, taskKey string) []CheckInfo {
 	var found []CheckInfo
 	s.CheckResults.Ascend(state.Key3{A: runID, B: taskKey}, func(r *state.CheckResult) bool {

@@ -34,7 +34,7 @@ type Explanation struct {
 	// Incomplete lists the partitions that the task's inputs lack.
 	Incomplete []string `json:"incomplete,omitempty"`
 
-	// Checks are the results of the task's checks, those that did not pass first.
+	// Checks are the results of the task's checks, failures first.
 	Checks []CheckInfo `json:"checks,omitempty"`
 
 	Attempts  []AttemptInfo `json:"attempts"`

@@ -54,7 +54,7 @@ type GanttRow struct {
 type Gantt struct {
 	From, To event.Time
 	Rows     []GanttRow
-	// ByAsset means that a row stands for all tasks of an asset.
+	// ByAsset means that a row combines all tasks of an asset.
 	ByAsset bool
 	// LeftOut counts the rows that are left out, because there are more than [MaxGanttRows].
 	LeftOut int

@@ -10,8 +10,8 @@ import (
 // scopeRun is the scope of a run's own limit. Package event has the others.
 const scopeRun = "run"
 
-// Limits returns the limits in force and their use: that of the workspace, and those of pools in the
-// order of their names.
+// Limits returns the current limits and their use: first the limit of the workspace, then the limits
+// of pools by name.
 func Limits(s *state.State) []LimitInfo {
 	slots, _ := s.SlotLimit(event.ScopeWorkspace, "")
 	limits := []LimitInfo{{Scope: event.ScopeWorkspace, Slots: slots, InUse: s.SlotsInUse()}}

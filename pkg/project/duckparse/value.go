@@ -226,7 +226,7 @@ func (v value) formatted(format string) value {
 	return v.unit(unit).labelled(unit)
 }
 
-// hours of the units of intervals, at least and at most.
+// unitHours are the minimum and the maximum number of hours of each unit of an interval.
 var unitHours = map[string][2]int64{
 	"hour": {1, 1}, "day": {dayHours, dayHours}, "week": {7 * dayHours, 7 * dayHours},
 	"month": {28 * dayHours, 31 * dayHours}, "quarter": {89 * dayHours, 92 * dayHours}, "year": {yearHours, 366 * dayHours},

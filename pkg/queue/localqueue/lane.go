@@ -43,7 +43,7 @@ func (q *Queue) lane(name string) *lane {
 	return l
 }
 
-// enqueue adds a task to those that wait until they are due.
+// enqueue adds a task to the tasks that are not due yet.
 func (q *Queue) enqueue(l *lane, t *task) {
 	q.arrivals++
 	t.arrival = q.arrivals

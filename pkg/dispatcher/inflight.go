@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// inFlight remembers which actions this process is executing or has executed recently, so that it
-// does not execute an action for each of two states that both show it pending. This only saves
-// requests and acknowledgements: a repeated action finds its queue task.
+// inFlight remembers which actions this process is executing or has executed recently. So the
+// process does not execute an action twice if two successive states show the action as pending.
+// This only saves requests and acknowledgements: a repeated action finds its queue task.
 type inFlight struct {
 	mu    sync.Mutex
 	taken map[string]event.Time // when an action was executed, or busy while it executes

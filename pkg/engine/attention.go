@@ -293,8 +293,8 @@ func (f *finder) requests() {
 	}
 }
 
-// checks adds an item for each check whose last result has failed, unless the failure of a task or the
-// quarantine of the output says so already.
+// checks adds an item for each check whose last result has failed. It adds none if a failed task or an
+// output in quarantine reports the check already.
 func (f *finder) checks() {
 	known := map[string]bool{}
 	for i := range f.found {

@@ -125,7 +125,8 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	return p, nil
 }
 
-// maxChecked is the size of the largest backfill of which the inputs of all partitions are checked before its start.
+// maxChecked limits a check before the start of a backfill: the inputs of all partitions are checked only if the
+// backfill has at most this many partitions.
 const maxChecked = 200_000
 
 // checkInputs warns of partitions that cannot run because an input neither exists nor is selected. It returns an error

@@ -182,11 +182,12 @@ func findBackfill(ctx context.Context, snap *snapshot.Snapshot, id string) (*sta
 // etaWindow is how far an estimate looks back.
 const etaWindow = time.Hour
 
-// minChunksOfETA is how many chunks must have ended in the window: the first ones say little.
+// minChunksOfETA is the number of chunks that must have ended in the window. With fewer, the rate
+// is too uncertain.
 const minChunksOfETA = 3
 
-// eta estimates the time that the partitions that are left will take at the rate of the last hour. It returns nil
-// if too few chunks have ended in that hour.
+// eta estimates the time for the remaining partitions from the rate of the last hour. It returns nil if too few
+// chunks have ended in that hour.
 func eta(row *state.Backfill, chunks []*state.Chunk, now event.Time) *BackfillETA {
 	since, partitions, first := now.Add(-etaWindow), 0.0, now
 	var each []float64 // seconds for a partition of each chunk

@@ -111,8 +111,8 @@ func keyChunks(keys []string) func(yield func([]string) bool) {
 	}
 }
 
-// appendKeys appends one event, and checks that it took effect. Its id is greater than those of the
-// events that changed the keys before, even if a machine with a fast clock has written these.
+// appendKeys appends one event, and checks that it took effect. Its id is greater than the ids of
+// the earlier events that changed the keys, even if a machine with a fast clock has written them.
 func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, set string, keys []string, remove bool) (*snapshot.Snapshot, error) {
 	newest := ""
 	for _, key := range keys {

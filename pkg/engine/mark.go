@@ -178,8 +178,8 @@ func markChunks(rows []*state.Partition) func(yield func([]*state.Partition) boo
 	}
 }
 
-// appendMarks appends one event, and checks that it took effect. Its id is greater than those of the
-// reports and of the marks that it follows, even if a machine with a fast clock has written these.
+// appendMarks appends one event, and checks that it took effect. Its id is greater than the ids of
+// the reports and marks that it follows, even if a machine with a fast clock has written them.
 func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.Partition, on observed) (*snapshot.Snapshot, error) {
 	p := &event.PartitionsMarked{
 		Asset: r.Asset.String(), Mark: r.Mark, Reason: r.Reason, ObservedSeq: on.seq, ObservedTime: on.at,

@@ -64,8 +64,8 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	return tasks
 }
 
-// itemsOfTask returns the items of alerts about a task that has succeeded: item and ofCheck, or those of every
-// partition of its batch.
+// itemsOfTask returns the items of alerts that a success of a task ends: item and ofCheck or, for a batch, the
+// items of every partition.
 func (f *folder) itemsOfTask(t *state.Task, item, ofCheck string) []string {
 	batch := f.st.BatchOf(t.RunID, t.TaskKey)
 	if batch == nil {

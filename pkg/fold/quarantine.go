@@ -163,8 +163,8 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 	return folded
 }
 
-// candidatesOf returns the pending candidates of an output: those of all partitions of a batch, because a decision
-// covers the whole batch. Partitions that have a later output are not among them.
+// candidatesOf returns the pending candidates of an output. For a batch, it returns the candidates of all
+// partitions, because a decision covers the whole batch. Partitions that have a later output are not among them.
 func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 	f.st.Candidates.Ascend(state.Key3{A: one.AssetKey}, func(row *state.Candidate) bool {
 		if row.AssetKey != one.AssetKey {

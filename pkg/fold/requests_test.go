@@ -215,8 +215,9 @@ func TestI32IdleSchedulesNeedNothing(t *testing.T) {
 
 func name(part, i int) string { return fmt.Sprintf("s-%d-%d", part, i) }
 
-// TestI26I27RandomSchedules does random things to a schedule in a random order, as clocks, automators,
-// people and workers that crash, repeat and lag do. It counts what the fold starts.
+// TestI26I27RandomSchedules folds random events about a schedule in a random order. They come from
+// clocks, automators, people and workers that crash, repeat their work and lag. It counts what the
+// fold starts.
 func TestI26I27RandomSchedules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		policy := rapid.SampledFrom(event.Overlaps()).Draw(r, "policy")

@@ -375,8 +375,8 @@ func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
 	return nil
 }
 
-// now returns the time from which ages are measured. It is never later than the last known time
-// of the store, so that a clock that is ahead does not make everything look old.
+// now returns the time from which ages are measured. It is never later than the last known time of
+// the store. Otherwise everything would look old to a machine whose clock is ahead.
 func (p *pass) now(published time.Time) event.Time {
 	now := p.Clock.Now()
 	if published.Before(now) {

@@ -256,7 +256,7 @@ func (f *fixture) candidate(s state.CandidateState) (uri string) {
 	return uri
 }
 
-// TestI23CollectorKeepsCandidates collects outputs in quarantine, which are those of failed tasks. An output that waits
+// TestI23CollectorKeepsCandidates collects outputs in quarantine, which belong to failed tasks. An output that waits
 // stays. An approved output is a version of its partition.
 func TestI23CollectorKeepsCandidates(t *testing.T) {
 	t.Parallel()

@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always a
-// product: the same values of every dimension but one, or all selected partitions if these are a product. So lists of
-// the values of each dimension describe a batch exactly.
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch always form
+// a product of values. Either they differ in one dimension only, or the batch contains all selected partitions and
+// these form a product. So lists of the values of each dimension describe a batch exactly.
 
 // CheckBatch returns why an asset cannot have a batch, or nil.
 func (a *Asset) CheckBatch() error {

@@ -331,8 +331,8 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	return r
 }
 
-// allInputs returns the partitions of this run, and those of earlier runs that this run does
-// not replace, sorted by partition key.
+// allInputs returns the partitions of this run, and the partitions of earlier runs that this run
+// does not replace, sorted by partition key.
 func (b *builder) allInputs(up *node) []Input {
 	items := make([]Input, 0, len(up.keys))
 	for i, key := range up.keys {

@@ -49,7 +49,7 @@ func instantOf(t require.TestingT, c plan.Calendar, a *plan.Asset, key string) t
 }
 
 // TestSelfReadingTasksFollowTime plans partitions of an asset that reads itself: days, and the hours around
-// both changes of the clocks, of which keys are not in the order of time.
+// both changes of the clocks. The keys of these hours are not in the order of time.
 func TestSelfReadingTasksFollowTime(t *testing.T) {
 	dimensions := []space.Dimension{
 		{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-06"},

@@ -125,8 +125,7 @@ type columnSets struct {
 	sets  map[ids.AssetKey]map[string]bool
 }
 
-// of returns the columns of an asset, or nil if they are not known: those of its contract, or those
-// of its query.
+// of returns the columns of an asset, from its contract or its query; nil: they are not known.
 func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	if set, ok := s.sets[key]; ok {
 		return set

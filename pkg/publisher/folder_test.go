@@ -217,8 +217,8 @@ func TestUpdateKeepsOutputsThatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// TestUpdateLeavesForeignPaths checks that repeated updates never touch what somebody else has put where an
-// output belongs, although the record then names the output.
+// Somebody else has put files in the place of an output. TestUpdateLeavesForeignPaths checks that repeated
+// updates never touch these files, although the record then names the output.
 func TestUpdateLeavesForeignPaths(t *testing.T) {
 	t.Parallel()
 	for _, copies := range []bool{false, true} {

@@ -128,8 +128,8 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// proven marks triggers whose run has appeared in the ledger. It also marks those of rivals, which compete for a run
-// key: for these the mark has no meaning.
+// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of rivals, which compete
+// for a run key. Their marks have no meaning.
 func proven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true

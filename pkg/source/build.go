@@ -49,8 +49,8 @@ type Archive struct {
 // Has reports whether the archive has a file.
 func (a *Archive) Has(name string) bool { return a.names[name] }
 
-// Build packs the files of a project. It leaves out names that begin with a dot, the folders in skip,
-// and what the ignore file names.
+// Build packs the files of a project. It omits names that begin with a dot, the folders in skip, and
+// files that the ignore file names.
 func Build(files fs.FS, skip []string) (*Archive, error) {
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed, zstd.WithEncoderConcurrency(1))

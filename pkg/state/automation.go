@@ -294,8 +294,8 @@ func (s *State) NextWake() (event.Time, bool) {
 	return item.at, ok
 }
 
-// DueToWake returns the keys of the schedules, requests and notifications that wait for a time up to now,
-// earliest first, and at most limit of them.
+// DueToWake returns the keys of the schedules, requests and notifications that are due at now, earliest
+// first, at most limit.
 func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string, watches []Watch) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {

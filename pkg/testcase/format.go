@@ -96,8 +96,8 @@ func (t *diffTable) change(c Change) {
 	t.add(' ', marks)
 }
 
-// firstDifference returns from which character on to show two texts: a little before they differ, if
-// shortened texts would not show it.
+// firstDifference returns the character from which two texts are shown. It is not the first if the
+// shortened texts would hide the difference; then it is a little before the difference.
 func firstDifference(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	same := 0

@@ -77,7 +77,7 @@ func (f Field) yaml(kind string) string {
 	return strconv.Quote(f.Text)
 }
 
-// Update returns the text of a test file with other expected rows in place of those that begin at a place. It
+// Update returns the text of a test file in which the expected rows at a place are replaced by other rows. It
 // keeps the style of the list: in brackets, or one item a line. Comments between the rows are lost.
 func Update(text string, at Place, actual *Actual) (string, error) {
 	lines := strings.SplitAfter(text, "\n")

@@ -334,7 +334,7 @@ func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]e
 }
 
 // mergeResult adds the result of a check of one partition to the result of the batch: the result of the first
-// partition that did not pass, or else of the first one.
+// partition that did not pass or, if all passed, of the first partition.
 func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	sum := to.Failing + result.Failing
 	if !result.Passed {

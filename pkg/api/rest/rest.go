@@ -1,5 +1,5 @@
 // Package rest serves the API as REST: it translates requests into calls of a Connect handler in the same
-// process, as the options google.api.http of the schema say. This package is not a stable API.
+// process, according to the options google.api.http of the schema. This package is not a stable API.
 //
 // A route is served in two forms: with tenant and workspace, as the schema has it, and without them for
 // the only workspace of a server. Errors are problem documents (RFC 9457). A POST must declare a JSON

@@ -69,9 +69,9 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 ### pricing
 
 Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
-` + "`servo backfill create`" + ` multiply them with the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of queries and
-commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a task. A price
-that is absent is 0:
+` + "`servo backfill create`" + ` multiply them with the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of
+queries and commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a
+task. A price that is absent is 0:
 
 {pricing}
 

@@ -282,6 +282,9 @@ func (f yamlFile) queryFields() fields {
 // mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
+	known["merge"] = func(n *yaml.Node) {
+		f.fail(n, "remove the field: Servo stores the files of each partition only", "merge is not supported yet")
+	}
 	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode
 }

@@ -142,12 +142,12 @@ func checkChunk(s *state.State, row *state.Chunk, cells state.Cells) error {
 		tasks := int64(0)
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
 			if t.Kind != event.KindGroup {
-				tasks++
+				tasks += int64(len(s.PartitionsOf(t)))
 			}
 			return true
 		})
 		if run.TasksTotal > 0 && tasks != running {
-			return fmt.Errorf("%d partitions run in %d tasks", running, tasks)
+			return fmt.Errorf("%d partitions run in tasks of %d partitions", running, tasks)
 		}
 	}
 	return nil

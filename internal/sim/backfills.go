@@ -211,7 +211,7 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 		if before[i] != state.CellRunning {
 			continue
 		}
-		t := s.Tasks.Get(state.Key2{A: is.RunID, B: cell.Task})
+		t := taskOf(s, is.RunID, cell)
 		want := "f" // without a plan that can be read
 		if t != nil {
 			want = map[state.TaskState]string{

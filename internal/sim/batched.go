@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/backfill"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -80,4 +82,18 @@ func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.Commit
 			o.violation("INV-4 effects once", "partition %s of task %s of run %s shows %+v, but its marker has %+v", key, t.TaskKey, t.RunID, row, marker.Cells[i])
 		}
 	}
+}
+
+// taskOf returns the task of a run that materializes a partition, alone or in a batch, or nil.
+func taskOf(s *state.State, runID string, cell backfill.Cell) (found *state.Task) {
+	if t := s.Tasks.Get(state.Key2{A: runID, B: cell.Task}); t != nil {
+		return t
+	}
+	s.TasksOf(runID, func(t *state.Task) bool {
+		if t.AssetKey == cell.Asset.String() && slices.Contains(s.BatchOf(runID, t.TaskKey), cell.Partition) {
+			found = t
+		}
+		return found == nil
+	})
+	return found
 }

@@ -55,6 +55,8 @@ type Config struct {
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].
 	Logger *slog.Logger
+	// PageKey is a secret of the state folder: page tokens stay valid when the server restarts. Nil: they do not.
+	PageKey []byte
 	// Version is the version of the program.
 	Version string
 }
@@ -75,7 +77,7 @@ var openAPI []byte
 // /openapi.json, /healthz and /readyz.
 func Register(mux *http.ServeMux, cfg Config) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	s := &server{Config: cfg, pages: newPages(), streams: newStreams()}
+	s := &server{Config: cfg, pages: newPages(cfg.PageKey, cfg.Engine.At), streams: newStreams()}
 	calls := s.handler()
 	for _, path := range servicePaths() {
 		mux.Handle(path, calls)
@@ -104,6 +106,7 @@ type server struct {
 	Config
 	pages   *pages
 	streams *streams
+	memo    memo
 }
 
 // handler returns the handler of Connect, gRPC and gRPC-Web.

@@ -20,18 +20,23 @@ type judge struct {
 	failures   map[string][]engine.Failure
 }
 
-func newJudge(ctx context.Context, p *page, assets []plan.Asset) (*judge, error) {
-	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: map[string][]engine.Failure{}}
+// newJudge returns a judge. Failures are those of an earlier judge of the same moment; nil: they are searched.
+func newJudge(ctx context.Context, p *page, assets []plan.Asset, failures map[string][]engine.Failure) (*judge, error) {
+	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: failures}
 	j.evaluation, j.unknown = engine.Staleness(ctx, p.snap, assets, p.now)
+	if failures != nil {
+		return j, nil
+	}
+	j.failures = map[string][]engine.Failure{}
 	byKey := make(map[string]*plan.Asset, len(assets))
 	for i := range assets {
 		byKey[assets[i].Key.String()] = &assets[i]
 	}
-	failures, err := engine.Failures(ctx, p.snap, byKey, j.calendar)
+	found, err := engine.Failures(ctx, p.snap, byKey, j.calendar)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range failures {
+	for _, f := range found {
 		j.failures[f.Asset.String()] = append(j.failures[f.Asset.String()], f)
 	}
 	return j, nil
@@ -60,7 +65,7 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 const maxFailures = 100
 
 // fillDetail sets what only GetAsset returns.
-func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, j *judge) error {
+func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, failed []engine.Failure) error {
 	into.Code = asset.Work.SQL
 	if len(asset.Work.Command) > 0 {
 		into.Code = strings.Join(asset.Work.Command, "\n")
@@ -68,11 +73,10 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 	for _, c := range view.AssetChecks(p.snap.State, asset) {
 		into.Checks = append(into.Checks, assetCheck(c))
 	}
-	failures := j.failures[asset.Key.String()]
-	for i := range failures[:min(len(failures), maxFailures)] {
-		t := failures[i].Task
+	for i := range failed[:min(len(failed), maxFailures)] {
+		t := failed[i].Task
 		into.Failures = append(into.Failures, &servov1.Asset_Failure{
-			PartitionKey: failures[i].Partition, RunId: t.RunID, TaskKey: t.TaskKey, At: timestamp(t.CompletedAt),
+			PartitionKey: failed[i].Partition, RunId: t.RunID, TaskKey: t.TaskKey, At: timestamp(t.CompletedAt),
 			Error: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
 		})
 	}

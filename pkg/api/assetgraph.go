@@ -8,6 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // The health of an asset, worst first.
@@ -36,7 +37,7 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 		Level: int(r.GetLevel()), Expand: r.GetExpand(), Focus: r.GetFocus(), Depth: orDefault(r.GetDepth(), 1),
 		Upstream: r.GetDirection() != "downstream", Downstream: r.GetDirection() != "upstream",
 	})
-	j, err := newJudge(ctx, &page{snap: snap, now: s.Engine.Now()}, p.Assets)
+	judged, err := s.judgedOf(ctx, p, snap, g.Nodes, byKey)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 		Level: int32(g.Level), GraphHash: g.Hash, Clipped: g.Clipped, Revision: snap.Revision, AssetsTotal: int32(len(assets)), //nolint:gosec // small
 	}
 	for i := range g.Nodes {
-		into.Nodes = append(into.Nodes, j.graphNode(&g.Nodes[i], byKey))
+		into.Nodes = append(into.Nodes, graphNode(&g.Nodes[i], byKey, judged))
 	}
 	for _, e := range g.Edges {
 		into.Edges = append(into.Edges, &servov1.AssetGraph_Edge{From: e.From, To: e.To, Count: int32(e.Count), Back: e.Back}) //nolint:gosec // small
@@ -52,16 +53,37 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 	return into, nil
 }
 
-func (j *judge) graphNode(n *view.GraphNode, assets map[string]*plan.Asset) *servov1.AssetGraph_Node {
+// judgedOf returns the assets of nodes, by key.
+func (s *server) judgedOf(
+	ctx context.Context, p *Project, snap *snapshot.Snapshot, nodes []view.GraphNode, assets map[string]*plan.Asset,
+) (map[string]*servov1.Asset, error) {
+	var shown []*plan.Asset
+	for i := range nodes {
+		for _, key := range nodes[i].Assets {
+			shown = append(shown, assets[key])
+		}
+	}
+	at := &page{snap: snap, now: s.Engine.Now()}
+	found, err := s.memo.assetsAt(momentOf(snap, p, at.now)).list(ctx, at, p, shown)
+	if err != nil {
+		return nil, err
+	}
+	byKey := make(map[string]*servov1.Asset, len(found))
+	for _, one := range found {
+		byKey[one.GetAssetKey()] = one
+	}
+	return byKey, nil
+}
+
+func graphNode(n *view.GraphNode, assets map[string]*plan.Asset, judged map[string]*servov1.Asset) *servov1.AssetGraph_Node {
 	into := &servov1.AssetGraph_Node{
 		Id: n.ID, Kind: "group", Label: n.Label, Group: n.Group, Assets: int32(len(n.Assets)), //nolint:gosec // small
 		MoreUpstream: int32(n.MoreUpstream), MoreDownstream: int32(n.MoreDownstream), //nolint:gosec // small
 	}
 	counts := map[string]int32{}
 	for _, key := range n.Assets {
-		var one servov1.Asset
-		j.fill(&one, assets[key])
-		counts[healthOf(&one)]++
+		one := judged[key]
+		counts[healthOf(one)]++
 		if !n.IsGroup {
 			into.Kind, into.Partitions, into.Expected = "asset", one.GetStatus(), one.GetExpected()
 			into.Work = (&view.Asset{Asset: assets[key]}).Kind()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -39,11 +41,7 @@ func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (
 		}
 	}
 	list := &servov1.ListAssetsResponse{Project: p.Name, Revision: opened.snap.Revision}
-	readers := readersOf(p.Assets)
-	j, err := newJudge(ctx, opened, p.Assets)
-	if err != nil {
-		return nil, opened.failed(err)
-	}
+	var shown []*plan.Asset
 	assets := slices.Clone(p.Assets)
 	slices.SortFunc(assets, func(a, b plan.Asset) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	for i := range assets {
@@ -51,18 +49,15 @@ func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (
 		switch {
 		case key <= opened.after && opened.after != "", r.GetSelect() != "" && !chosen[assets[i].Key]:
 			continue
-		case len(list.Assets) == opened.size:
-			list.NextPageToken = opened.next(list.Assets[opened.size-1].GetAssetKey())
-			return list, nil
+		case len(shown) == opened.size:
+			list.NextPageToken = opened.next(shown[opened.size-1].Key.String())
+			list.Assets, err = s.memo.assetsAt(momentOf(opened.snap, p, opened.now)).list(ctx, opened, p, shown)
+			return list, opened.failed(err)
 		}
-		one, err := assetOf(ctx, opened, &assets[i], readers)
-		if err != nil {
-			return nil, opened.failed(err)
-		}
-		j.fill(one, &assets[i])
-		list.Assets = append(list.Assets, one)
+		shown = append(shown, &assets[i])
 	}
-	return list, nil
+	list.Assets, err = s.memo.assetsAt(momentOf(opened.snap, p, opened.now)).list(ctx, opened, p, shown)
+	return list, opened.failed(err)
 }
 
 // GetAsset implements the call.
@@ -72,16 +67,13 @@ func (s *server) GetAsset(ctx context.Context, r *servov1.GetAssetRequest) (*ser
 		return nil, err
 	}
 	at := &page{snap: snap, now: s.Engine.Now()}
-	one, err := assetOf(ctx, at, asset, readersOf(p.Assets))
+	j := s.memo.assetsAt(momentOf(snap, p, at.now))
+	found, err := j.list(ctx, at, p, []*plan.Asset{asset})
 	if err != nil {
 		return nil, err
 	}
-	j, err := newJudge(ctx, at, p.Assets)
-	if err != nil {
-		return nil, err
-	}
-	j.fill(one, asset)
-	return one, s.fillDetail(ctx, one, at, asset, j)
+	one := proto.CloneOf(found[0])
+	return one, s.fillDetail(ctx, one, at, asset, j.failed(asset.Key))
 }
 
 // ofAsset is a request about an asset.

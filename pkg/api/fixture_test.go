@@ -58,8 +58,13 @@ func daily(a plan.Asset) plan.Asset {
 // serve starts a server of a project with the assets.
 func serve(t testing.TB, assets ...plan.Asset) *fixture {
 	t.Helper()
+	return serveIn(t, t.TempDir(), nil, assets...)
+}
+
+// serveIn starts a server on a state folder, whose page tokens have a code under a key.
+func serveIn(t testing.TB, dir string, pageKey []byte, assets ...plan.Asset) *fixture {
+	t.Helper()
 	f := &fixture{project: &api.Project{Name: "test", Root: t.TempDir(), Assets: assets}}
-	dir := t.TempDir()
 	stack, err := embedded.Start(t.Context(), embedded.Options{
 		Dir: dir, Domain: ids.Domain{Tenant: "acme", Workspace: "prod"}, Clock: clock.System{},
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -67,7 +72,7 @@ func serve(t testing.TB, assets ...plan.Asset) *fixture {
 		Routes: func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 			f.mux = mux
 			api.Register(mux, api.Config{
-				Engine: e, Logs: w, User: func(http.Header) string { return "test" }, Version: "1.2.3",
+				Engine: e, Logs: w, User: func(http.Header) string { return "test" }, Version: "1.2.3", PageKey: pageKey,
 				Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 				Project: func() (*api.Project, error) {
 					if f.project == nil {

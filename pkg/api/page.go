@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,21 +15,27 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // All pages of a listing show the revision of its first page, so changes between two pages cause no
 // skipped and no repeated row. The server keeps the snapshots of the newest listings in memory: they
-// share most rows with each other. A page token is valid as long as the snapshot is kept.
+// share most rows with each other. If it has none, after a restart for example, it reads the revision from the
+// store. A page token is valid as long as the revision is kept, and for at most an hour.
 const (
 	keptListings = 32
-	tokenLife    = time.Hour
-	macBytes     = 16
+	// keptRead is how many of them may have been read from the store: those share no rows.
+	keptRead  = 4
+	tokenLife = time.Hour
+	macBytes  = 16
 )
 
 // pages makes and reads page tokens.
 type pages struct {
 	key []byte
+	// at reads a revision from the store.
+	at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
 
 	mu   sync.Mutex
 	kept []keptListing // in the order of their last use
@@ -38,12 +45,18 @@ type pages struct {
 type keptListing struct {
 	snap *snapshot.Snapshot
 	at   time.Time // when its last page was read
+	read bool      // from the store
 }
 
-func newPages() *pages {
-	key := make([]byte, sha256.Size)
-	_, _ = rand.Read(key) // never fails
-	return &pages{key: key}
+// newPages returns pages whose tokens have a code under a key; nil: under one of this process.
+func newPages(key []byte, at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)) *pages {
+	own := make([]byte, sha256.Size)
+	if _, _ = rand.Read(own); len(key) > 0 { // never fails
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte("servo page tokens"))
+		own = mac.Sum(nil)
+	}
+	return &pages{key: own, at: at}
 }
 
 // cursor says where a page begins.
@@ -51,7 +64,8 @@ type cursor struct {
 	Call     string `json:"c"` // the message type of the request
 	Filter   []byte `json:"f"` // a hash of the request without its page
 	Revision int64  `json:"r"`
-	After    string `json:"a"` // the key of the last row of the previous page
+	Nonce    string `json:"n,omitempty"` // of the revision's manifest
+	After    string `json:"a"`           // the key of the last row of the previous page
 	// At is the time of the first page, on which the expected partitions of assets depend.
 	At int64 `json:"t"`
 }
@@ -70,6 +84,8 @@ type page struct {
 	size  int
 	now   time.Time // of the first page
 	read  time.Time // of this page
+	// loaded means that the snapshot was read from the store.
+	loaded bool
 
 	pages  *pages
 	cursor cursor
@@ -89,7 +105,7 @@ func (p *pages) open(
 		if err != nil {
 			return nil, err
 		}
-		opened.snap, opened.cursor.Revision, opened.cursor.At = snap, snap.Revision, now.UnixMicro()
+		opened.snap, opened.cursor.Revision, opened.cursor.Nonce, opened.cursor.At = snap, snap.Revision, snap.Nonce, now.UnixMicro()
 		return opened, nil
 	}
 	read, err := p.read(r.GetPageToken())
@@ -101,10 +117,11 @@ func (p *pages) open(
 	case now.Sub(time.UnixMicro(read.At)) > tokenLife:
 		return nil, expired("the listing began more than %s ago", tokenLife)
 	}
-	snap, err := p.snapshot(ctx, read.Revision, now, current)
+	snap, loaded, err := p.snapshot(ctx, &read, now, current)
 	if err != nil {
 		return nil, err
 	}
+	opened.loaded = loaded
 	opened.cursor, opened.snap, opened.after, opened.now = read, snap, read.After, time.UnixMicro(read.At)
 	return opened, nil
 }
@@ -129,25 +146,45 @@ func filterOf(r pageRequest) []byte {
 	return sum[:macBytes]
 }
 
-// snapshot returns a kept snapshot.
+// snapshot returns the snapshot of a listing, and whether it comes from the store.
 func (p *pages) snapshot(
-	ctx context.Context, revision int64, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
-) (*snapshot.Snapshot, error) {
+	ctx context.Context, c *cursor, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
+) (snap *snapshot.Snapshot, loaded bool, err error) {
+	if kept, found := p.find(c, now); found {
+		return kept.snap, kept.read, nil
+	}
+	snap, err = current(ctx)
+	if err != nil || snap.Revision == c.Revision && snap.Nonce == c.Nonce {
+		return snap, false, err
+	}
+	if p.at == nil {
+		return nil, false, expired("the server no longer holds revision %d", c.Revision)
+	}
+	snap, err = p.at(ctx, c.Revision)
+	switch {
+	case gone(err) || errors.Is(err, engine.ErrNotFound):
+		return nil, false, expired("revision %d is no longer kept", c.Revision)
+	case err != nil:
+		return nil, false, err
+	case snap.Nonce != c.Nonce:
+		return nil, false, expired("another revision has the number %d now", c.Revision)
+	}
+	return snap, true, nil
+}
+
+// find returns a kept listing.
+func (p *pages) find(c *cursor, now time.Time) (keptListing, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	for i, kept := range p.kept {
-		if kept.snap.Revision == revision {
+		if kept.snap.Revision == c.Revision && kept.snap.Nonce == c.Nonce {
 			kept.at = now
 			p.kept = append(slices.Delete(p.kept, i, i+1), kept)
-			return kept.snap, nil
+			return kept, true
 		}
 	}
-	snap, err := current(ctx)
-	if err == nil && snap.Revision != revision {
-		err = expired("the server no longer holds revision %d", revision)
-	}
-	return snap, err
+	return keptListing{}, false
 }
 
 // forget drops the snapshots of listings that nobody has continued within the lifetime of a token. The
@@ -157,20 +194,28 @@ func (p *pages) forget(now time.Time) {
 }
 
 // keep keeps the snapshot of a listing that has more pages.
-func (p *pages) keep(snap *snapshot.Snapshot, now time.Time) {
+func (p *pages) keep(snap *snapshot.Snapshot, now time.Time, read bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(now)
 	p.kept = slices.DeleteFunc(p.kept, func(kept keptListing) bool { return kept.snap.Revision == snap.Revision })
-	p.kept = append(p.kept, keptListing{snap, now})
+	p.kept = append(p.kept, keptListing{snap, now, read})
 	if len(p.kept) > keptListings {
 		p.kept = slices.Delete(p.kept, 0, 1)
+	}
+	left := keptRead
+	for i := len(p.kept) - 1; i >= 0; i-- {
+		if p.kept[i].read {
+			if left--; left < 0 {
+				p.kept = slices.Delete(p.kept, i, i+1)
+			}
+		}
 	}
 }
 
 // next returns the token of the page after this one, whose last row has the key.
 func (p *page) next(last string) string {
-	p.pages.keep(p.snap, p.read)
+	p.pages.keep(p.snap, p.read, p.loaded)
 	c := p.cursor
 	c.After = last
 	raw, err := json.Marshal(c)

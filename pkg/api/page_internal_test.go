@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -17,7 +18,7 @@ import (
 // expired.
 func TestPagesForgetListings(t *testing.T) {
 	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
-	p, revision := newPages(), int64(0)
+	p, revision := newPages(nil, nil), int64(0)
 	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // what open calls can fail
 		return &snapshot.Snapshot{Revision: revision}, nil
 	}
@@ -53,4 +54,44 @@ func TestPagesForgetListings(t *testing.T) {
 	opened.after = "x"
 	require.Equal(t, pageExpired.name, kindOf(opened.failed(fmt.Errorf("read a file: %w", blob.ErrNotFound))).name)
 	require.ErrorIs(t, opened.failed(context.Canceled), context.Canceled)
+}
+
+// A revision that the server does not hold is read from the store, unless it was collected or its number has been used
+// again.
+func TestPagesReadKeptRevisions(t *testing.T) {
+	now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
+	key, stored := []byte("key"), map[int64]*snapshot.Snapshot{}
+	at := func(_ context.Context, revision int64) (*snapshot.Snapshot, error) {
+		if snap := stored[revision]; snap != nil {
+			return snap, nil
+		}
+		return nil, fmt.Errorf("revision %d is %w", revision, engine.ErrNotFound)
+	}
+	tokens := map[int64]string{}
+	for revision := range int64(2 * keptRead) {
+		stored[revision] = &snapshot.Snapshot{Revision: revision, Nonce: fmt.Sprint("n", revision)}
+		opened, err := newPages(key, at).open(t.Context(), &servov1.ListRunsRequest{}, defaultPage, now, func(context.Context) (*snapshot.Snapshot, error) {
+			return stored[revision], nil
+		})
+		require.NoError(t, err)
+		tokens[revision] = opened.next("last")
+	}
+	p := newPages(key, at)
+	newest := func(context.Context) (*snapshot.Snapshot, error) {
+		return &snapshot.Snapshot{Revision: 99, Nonce: "n99"}, nil
+	}
+	for revision, token := range tokens {
+		opened, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: token}, defaultPage, now, newest)
+		require.NoError(t, err)
+		require.Same(t, stored[revision], opened.snap)
+		opened.next("later")
+		require.LessOrEqual(t, len(p.kept), keptRead)
+	}
+	p = newPages(key, at)
+	delete(stored, 0)
+	stored[1] = &snapshot.Snapshot{Revision: 1, Nonce: "another"}
+	for _, revision := range []int64{0, 1} {
+		_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: tokens[revision]}, defaultPage, now, newest)
+		require.Equal(t, pageExpired.name, kindOf(err).name)
+	}
 }

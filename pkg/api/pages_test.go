@@ -51,6 +51,33 @@ func TestPagesShowOneRevision(t *testing.T) {
 	require.Len(t, again, 7)
 }
 
+// A listing that another process of the same folder continues shows the first page's revision, although runs have
+// started before and after the restart. A process with another key rejects the token.
+func TestPagesContinueAfterRestart(t *testing.T) {
+	dir, key := t.TempDir(), []byte("the key of the folder")
+	f := serveIn(t, dir, key, asset("raw/a", "exit 0"))
+	for range 5 {
+		f.run(t)
+	}
+	c := f.connect(t)
+	whole, _ := runsOf(t, c, &servov1.ListRunsRequest{}, func() {})
+	first, err := c.execution.ListRuns(t.Context(), &servov1.ListRunsRequest{PageSize: 2})
+	require.NoError(t, err)
+	f.run(t)
+	require.NoError(t, f.stack.Close())
+
+	f = serveIn(t, dir, key, asset("raw/a", "exit 0"))
+	f.run(t)
+	rest, revision := runsOf(t, f.connect(t), &servov1.ListRunsRequest{PageSize: 2, PageToken: first.GetNextPageToken()}, func() { f.run(t) })
+	require.Equal(t, first.GetRevision(), revision)
+	require.Equal(t, whole[2:], rest)
+	require.NoError(t, f.stack.Close())
+
+	f = serveIn(t, dir, []byte("another key"), asset("raw/a", "exit 0"))
+	_, err = f.connect(t).execution.ListRuns(t.Context(), &servov1.ListRunsRequest{PageSize: 2, PageToken: first.GetNextPageToken()})
+	require.EqualValues(t, http.StatusGone, problemIn(t, err).GetStatus())
+}
+
 func TestPageTokensAreChecked(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 0"))
 	c := f.connect(t)

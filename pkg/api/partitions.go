@@ -4,12 +4,14 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -113,7 +115,17 @@ func (s *server) GetPartitionSummary(ctx context.Context, r *servov1.GetPartitio
 	if err != nil {
 		return nil, err
 	}
-	evaluation, err := engine.Staleness(ctx, snap, p.Assets, s.Engine.Now())
+	now := s.Engine.Now()
+	return s.memo.assetsAt(momentOf(snap, p, now)).summary(ctx, r, func(ctx context.Context) (*servov1.PartitionSummary, error) {
+		return summarize(ctx, p, snap, asset, r, now)
+	})
+}
+
+// summarize counts the partitions of an asset in buckets.
+func summarize(
+	ctx context.Context, p *Project, snap *snapshot.Snapshot, asset *plan.Asset, r *servov1.GetPartitionSummaryRequest, now time.Time,
+) (*servov1.PartitionSummary, error) {
+	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
 	if err != nil {
 		return nil, err
 	}

@@ -16,10 +16,16 @@ func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequ
 		return nil, err
 	}
 	var assets []plan.Asset // without a valid project, failures of all assets count
-	if p, err := s.Project(); err == nil {
+	p, err := s.Project()
+	if err != nil {
+		p = nil
+	} else {
 		assets = p.Assets
 	}
-	found, err := engine.FindAttention(ctx, snap, assets, event.At(s.Engine.Now()))
+	now := s.Engine.Now()
+	found, err := s.memo.attend(ctx, momentOf(snap, p, now), func(ctx context.Context) ([]engine.Attention, error) {
+		return engine.FindAttention(ctx, snap, assets, event.At(now))
+	})
 	if err != nil {
 		return nil, err
 	}

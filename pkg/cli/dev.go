@@ -147,10 +147,14 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	}
 	options := a.options(settings)
 	options.Listen, options.Page = f.address, ui.Handler()
+	keys, err := embedded.LoadKeys(options.Dir)
+	if err != nil {
+		return err
+	}
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 		cfg := api.Config{
 			Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: options.Logger, Version: servoVersion(),
-			OpenQuery: a.openAPIQuery,
+			OpenQuery: a.openAPIQuery, PageKey: keys.Secrets[keys.Current],
 		}
 		if w != nil {
 			cfg.Logs = w

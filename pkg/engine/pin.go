@@ -117,15 +117,10 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 
 // collected counts the outputs of a revision whose commit markers do not exist any more.
 func (e *Engine) collected(ctx context.Context, revision int64) (missing int, err error) {
-	m, err := e.cfg.Manifests.LoadAt(ctx, revision)
-	if err != nil {
-		return 0, noRevision(revision, err)
-	}
-	s, err := snapshot.Load(ctx, e.cfg.Codec, e.cfg.Manifests, m)
+	shown, err := e.At(ctx, revision)
 	if err != nil {
 		return 0, err
 	}
-	shown := &snapshot.Snapshot{Revision: revision, State: s, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m)}
 	asset, markers := "", map[string]bool{}
 	for row, err := range shown.AllPartitions(ctx) {
 		if err != nil {
@@ -162,4 +157,19 @@ func (e *Engine) markers(ctx context.Context, asset string) (map[string]bool, er
 		}
 	}
 	return found, nil
+}
+
+// At reads the state of a kept revision. It loads the whole live state, so callers keep the result.
+func (e *Engine) At(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
+	m, err := e.cfg.Manifests.LoadAt(ctx, revision)
+	if err != nil {
+		return nil, noRevision(revision, err)
+	}
+	s, err := snapshot.Load(ctx, e.cfg.Codec, e.cfg.Manifests, m)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshot.Snapshot{
+		State: s, Revision: m.Revision, Nonce: m.Nonce, CaughtUpAt: m.Watermarks.CaughtUpAt, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m),
+	}, nil
 }

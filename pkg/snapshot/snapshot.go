@@ -22,6 +22,8 @@ import (
 type Snapshot struct {
 	State    *state.State
 	Revision int64
+	// Nonce identifies the manifest of the revision; "": nothing was published.
+	Nonce string
 	// CaughtUpAt is when the whole ledger was last known to be folded.
 	CaughtUpAt event.Time
 	// History reads the closed runs, which State does not contain.

@@ -33,8 +33,8 @@ const (
 	subjectsSince = "b7b86d2"
 )
 
-// texts are the kinds of files whose every line is read as English; of Go, comments and strings
-// are.
+// texts are the kinds of files that are read as English. Every line is read, except in Go files: only their comments
+// and strings are read.
 var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
 
 // checker is this file. Its list of forbidden words is the one place that may contain them.

@@ -158,8 +158,8 @@ func startScheduled(t *testing.T, h *manualClock, domain ids.Domain) *scheduledS
 	return stack
 }
 
-// requireIdle lets the work end that the deployments have caused, and fails the test if the stacks make a
-// request to their stores in the hour after.
+// requireIdle waits until the work that the deployments caused has ended. It fails the test if the stacks make a
+// request to their stores in the following hour.
 func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
 	t.Helper()
 	settle := func() (used []int64) {

@@ -214,10 +214,11 @@ func (o *oracle) lateness(f *followed) {
 	}
 }
 
-// dueAt returns from when on work on a run, due at a time, counts as late: not before a revision has the run. The times
-// of a run count from its trigger, but nobody lists an idle domain between two daily full sweeps (ADR 049). If the
-// announcement of the trigger is lost and its client does not wait (ADR 053), the run may be due long before it is
-// folded. From then on the domain has wakeups, and what is due happens within the slack.
+// dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
+// revision first has the run, whichever is later. The times of a run count from its trigger, but nobody lists an idle
+// domain between two daily full sweeps (ADR 049). If the announcement of the trigger is lost and its client does not
+// wait (ADR 053), the run may be due long before it is folded. From then on the domain has wakeups, and what is due
+// happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }

@@ -154,8 +154,8 @@ func (o *oracle) succeeded(t *state.Task) {
 func (o *oracle) limits(f *followed, before, after *state.State) {
 	now, then := slotsOf(after), slotsOf(before)
 	var admitted []*state.Task
-	// If the folding order is lost, an attempt may report that the lost timeline has admitted. It then
-	// holds a slot regardless of the limits in the new timeline.
+	// If the folding order is lost, a report may come from an attempt that the lost timeline admitted. The attempt
+	// then holds a slot regardless of the limits in the new timeline.
 	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range after.Tasks.All {
 		switch was := before.Tasks.Get(t.Key()); {

@@ -49,8 +49,8 @@ type memo struct {
 	judged    *judged
 }
 
-// judged are the assets of a moment, as far as they were asked for. Its lock is held while assets are computed, so
-// that callers who ask for the same ones share the work.
+// judged holds the assets that callers have requested for one revision, project and minute. Its lock is held while
+// assets are computed, so that callers who ask for the same ones share the work.
 type judged struct {
 	mu     sync.Mutex
 	assets map[ids.AssetKey]*servov1.Asset

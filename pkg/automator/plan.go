@@ -93,7 +93,7 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// planning is the share of an automator's memory for plans that a request takes while it is planned. A plan of
+// planning is how much of an automator's memory for plans a request takes while it is planned. A plan of
 // largePlan tasks takes the same share while it is stored; a smaller plan takes less. So a few requests are
 // planned at the same time, and many small runs start in the same ledger entry.
 const (

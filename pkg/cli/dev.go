@@ -258,8 +258,8 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 	return nil
 }
 
-// followDeployments replaces the loaded project of an environment that deploys explicitly by the
-// deployed release whenever that changes.
+// followDeployments reloads the project whenever the deployed release changes: in an environment that deploys
+// explicitly, the release is the project.
 func (a *app) followDeployments(ctx context.Context, s *session, current *loaded) error {
 	snap, err := s.Current(ctx)
 	for ; err == nil; snap, err = s.Await(ctx, snap.Revision) {

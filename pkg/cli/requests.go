@@ -20,7 +20,7 @@ import (
 // timeForms are the forms of --at, beside +DURATION. Times without an offset are local.
 var timeForms = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04"}
 
-// momentOf reads the time of --at: a time of the day is the next one.
+// momentOf reads the time of --at. A time without a date means its next occurrence.
 func momentOf(text string, now time.Time) (time.Time, error) {
 	if after, ok := strings.CutPrefix(text, "+"); ok {
 		d, err := time.ParseDuration(after)

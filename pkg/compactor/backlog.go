@@ -12,8 +12,8 @@ import (
 // Backlog describes what a domain has not folded yet, as far as its compactor knows. Entries that
 // nobody has announced are unknown until a barrier lists the ledger; ListingLag bounds their age.
 type Backlog struct {
-	// Oldest is when the oldest known entry that no revision contains was named; zero: there is
-	// none.
+	// Oldest is the time in the name of the oldest known entry that no revision contains; zero: there is no such
+	// entry.
 	Oldest time.Time
 	// Unreadable is the number of entries that cannot be folded because something cannot be read.
 	Unreadable int

@@ -84,8 +84,7 @@ type Options struct {
 	Tiers tiers.Options
 	// MaxBatch is the maximum number of entries in a batch, and in a publish; 0: 2,000.
 	MaxBatch int
-	// KeepLedger is how long entries stay in the ledger, at least, before they move to the archive;
-	// 0: 8 days.
+	// KeepLedger is the minimum time that entries stay in the ledger before they move to the archive; 0: 8 days.
 	KeepLedger time.Duration
 	// ArchiveSpan is the period whose entries are archived together, once all of them are old
 	// enough; 0: 24 hours.

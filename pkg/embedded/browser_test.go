@@ -74,7 +74,7 @@ func TestLoginCodeWorksOnce(t *testing.T) {
 	}
 }
 
-// The address works without a credential: the page says how to log in. It never holds data.
+// The page loads without a credential, because it says how to log in. It never contains data.
 func TestPageNeedsNoCredential(t *testing.T) {
 	owner, _ := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()

@@ -107,8 +107,8 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 }
 
-// append appends events as one group, waits until they are folded, and returns a snapshot that
-// contains them, and the name of their ledger entry.
+// append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and
+// the name of their ledger entry.
 func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, string, error) {
 	if e.principal == "" {
 		return nil, "", errNoPrincipal

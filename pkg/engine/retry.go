@@ -175,10 +175,9 @@ func retryInputs(built *plan.Plan) []retryInput {
 // markerReads is the number of markers that are read at once.
 const markerReads = 16
 
-// checkInputs returns an error if an output that a retry reads must not be read any more, because a person
-// has hidden it, or cannot be, because it was deleted. A visible output is never deleted, so only the markers
-// of others are read. A collector that deletes an output after this check makes the task fail with the same
-// code.
+// checkInputs returns an error if a retry reads an output that a person has hidden or that was deleted. A visible
+// output is never deleted, so only the markers of other outputs are read. A collector that deletes an output after
+// this check makes the task fail with the same code.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan) error {
 	inputs := retryInputs(built)
 	problems := make([]string, len(inputs))

@@ -206,8 +206,8 @@ type ScheduleBackfill struct {
 	// has a run already.
 	Ticks   int `json:"ticks"`
 	LeftOut int `json:"left_out"`
-	// Later is the number of instants after the newest tick, for which the schedule itself ticks. Newest is the instant
-	// of that tick.
+	// Later is the number of instants after the newest tick. No tick was made for them, because the schedule itself
+	// ticks for them. Newest is the instant of the newest tick.
 	Later  int64      `json:"later"`
 	Newest event.Time `json:"newest"`
 }

@@ -13,9 +13,9 @@ import (
 // A task may materialize several partitions, its batch. Their outputs are folders of one output with one commit
 // marker, and one event reports them all. So all partitions become visible in one step, or none.
 
-// whole applies the partitions of a batch to the report of a success: the report must have a number for each of
-// them, because all become visible together or none. A worker that does not know batches reports none. An output in
-// quarantine that does not have them is dropped.
+// whole fails a task with a batch if its worker reports a success without an output for each partition: all
+// partitions become visible together or none. A worker that does not know batches reports no partitions. An output in
+// quarantine without an output for each partition is dropped.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {
 		return

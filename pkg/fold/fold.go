@@ -48,9 +48,9 @@ const (
 	MaxGrantedAttempts = event.MaxGrantedAttempts
 	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
-	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. Runs with
-	// later ids are triggered later, up to this difference, which lets rows of partitions leave the
-	// live state.
+	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It bounds how far the order
+	// of run ids may differ from the order in which runs are triggered. Because of this bound, rows of partitions can
+	// leave the live state.
 	MaxRunAge = state.MaxRunAge
 	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
 	// closed.

@@ -32,8 +32,8 @@ func MarkLimit(s *state.State, more int) string {
 	return ""
 }
 
-// partitionsMarked marks outputs. The greatest command wins, whatever the order of folding, but no
-// command shows a hidden output again.
+// partitionsMarked marks outputs. The command with the greatest id wins, whatever the order of folding. But no
+// command makes a hidden output visible again.
 func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	result := noChange
 	for _, m := range p.Partitions {

@@ -278,8 +278,7 @@ func (f yamlFile) queryFields() fields {
 	}
 }
 
-// assetFields reads the fields that every asset has, and more. It reports whether n is a
-// mapping.
+// assetFields reads the fields that every asset has, and the fields in more. It reports whether n is a mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
 	known["merge"] = func(n *yaml.Node) {

@@ -237,8 +237,8 @@ func (u *update) compare(assets []Asset) error {
 	return nil
 }
 
-// settle corrects the record of a link that an interrupted update has already replaced. The record must be
-// right if this update fails to replace the link again.
+// settle corrects the record of a link that an interrupted update has already replaced. Without this correction, the
+// record would be wrong if the current update fails to replace the link again.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return

@@ -256,7 +256,6 @@ func TestUpdateLeavesForeignPaths(t *testing.T) {
 	}
 }
 
-// TestUpdateReplacesPartialCopies stops an update that copies two outputs between them, and then links both.
 func TestUpdateRepairsEditedCopies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
@@ -295,6 +294,7 @@ func TestUpdateRepairsEditedCopies(t *testing.T) {
 	require.FileExists(t, mine)
 }
 
+// TestUpdateReplacesPartialCopies stops an update after the first of two copies. The next update links both outputs.
 func TestUpdateReplacesPartialCopies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

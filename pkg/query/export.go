@@ -20,8 +20,8 @@ import (
 // exportTable is the table of a catalog that says that [Export] wrote it.
 const exportTable = "servo_export"
 
-// catalogContents is a query for what users can see in a catalog, besides its table: a sorted list. A view is listed
-// with its definition, because somebody may have replaced it.
+// catalogContents is a query that returns a sorted list of everything in a catalog that users can see, except tables.
+// A view is listed with its definition, because somebody may have replaced it.
 const catalogContents = `SELECT coalesce(list(item ORDER BY item), []) FROM (
 	SELECT sql AS item FROM duckdb_views() WHERE NOT internal
 	UNION ALL SELECT 'function ' || schema_name || '.' || function_name FROM duckdb_functions() WHERE NOT internal

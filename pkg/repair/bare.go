@@ -82,8 +82,8 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
 }
 
-// follow folds the entries that appeared since the last listing: every entry that was folded by a
-// revision read before this call.
+// follow folds the entries that appeared since the last listing. They include every entry that a revision has folded,
+// if the revision was read before this call.
 func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
 
 // ledger folds the entries of ledger and archive above an id that the state has not recorded.

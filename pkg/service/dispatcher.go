@@ -117,14 +117,14 @@ type dispatchers struct {
 	announce         *relay[announcement]
 	fairQueue        *dispatcher.FairQueue
 	full             atomic.Bool
-	// send returns how alerts of a tenant are sent.
+	// send returns the function that sends the alerts of a tenant.
 	send func(tenant string) sendAlert
 }
 
 // sendAlert sends a message to a channel.
 type sendAlert func(ctx context.Context, c *release.Channel, m *notify.Message) error
 
-// sender returns how alerts of a tenant are sent.
+// sender returns a function that returns, for a tenant, the function that sends its alerts.
 func (p Process) sender(cfg config) (func(tenant string) sendAlert, error) {
 	allowed, err := cfg.allowed()
 	return func(tenant string) sendAlert {

@@ -240,7 +240,8 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 	}
 }
 
-// openAll reads the first file of each run in which it contains m.from: all of them are needed next.
+// openAll reads the first file of each sorted run, unless that file begins after m.from. The merge needs all of these
+// files next.
 func (m merge) openAll(cursors []*cursor) error {
 	var group errgroup.Group
 	group.SetLimit(parallelPages)

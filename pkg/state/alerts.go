@@ -170,7 +170,8 @@ func (r *Notification) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.State.Final() && c.Time.Sub(r.EndedAt) >= kept, false
 }
 
-// quietItem indexes an alert that is not open by the time at which its group ends.
+// quietItem is an item of the index of closed alerts. The index is sorted by the time at which the group of an alert
+// ends.
 type quietItem struct {
 	at  event.Time
 	key Key3

@@ -33,7 +33,7 @@ func (*AssetStatistics) newTable() store {
 // Sample is the cost and the output of one successful attempt. A value below 0 is unknown.
 type Sample struct{ DurationMS, Rows, Bytes, CPUMS, MemoryMS int64 }
 
-// Add adds an attempt to the lists, and drops the oldest one of more than [MaxSamples].
+// Add adds an attempt to the lists. If they then have more than [MaxSamples] attempts, it drops the oldest.
 func (r *AssetStatistics) Add(s Sample) {
 	for _, column := range r.lists(&s) {
 		*column.list = addSample(*column.list, *column.value)

@@ -141,8 +141,8 @@ func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snaps
 	return nil
 }
 
-// limitCommand returns a command with a later version than the current one of this limit, even if a
-// machine with a fast clock has written that.
+// limitCommand returns a command whose version is later than the current version of the limit, even if a machine with
+// a fast clock wrote the current version.
 func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32, remove bool) event.Payload {
 	key := scopeOf(pool)
 	if row := snap.State.Limits.Get(key); row != nil {

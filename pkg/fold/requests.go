@@ -146,7 +146,7 @@ const (
 	backfillRequest = "backfill:"
 )
 
-// kindOf returns the kind of a tick whose decision is not folded, by the id of its request.
+// kindOf returns the kind of a tick from the id of its request, for ticks whose decision is not folded.
 func kindOf(request string) string {
 	switch {
 	case strings.HasPrefix(request, manualRequest):

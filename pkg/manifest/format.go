@@ -106,8 +106,8 @@ type BaseSnapshot struct {
 	Revision    int64      `json:"revision,omitzero"`
 	PublishedAt event.Time `json:"published_at,omitempty,omitzero"`
 	Files       []File     `json:"files,omitempty"`
-	// FoldSeq and FoldTime are the values of Revision. They form the history cutoff: rows that were
-	// closed then are in history and not in the base. FoldTime is 0 if the base omits nothing.
+	// FoldSeq and FoldTime are the fold sequence and the fold time of Revision. They form the history cutoff: rows
+	// that were closed at this point are in history and not in the base. FoldTime is 0 if the base omits nothing.
 	FoldSeq  int64      `json:"fold_seq,omitzero"`
 	FoldTime event.Time `json:"fold_time,omitempty,omitzero"`
 	// EntriesFrom is the ULID below which rows of ledger entries are in history.

@@ -256,7 +256,7 @@ func (c *client) rounds(n int) {
 	}
 }
 
-// retain collects revisions older than an hour every half hour, until it has found
+// retain runs every half hour and collects the revisions that are older than an hour. It ends when it has found
 // nothing to collect for a day.
 func (c *client) retain(fx *fixture) {
 	for idle := 0; idle < 48; idle++ {

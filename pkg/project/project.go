@@ -272,8 +272,8 @@ type loader struct {
 	// cyclic are the files of assets on a cycle. twice are the files of assets that another
 	// file declares again.
 	cyclic, twice []string
-	// places are the settings of servo.yaml about publishing. Nil: nothing. published means that an
-	// environment says something.
+	// places are the settings of servo.yaml about publishing. Nil: there are none. published is set if servo.yaml has
+	// such settings, for this or for any other environment.
 	places    *places
 	published bool
 }

@@ -134,7 +134,7 @@ func TestPartitionColumnsHaveAllValues(t *testing.T) {
 		describe(t, r, uriOf(i), "s", "x")
 		rows = append(rows, partition("a/x", ids.Partition{"hour": "2025-03-30T03:00+02:00", "r": v}.Key(), uriOf(i), int64(i+2)))
 	}
-	// The earlier dimensions of the asset.
+	// This output was stored when the asset had other dimensions.
 	output(t, r, uriOf(99), "data.parquet", "SELECT 99 AS x")
 	add(t, r, append(rows, partition("a/x", `{"day":"2025-01-01"}`, uriOf(99), 999))...)
 	for _, links := range []string{r.source.Links, ""} {

@@ -302,7 +302,7 @@ func planIn(g fold.Group) string {
 	return ""
 }
 
-// release returns the waiting triggers of a run, followed by those of its rivals.
+// release returns the waiting triggers of a run, followed by the triggers of the other runs with the same run key.
 func (h *deferred) release(run string) []fold.Group {
 	groups := h.groups[run]
 	delete(h.groups, run)

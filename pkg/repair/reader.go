@@ -22,8 +22,8 @@ const (
 	readers = 16
 )
 
-// reader reads groups of the ledger and its archive. It caches the last entry, because most groups
-// of an entry were folded one after the other, and the prefetched entries.
+// reader reads groups of the ledger and its archive. It caches the prefetched entries, and the last entry, because
+// most groups of an entry were folded one after the other.
 type reader struct {
 	cfg     Config
 	entries *archive.Reader

@@ -45,8 +45,8 @@ type RunQuery struct {
 type RunPage struct {
 	// Runs are the newest runs, newest first.
 	Runs []*state.Run
-	// Next is the Before of a query for the runs after these; "": there are none. If Most or Enough has ended
-	// the query, there may be fewer runs than Limit.
+	// Next is the value of [RunQuery.Before] with which a query returns the runs after these; "": there are none. If
+	// Most or Enough has ended the query, there may be fewer runs than Limit.
 	Next string
 	// Looked is how many closed runs were looked at. The others were live, or were not needed.
 	Looked int

@@ -41,8 +41,8 @@ type TaskQuery struct {
 // TaskPage is the answer to a [TaskQuery].
 type TaskPage struct {
 	Tasks []*state.Task
-	// Next is the After of a query for the tasks after these; "": there are none. If Most has ended the query,
-	// there may be fewer tasks than Limit.
+	// Next is the value of [TaskQuery.After] with which a query returns the tasks after these; "": there are none. If
+	// Most has ended the query, there may be fewer tasks than Limit.
 	Next string
 }
 

@@ -120,8 +120,8 @@ func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 // [All].
 const MaxImage = 100_000
 
-// Same reports whether every partition reads the upstream partition with its own key, if the upstream
-// asset declares that.
+// Same reports whether every partition reads the upstream partition with the same key, if the upstream asset declares
+// that partition.
 func (r *Reader) Same() bool { return r.same && !r.every }
 
 // Image returns the upstream partitions that the partition with a key reads.

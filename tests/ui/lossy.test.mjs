@@ -1,4 +1,5 @@
-// A server whose streams break at random: the page ends equal to a fresh load. node --test tests/ui/lossy.test.mjs
+// The streams of this server break at random. In the end, the page shows the same as a freshly loaded one.
+// Run it with: node --test tests/ui/lossy.test.mjs
 import assert from "node:assert/strict";
 import { createServer, request } from "node:http";
 import { after, before, test } from "node:test";

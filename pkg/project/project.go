@@ -128,7 +128,7 @@ type Parsed struct {
 	Bad   *SyntaxError
 }
 
-// Variable is a variable that a query reads. An empty name is not a literal.
+// Variable is a variable that a query reads. The name is empty if the query does not write it as a literal.
 type Variable struct {
 	Name   string // in lower case
 	Offset int    // in bytes; -1: unknown

@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns which of the given partitions can be materialized together, each list in the order of its keys. A
-// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. It also cannot
-// if it reads a partition in without. These partitions should have been made before and were not, so their visible
-// outputs, if any, are old.
+// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. Nor can it be
+// materialized if it reads a partition of the list without. The partitions of this list should have been made before
+// and were not, so their visible outputs, if any, are old.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

@@ -11,9 +11,11 @@ type cell struct {
 	version, inputs, leftOut int64
 	// made is when the run was requested.
 	made event.Time
-	// code, root and readIn are numbers of texts (see texts), or 0 for none. For readIn, see
+	// code, run, root and readIn are numbers of texts (see texts), or 0 for none. For readIn, see
 	// [state.Partition.ReadIn].
-	code, root, readIn uint32
+	code, run, root, readIn uint32
+	// incomplete means that only outputs of its own run were read: see [state.Partition.Incomplete].
+	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
 }
@@ -39,8 +41,8 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 		made = event.At(at)
 	}
 	c := cell{
-		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, made: made,
-		code: t.number(row.Code), root: t.number(row.Root()), readIn: t.number(row.ReadIn()),
+		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, made: made, incomplete: row.Incomplete(),
+		code: t.number(row.Code), run: t.number(row.RunID), root: t.number(row.Root()), readIn: t.number(row.ReadIn()),
 	}
 	if m != nil {
 		c.marked = m.Mark == event.MarkStale
@@ -49,6 +51,23 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 		}
 	}
 	return c
+}
+
+// readBy returns the run or the chain of retries that may have read an output before it was visible to others; 0: none.
+// It returns the run for a reader that is incomplete.
+func (c *cell) readBy(incomplete bool) uint32 {
+	if incomplete && c.readIn != 0 {
+		return c.run
+	}
+	return c.readIn
+}
+
+// reads returns the run or the chain of retries whose outputs c has read.
+func (c *cell) reads() uint32 {
+	if c.incomplete {
+		return c.run
+	}
+	return c.root
 }
 
 // columns are the cells of an asset's partitions, sorted by key.

@@ -15,7 +15,9 @@
 //
 // p read q in its own chain if all of these hold:
 //
-//   - p and q have the same root run.
+//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, they even have the same run: in a
+//     retry, p ran although a repeated upstream task had not succeeded, and did not read the output that an earlier
+//     run of the chain had made of it.
 //   - The version of q is less than that of p.
 //   - If p has left_out, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.
@@ -26,39 +28,55 @@ package staleness
 
 // newer reports whether q, which p reads, makes p stale.
 func newer(p, q *cell) bool {
-	return q.version > p.inputs && (q.readIn != p.root || !readInChain(p, q.version))
+	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p read a version that its own chain of retries made.
+// readInChain reports whether p read a version that its own chain of retries made, or its own run if p is incomplete.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
 
-// newest summarizes the versions of many partitions, so that a reader of all of them is compared with
-// three values instead of each version.
-type newest struct {
-	version int64
-	root    uint32 // the root run of version
-	other   int64  // the greatest version of any other root run
-}
+// newest summarizes the versions of many partitions. A reader of all of them is compared with three values
+// instead of each version.
+type newest struct{ chains, runs greatest }
 
 func (n *newest) add(q *cell) {
+	n.chains.add(q.version, q.readBy(false))
+	n.runs.add(q.version, q.readBy(true))
+}
+
+// newerThan reports whether any of the partitions makes p stale.
+func (n *newest) newerThan(p *cell) bool {
+	if p.incomplete {
+		return n.runs.newerThan(p)
+	}
+	return n.chains.newerThan(p)
+}
+
+// greatest are the greatest versions of many partitions that chains of retries made, or runs.
+type greatest struct {
+	version int64
+	by      uint32 // the chain or the run that made version
+	other   int64  // the greatest version that any other one made
+}
+
+func (g *greatest) add(version int64, by uint32) {
 	switch {
-	case q.version > n.version:
-		if q.readIn != n.root {
-			n.other = n.version
+	case version > g.version:
+		if by != g.by {
+			g.other = g.version
 		}
-		n.version, n.root = q.version, q.readIn
-	case q.readIn != n.root:
-		n.other = max(n.other, q.version)
+		g.version, g.by = version, by
+	case by != g.by:
+		g.other = max(g.other, version)
 	}
 }
 
-// newerThan reports whether any of the partitions makes p stale. The greatest version is enough to decide
-// about p's own chain of retries: if p read that version, it also read every lesser version of the chain.
-func (n *newest) newerThan(p *cell) bool {
-	if n.root != p.root {
-		return n.version > p.inputs
+// newerThan reports whether any of the versions makes p stale. The greatest version is enough to decide about what p
+// read in its own chain or run: if p read that version, it also read every lesser version of the same one.
+func (g *greatest) newerThan(p *cell) bool {
+	if g.by != p.reads() {
+		return g.version > p.inputs
 	}
-	return n.other > p.inputs || n.version > p.inputs && !readInChain(p, n.version)
+	return g.other > p.inputs || g.version > p.inputs && !readInChain(p, g.version)
 }

@@ -586,6 +586,12 @@ func (r *Partition) ReadIn() string {
 	return r.Root()
 }
 
+// Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
+// not read the older output of that upstream, even if an earlier run of its chain of retries made it. Only outputs of
+// its own run were certainly read. A complete output that was approved counts as incomplete, too, if its chain was
+// planned on an empty state. The row does not tell the two apart.
+func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }
+
 // Deployment is a row of deployments. The row without SupersededAt is the current deployment; it has
 // the greatest id.
 type Deployment struct {

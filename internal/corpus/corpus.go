@@ -145,7 +145,6 @@ type writer struct {
 	seq     int64
 	history map[string][]manifest.File
 	base    state.Rows
-	failed  int
 }
 
 // store stores a file of history.

@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// memoMinute is the resolution of time of what is computed once: expected partitions and deadlines depend on the
+// memoStep is the resolution of time of what is computed once: expected partitions and deadlines depend on the
 // time.
-const memoMinute = time.Minute
+const memoStep = time.Minute
 
 // moment is what the results of a memo depend on.
 type moment struct {
@@ -30,7 +30,7 @@ type moment struct {
 
 // momentOf returns the moment of a time. The project may be nil.
 func momentOf(snap *snapshot.Snapshot, p *Project, now time.Time) moment {
-	m := moment{snap: snap, minute: now.UnixNano() / int64(memoMinute)}
+	m := moment{snap: snap, minute: now.UnixNano() / int64(memoStep)}
 	if p == nil {
 		m.count = -1
 	} else if m.count = len(p.Assets); m.count > 0 {

@@ -204,8 +204,8 @@ func (p *pages) keep(snap *snapshot.Snapshot, now time.Time, read bool) {
 		p.kept = slices.Delete(p.kept, 0, 1)
 	}
 	left := keptRead
-	for i := len(p.kept) - 1; i >= 0; i-- {
-		if p.kept[i].read {
+	for i, kept := range slices.Backward(p.kept) {
+		if kept.read {
 			if left--; left < 0 {
 				p.kept = slices.Delete(p.kept, i, i+1)
 			}

@@ -16,16 +16,16 @@ import (
 // days are the partitions of the batches of these tests.
 var days = []string{`{"date":"2025-01-01"}`, `{"date":"2025-01-02"}`, `{"date":"2025-01-03"}`}
 
-// batched returns the definition of a task that materializes days.
-func batched(key string) event.TaskDef {
-	def := foldtest.Retrying(key, 3)
+// batched returns the definition of task a, which materializes days.
+func batched() event.TaskDef {
+	def := foldtest.Retrying("a", 3)
 	def.PartitionKey, def.Partitions = days[0], days
 	return def
 }
 
-// cellsOf reports a success with the outputs of a number of partitions.
-func cellsOf(w *foldtest.World, run, key string, n int) *event.TaskFinished {
-	p := w.Finished(run, key, 1, event.Succeeded)
+// cellsOf reports a success of task a with the outputs of a number of partitions.
+func cellsOf(w *foldtest.World, run string, n int) *event.TaskFinished {
+	p := w.Finished(run, "a", 1, event.Succeeded)
 	p.Output = &event.Output{URI: "assets/" + run + "/x.cells/", RowCount: 6, ByteSize: 60, SchemaHash: "h"}
 	for i := range n {
 		p.Output.Cells = append(p.Output.Cells, event.OutputCell{RowCount: int64(i + 1), ByteSize: int64(10 * (i + 1))})
@@ -39,10 +39,10 @@ func shownOf(w *foldtest.World, partition string) *state.Partition {
 
 func TestBatchShowsEveryPartitionInOneStep(t *testing.T) {
 	w := foldtest.New(t)
-	run := w.Run(batched("a"))
+	run := w.Run(batched())
 	require.Equal(t, days, w.State.BatchOf(run, "a"))
 	require.Equal(t, days, w.State.PartitionsOf(w.Task(run, "a")))
-	w.MustFold(cellsOf(w, run, "a", 3))
+	w.MustFold(cellsOf(w, run, 3))
 	id := ids.MaterializationID(foldtest.Domain, run, "a")
 	for i, day := range days {
 		row := shownOf(w, day)
@@ -59,12 +59,12 @@ func TestBatchShowsEveryPartitionInOneStep(t *testing.T) {
 // A worker that does not know batches reports no partitions. Then none becomes visible.
 func TestBatchNeedsEveryPartition(t *testing.T) {
 	w := foldtest.New(t)
-	run := w.Run(batched("a"))
-	w.MustFold(cellsOf(w, run, "a", 2))
+	run := w.Run(batched())
+	w.MustFold(cellsOf(w, run, 2))
 	require.Equal(t, state.TaskFailed, w.Task(run, "a").State, "another attempt would adopt the same marker")
 	require.Equal(t, fold.CodeInvalidOutput, w.Task(run, "a").ErrorCode)
-	other := w.Run(batched("a"))
-	without := cellsOf(w, other, "a", 0)
+	other := w.Run(batched())
+	without := cellsOf(w, other, 0)
 	without.Output = nil
 	w.MustFold(without)
 	require.Equal(t, fold.CodeInvalidOutput, w.Task(other, "a").ErrorCode)
@@ -76,12 +76,12 @@ func TestBatchNeedsEveryPartition(t *testing.T) {
 // Each partition has its own order of runs: a later run of one of them stays visible.
 func TestBatchDoesNotReplaceLaterPartition(t *testing.T) {
 	w := foldtest.New(t)
-	first := w.Run(batched("a"))
+	first := w.Run(batched())
 	one := foldtest.Retrying("a", 3)
 	one.PartitionKey = days[1]
 	later := w.Run(one)
 	w.MustFold(w.Finished(later, "a", 1, event.Succeeded))
-	w.MustFold(cellsOf(w, first, "a", 3))
+	w.MustFold(cellsOf(w, first, 3))
 	require.Equal(t, first, shownOf(w, days[0]).RunID)
 	require.Equal(t, later, shownOf(w, days[1]).RunID)
 	require.Equal(t, first, shownOf(w, days[2]).RunID)
@@ -91,10 +91,10 @@ func TestBatchDoesNotReplaceLaterPartition(t *testing.T) {
 func TestQuarantineDecidesAboutWholeBatch(t *testing.T) {
 	for _, decision := range []string{event.DecisionApprove, event.DecisionReject} {
 		w := foldtest.New(t)
-		def := batched("a")
+		def := batched()
 		def.Checks, def.Quarantine = []string{"c"}, &event.Quarantine{ExpiresSec: hour}
 		run := w.Run(def)
-		blocked := cellsOf(w, run, "a", 3)
+		blocked := cellsOf(w, run, 3)
 		blocked.Outcome, blocked.CheckResults = event.Failed, []event.CheckResult{{Name: "c", Phase: "POST"}}
 		blocked.Error = &event.Error{Code: fold.CodeCheckFailed, Message: "partition date=2025-01-02: it failed"}
 		w.MustFold(blocked)
@@ -121,7 +121,7 @@ func TestQuarantineDecidesAboutWholeBatch(t *testing.T) {
 }
 
 func TestBatchOfPlanDecodes(t *testing.T) {
-	data, err := json.Marshal(batched("a"))
+	data, err := json.Marshal(batched())
 	require.NoError(t, err)
 	var def event.TaskDef
 	require.NoError(t, json.Unmarshal(data, &def))

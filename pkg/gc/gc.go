@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -237,7 +238,7 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	}
 	all := cells
 	for _, b := range batches {
-		all = append(all[:len(all):len(all)], b.cells...)
+		all = append(slices.Clip(all), b.cells...)
 	}
 	if err := p.known.load(ctx, p, all); err != nil {
 		return err

@@ -218,7 +218,7 @@ func batchKey(a *Asset, cells []ids.Partition) string {
 			b.WriteString(text)
 		default:
 			sum := sha256.Sum256([]byte(text))
-			b.WriteString(fmt.Sprintf("%d values,%s", len(values), hex.EncodeToString(sum[:8])))
+			fmt.Fprintf(&b, "%d values,%s", len(values), hex.EncodeToString(sum[:8]))
 		}
 	}
 	b.WriteByte(']')

@@ -33,7 +33,7 @@ func (h History) divided() bool {
 	if h.codec == nil {
 		return false
 	}
-	_, divided := h.codec.files.(table.Divided)
+	_, divided := table.Divide(h.codec.files)
 	return divided
 }
 
@@ -46,7 +46,7 @@ func (h History) open(ctx context.Context, f manifest.File) (table.Parts, error)
 	if err != nil {
 		return nil, err
 	}
-	format := h.codec.files.(table.Divided) //nolint:errcheck // callers have asked divided
+	format, _ := table.Divide(h.codec.files) // callers have asked divided
 	parts, err := format.Open(data)
 	if err != nil {
 		return nil, unreadable(f, err)

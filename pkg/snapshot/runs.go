@@ -188,9 +188,9 @@ func (f *runFinder) look(ctx context.Context, p *runPart) error {
 	}
 	f.looked += len(heads)
 	var found []foundRun
-	for i := len(heads) - 1; i >= 0; i-- {
-		if f.accepts(heads[i]) {
-			found = append(found, foundRun{id: heads[i].RunID, in: p, at: i})
+	for i, head := range slices.Backward(heads) {
+		if f.accepts(head) {
+			found = append(found, foundRun{id: head.RunID, in: p, at: i})
 		}
 	}
 	f.merge(found)

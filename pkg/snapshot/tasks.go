@@ -101,16 +101,17 @@ func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTas
 	if !s.History.divided() || s.State.Runs.Get(run.RunID) != nil {
 		return s.failedTasks(ctx, run)
 	}
-	key := run.RunID
+	names := []string{run.RunID}
 	for _, table := range []string{tasksDeclaration.Name, batchesDeclaration.Name} {
 		files, err := s.History.segments(ctx, table, run.RunID)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range files {
-			key += " " + f.Key
+			names = append(names, f.Key)
 		}
 	}
+	key := strings.Join(names, " ")
 	failed, has := s.History.codec.failed.get(key)
 	if has {
 		return failed, nil

@@ -9,6 +9,12 @@ type Divided interface {
 	Open(data []byte) (Parts, error)
 }
 
+// Divide returns a format as one whose files have parts, if it is one.
+func Divide(f Format) (Divided, bool) {
+	d, ok := f.(Divided)
+	return d, ok
+}
+
 // Parts are the parts of a file: consecutive rows in ascending order of their keys. They are safe for
 // concurrent use.
 type Parts interface {

@@ -225,6 +225,8 @@ for (const [theme, size] of [
       found.push(...violations.map((v) => `${screen}: ${v.id}: ${v.nodes.slice(0, 2).map((n) => n.html).join(" ")}`));
       const overflow = await one.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
       if (overflow > 0) found.push(`${screen}: ${overflow} px too wide`);
+      const problem = await one.evaluate(() => document.querySelector("main [role=alert]")?.innerText);
+      if (problem) found.push(`${screen}: ${problem}`);
       if (await one.evaluate(() => window.hacked)) found.push(`${screen}: a name was executed`);
     }
     assert.deepEqual(found, []);

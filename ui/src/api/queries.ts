@@ -232,7 +232,7 @@ export const useTicks = (schedule: string) =>
 export const useBackfills = () =>
   useQuery({
     queryKey: ["backfills"],
-    queryFn: ({ signal }) => get<ListBackfillsResponse>(path(["backfills"], { page_size: 100 }), signal),
+    queryFn: ({ signal }) => get<ListBackfillsResponse>(path(["backfills"]), signal),
   });
 
 let now = Date.now();

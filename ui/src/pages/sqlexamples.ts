@@ -29,15 +29,15 @@ ORDER BY total_seconds DESC;`,
   },
   {
     question: "What did tasks wait for before they started?",
-    sql: `-- Seconds that tasks spent ready, in the queue, and executing. Long times in the first
--- column mean that a limit is too low.
-SELECT asset_key,
-  round(avg(epoch(admitted_at - ready_at)), 2) AS waited_for_a_limit,
-  round(avg(epoch(started_at - admitted_at)), 2) AS waited_in_the_queue,
-  round(avg(epoch(completed_at - started_at)), 2) AS executed
-FROM tasks
-WHERE completed_at IS NOT NULL AND started_at IS NOT NULL
-GROUP BY asset_key
+    sql: `-- Seconds that first attempts waited for a limit and in the queue, and that they took. Long
+-- times in the first column mean that a limit is too low.
+SELECT t.asset_key,
+  round(avg(epoch(a.created_at - t.ready_at)), 2) AS waited_for_a_limit,
+  round(avg(epoch(a.started_at - a.created_at)), 2) AS waited_in_the_queue,
+  round(avg(epoch(a.finished_at - a.started_at)), 2) AS took
+FROM tasks t JOIN attempts a USING (run_id, task_key)
+WHERE a.attempt = 1 AND a.finished_at IS NOT NULL
+GROUP BY t.asset_key
 ORDER BY waited_for_a_limit DESC;`,
   },
   {

@@ -26,7 +26,9 @@ function widthOf(column: Column, at: number, rows: Cell[][]): number {
 function Value({ cell, full }: { cell: Cell; full?: boolean }) {
   if (cell === null || cell === undefined) return <span className={css.null}>NULL</span>;
   const value = visible(text(cell));
-  return <bdi>{full || value.length <= shown ? value : `${value.slice(0, shown)}…`}</bdi>;
+  if (full) return <bdi>{value}</bdi>;
+  const line = value.slice(0, shown).replace(/\r?\n/g, " ⏎ ");
+  return <bdi>{value.length <= shown ? line : `${line}…`}</bdi>;
 }
 
 // Grid shows the rows of a result. It draws only the rows and columns that are on the screen.

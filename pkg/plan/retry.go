@@ -67,7 +67,7 @@ type retry struct {
 	plan    *Plan
 	errs    []error
 	// dropped are the tasks that the retry cannot repeat. They require quality of an output that is degraded, or
-	// they read the output of a dropped task.
+	// they depend on a dropped task, directly or through a group node, which is then dropped, too.
 	dropped map[string]bool
 }
 
@@ -83,8 +83,10 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	}
 }
 
-// drop reports whether a task cannot run. Such a task reads a degraded output of which it requires quality, or
-// the output of a task that was itself dropped. The upstreams of the task must have been added before.
+// drop reports whether a task cannot run. Such a task reads a degraded output of which it requires quality, or it
+// depends on a task that was itself dropped. A trigger rule that tolerates failures does not help: the fold would not
+// learn that the task runs without the dropped upstream, so its output would count as fresh although an older output
+// of this upstream is visible. The upstreams of the task must have been added before.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false
@@ -92,14 +94,22 @@ func (r *retry) drop(t *Task) bool {
 	r.reads(t, func(asset string, in Input) {
 		out := r.outputs[in.TaskKey]
 		refused := in.TaskKey != "" && !r.repeat[in.TaskKey] && out.Degraded && slices.Contains(t.RequireQuality, asset)
-		if refused || r.dropped[in.TaskKey] && t.TriggerRule == event.RuleAllSuccess {
+		if refused || r.dropped[in.TaskKey] {
 			r.dropped[t.TaskKey] = true
 		}
 	})
+	if r.lacks(t) {
+		r.dropped[t.TaskKey] = true
+	}
 	if r.dropped[t.TaskKey] {
 		delete(r.repeat, t.TaskKey)
 	}
 	return r.dropped[t.TaskKey]
+}
+
+// lacks reports whether a task depends on a task that was dropped.
+func (r *retry) lacks(t *Task) bool {
+	return slices.ContainsFunc(t.DependsOn, func(dep string) bool { return r.dropped[dep] })
 }
 
 // stays reports whether a task of the parent is in the new plan so far.
@@ -119,6 +129,9 @@ func (r *retry) add(old *Task) {
 	}
 	if old.Kind == event.KindGroup {
 		delete(r.repeat, old.TaskKey)
+		if old.TriggerRule != event.RuleAllDone && r.lacks(old) { // tasks after an order node read nothing
+			r.dropped[old.TaskKey] = true
+		}
 		if len(task.DependsOn) > 0 {
 			r.groups[old.TaskKey] = true
 			r.order[old.TaskKey] = old.TriggerRule == event.RuleAllDone
@@ -165,9 +178,6 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 	}
 	resolved := make([]Input, 0, len(items))
 	for _, in := range items {
-		if r.dropped[in.TaskKey] {
-			continue // the reader runs without this input
-		}
 		if in.TaskKey != "" && !r.repeat[in.TaskKey] {
 			out, ok := r.outputs[in.TaskKey]
 			if !ok {

@@ -56,3 +56,45 @@ func TestRetryIgnoresOrderNodes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, again.Tasks, 1)
 }
+
+// u requires quality of x, whose output is degraded, so the retry cannot repeat u. Tasks that read u cannot run without
+// it: their outputs would count as fresh although an older output of u may be visible, which they have not read.
+func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
+	task := func(key, rule string, deps ...string) plan.Task {
+		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}
+		inputs := map[string]plan.InputSet{}
+		for _, dep := range deps {
+			inputs[dep] = plan.InputSet{Items: []plan.Input{{TaskKey: dep}}}
+		}
+		return plan.Task{TaskDef: def, Inputs: inputs}
+	}
+	group := func(key, rule string, deps ...string) plan.Task {
+		return plan.Task{TaskDef: event.TaskDef{TaskKey: key, Kind: event.KindGroup, AssetKey: "t/u", DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}}
+	}
+	for _, rule := range []string{event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone} {
+		tasks := []plan.Task{
+			task("t/x", ""), task("t/u", "", "t/x"), task("t/w", ""), task("t/p", rule, "t/u", "t/w"), task("t/none", rule, "t/u"),
+			group("group", event.RuleAllSuccess, "t/u"), task("t/all", rule, "group"),
+			group("order", event.RuleAllDone, "t/u"), task("t/after", rule, "order"),
+		}
+		tasks[1].RequireQuality = []string{"t/x"}
+		for _, without := range []int{4, 6, 8} { // t/u has no files for these, or they do not read it
+			tasks[without].Inputs = nil
+		}
+		p := &plan.Plan{SchemaVersion: plan.SchemaVersion, Root: "/p", Assets: map[string]plan.Work{}, Tasks: tasks}
+		var repeat []string
+		for i := range tasks {
+			if tasks[i].Kind == event.KindTask && tasks[i].TaskKey != "t/x" {
+				repeat = append(repeat, tasks[i].TaskKey)
+			}
+			p.Assets[tasks[i].AssetKey] = plan.Work{Command: []string{"work"}}
+		}
+		again, err := plan.Retry(p, repeat, map[string]plan.Input{"t/x": {MaterializationID: "M", URI: "u/", Degraded: true}})
+		require.NoError(t, err)
+		var keys []string
+		for i := range again.Tasks {
+			keys = append(keys, again.Tasks[i].TaskKey)
+		}
+		require.Equal(t, []string{"t/w", "t/after"}, keys, rule)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -82,8 +83,9 @@ func valuesIn(cells []ids.Partition, dimension string) (values []string) {
 
 // arrange returns the files that a command has written for the partitions of its task, in the order of these
 // partitions. The files of a partition are in the folder that names it: "date=2025-01-15", or
-// "date=2025-01-15/region=eu".
-func (t *work) arrange(made []outputFile) ([]outputFile, error) {
+// "date=2025-01-15/region=eu". Each partition must have its folder, which may be empty: a step of a loop that the
+// command has left out would otherwise replace a partition with nothing.
+func (t *work) arrange(dir string, made []outputFile) ([]outputFile, error) {
 	keys := t.cellKeys()
 	cells, err := parseCells(keys)
 	if err != nil {
@@ -105,12 +107,42 @@ func (t *work) arrange(made []outputFile) ([]outputFile, error) {
 		if made[i].name = rest; len(t.task.Partitions) > 0 {
 			made[i].name = ids.PartitionSegment(key) + "/" + rest
 		}
+		if _, twice := of[made[i].name]; twice {
+			return nil, permanent(CodeInvalidOutput, "two folders name partition %s, and both have a file %.200q: write one folder for each partition",
+				strings.TrimSuffix(exampleFolder(cells[n], dimensions), "/"), rest)
+		}
 		of[made[i].name] = n
+	}
+	if err := t.requireFolders(dir, cells, dimensions); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(made, func(x, y outputFile) int {
 		return cmp.Or(cmp.Compare(of[x.name], of[y.name]), strings.Compare(x.name, y.name))
 	})
 	return made, nil
+}
+
+// requireFolders returns an error if a command has not created the folder of a partition.
+func (t *work) requireFolders(dir string, cells []ids.Partition, dimensions []string) error {
+	if t.Output == plan.OutputNone {
+		return nil
+	}
+	found, err := fs.Glob(os.DirFS(dir), strings.Repeat("*/", len(dimensions)-1)+"*")
+	if err != nil {
+		return err
+	}
+	has := make(map[string]bool, len(cells))
+	for _, folder := range found {
+		key, _ := folderOf(folder+"/", dimensions)
+		has[key] = true
+	}
+	for i, key := range t.cellKeys() {
+		if !has[key] {
+			return permanent(CodeInvalidOutput, "the command has created no folder for partition %s: create %s, and leave it empty if the partition has no files",
+				strings.TrimSuffix(exampleFolder(cells[i], dimensions), "/"), exampleFolder(cells[i], dimensions))
+		}
+	}
+	return nil
 }
 
 // folderOf returns the partition that the folders of a file name, and the name of the file below them. The key is "" if
@@ -197,7 +229,13 @@ func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuer
 		if i > 0 {
 			on.WriteString(" AND ")
 		}
-		fmt.Fprintf(&on, "rows_of.%s = partitions.k%d", quoteName(dimension), i)
+		equal := "rows_of.%s = partitions.k%d"
+		if kind, err := dimensionType(t.Dimensions, dimension); err != nil {
+			return err
+		} else if kind == "VARCHAR" { // a collation of the column must not equate different values
+			equal = "encode(rows_of.%s) = encode(partitions.k%d)"
+		}
+		fmt.Fprintf(&on, equal, quoteName(dimension), i)
 		fmt.Fprintf(&names, ", k%d", i)
 	}
 	for i, cell := range cells {
@@ -224,6 +262,9 @@ func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuer
 
 // hasDimensions returns an error unless the result of a query has the dimensions of its partitions as columns.
 func hasDimensions(t *work, columns []resultColumn, dimensions []string) error {
+	if slices.ContainsFunc(columns, func(c resultColumn) bool { return strings.EqualFold(c.name, cellColumn) }) {
+		return permanent(CodeInvalidOutput, "the result has a column %s, and this name is reserved: rename the column", cellColumn)
+	}
 	for _, dimension := range dimensions {
 		kind, err := dimensionType(t.Dimensions, dimension)
 		if err != nil {

@@ -59,3 +59,23 @@ func TestCommandWritesOutsideOfBatch(t *testing.T) {
 		require.Empty(t, w.keysBelow("assets/"))
 	}
 }
+
+// Without the check, a step that the command leaves out replaces a partition with nothing.
+func TestCommandMustCreateFolderOfEachPartition(t *testing.T) {
+	t.Parallel()
+	const key = "raw/days"
+	for script, message := range map[string]string{
+		`mkdir "$SERVO_OUTPUT/date=2025-01-01" "$SERVO_OUTPUT/date=2025-01-03"`: "created no folder for partition date=2025-01-02: create date=2025-01-02/",
+		`for d in 1 2 3; do mkdir "$SERVO_OUTPUT/date=2025-01-0$d"; done; mkdir "$SERVO_OUTPUT/date=2025%2D01-01"
+			touch "$SERVO_OUTPUT/date=2025-01-01/a" "$SERVO_OUTPUT/date=2025%2D01-01/a"`: "two folders name partition date=2025-01-01",
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{key: {
+			Batch: true, Dimensions: map[string]string{"date": "DATE"}, Command: []string{"sh", "-c", script},
+		}}, batchTask(key))
+		end := w.end(key, 1)
+		require.Equal(t, worker.CodeInvalidOutput, end.Error.Code)
+		require.Contains(t, end.Error.Message, message)
+		require.False(t, end.Error.Retryable)
+		require.Empty(t, w.keysBelow("assets/"))
+	}
+}

@@ -68,7 +68,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 	switch {
 	case err != nil:
 	case t.Batch:
-		made, err = t.arrange(made)
+		made, err = t.arrange(output, made)
 	default:
 		made, err = a.convertText(ctx, t, made)
 	}

@@ -95,7 +95,7 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 	if err != nil || !t.Batch {
 		return made, err
 	}
-	return t.arrange(made)
+	return t.arrange(dir, made)
 }
 
 // executeWork executes the query or the command.

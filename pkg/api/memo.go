@@ -42,6 +42,8 @@ func momentOf(snap *snapshot.Snapshot, p *Project, now time.Time) moment {
 // memo keeps what was computed from the newest moment, so that an open page, which asks again and again, costs
 // nothing while nothing changes. Its zero value is empty.
 type memo struct {
+	attending sync.Mutex // held while the attention is computed
+
 	mu        sync.Mutex
 	at        moment
 	attention []engine.Attention
@@ -64,34 +66,55 @@ type judged struct {
 // maxSummaries limits the kept summaries of partitions: those of all assets of a page.
 const maxSummaries = 1000
 
-// assetsAt returns the assets of a moment.
+// assetsAt returns the assets of a moment. Those of an earlier revision, which the pages of a listing show, are
+// computed for the call alone: otherwise a listing and an open page would make each other start anew.
 func (m *memo) assetsAt(at moment) *judged {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.later(at) {
+		return newJudged()
+	}
 	m.reset(at)
 	return m.judged
 }
 
+// later reports whether m is of a later revision. The caller holds the lock.
+func (m *memo) later(at moment) bool {
+	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
+}
+
+func newJudged() *judged { return &judged{assets: map[ids.AssetKey]*servov1.Asset{}} }
+
 // reset forgets what was computed from another moment. The caller holds the lock.
 func (m *memo) reset(at moment) {
 	if m.at != at {
-		m.at, m.attention, m.attended, m.judged = at, nil, false, &judged{assets: map[ids.AssetKey]*servov1.Asset{}}
+		m.at, m.attention, m.attended, m.judged = at, nil, false, newJudged()
 	}
 }
 
 // attend returns what needs attention. Calls at the same moment wait for one computation.
 func (m *memo) attend(ctx context.Context, at moment, find func(context.Context) ([]engine.Attention, error)) ([]engine.Attention, error) {
+	m.attending.Lock()
+	defer m.attending.Unlock()
+	m.mu.Lock()
+	if !m.later(at) {
+		m.reset(at)
+	}
+	found, known := m.attention, m.attended && m.at == at
+	m.mu.Unlock()
+	if known {
+		return found, nil
+	}
+	found, err := find(ctx)
+	if err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.reset(at)
-	if !m.attended {
-		found, err := find(ctx)
-		if err != nil {
-			return nil, err
-		}
+	if m.at == at {
 		m.attention, m.attended = found, true
 	}
-	return m.attention, nil
+	return found, nil
 }
 
 // list returns assets with their totals and the status of their partitions, in the same order. It computes those that
@@ -120,7 +143,7 @@ func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.
 			return nil, err
 		}
 		judge.fill(one, asset)
-		if ctx.Err() == nil { // a problem of a status may be that the caller has gone
+		if one.GetStatusProblem() == "" { // it may be that the caller has gone, or that the store has not answered
 			j.assets[asset.Key] = one
 		}
 		found[i] = one

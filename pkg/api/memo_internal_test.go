@@ -42,7 +42,10 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	failure = nil
 	require.EqualValues(t, 6, ask(momentOf(first, nil, now)))
 
-	j := m.assetsAt(momentOf(first, nil, now))
+	third := &snapshot.Snapshot{Revision: 3}
+	j := m.assetsAt(momentOf(third, nil, now))
+	require.NotSame(t, j, m.assetsAt(momentOf(first, nil, now)))
+	require.Same(t, j, m.assetsAt(momentOf(third, nil, now)), "a page of an earlier revision makes nobody start anew")
 	summaries := 0
 	for range 2 {
 		for _, name := range []string{"a", "b"} {
@@ -55,5 +58,5 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, summaries)
-	require.NotSame(t, j, m.assetsAt(momentOf(first, nil, now.Add(time.Minute))))
+	require.NotSame(t, j, m.assetsAt(momentOf(third, nil, now.Add(time.Minute))))
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
@@ -72,6 +73,9 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	if err == nil && (newest.TaskKey != text || newest.State != state.TaskSucceeded || !s.Runs.Get(newest.RunID).State.Terminal()) {
 		return false, text, nil
 	}
+	if failed, err := failedBatch(ctx, v, asset, partition.Key(), a.Clock.Now()); failed != "" || err != nil {
+		return err != nil, failed, err
+	}
 	e, err := engine.Staleness(ctx, v.Snapshot, p.Assets, a.Clock.Now())
 	if err != nil {
 		return true, text, err
@@ -106,6 +110,21 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	return true, text, a.document(with, func() string {
 		return a.partitionText(x, backfills, automations, with.Typical, asset.Key, partition)
 	})
+}
+
+// failedBatch returns the task of the batch in which a partition has failed, or "" if a later run has materialized it.
+// The key of such a task names all partitions of the batch.
+func failedBatch(ctx context.Context, v published, asset *plan.Asset, partition string, now time.Time) (string, error) {
+	if !asset.Work.Batch {
+		return "", nil
+	}
+	failures, err := engine.Failures(ctx, v.Snapshot, map[string]*plan.Asset{asset.Key.String(): asset}, view.Calendar(v.State, now))
+	for _, f := range failures {
+		if f.Partition == partition {
+			return f.Task.TaskKey, err
+		}
+	}
+	return "", err
 }
 
 // selecting returns a function that reports whether what a schedule or a request runs includes an asset.

@@ -146,13 +146,15 @@ var errNoMarker = errors.New("no commit marker")
 
 // superseded reports whether every partition of a task has a later output, or a person has hidden the task's output.
 func (o *outputs) superseded(ctx context.Context, t *state.Task) (bool, error) {
-	s, err := o.snap.WithRun(ctx, t.RunID)
-	if err != nil {
-		return false, err
-	}
 	partitions := []string{t.PartitionKey}
-	if s != nil {
-		partitions = s.PartitionsOf(t)
+	if contract.IsBatchURI(t.OutputURI) {
+		s, err := o.snap.WithRun(ctx, t.RunID)
+		if err != nil {
+			return false, err
+		}
+		if s != nil {
+			partitions = s.PartitionsOf(t)
+		}
 	}
 	for _, partition := range partitions {
 		row, err := o.snap.Stored(ctx, t.AssetKey, partition)

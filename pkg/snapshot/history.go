@@ -187,8 +187,9 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 // older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	for before := ""; len(runs) < limit; {
-		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: max(limit, runsAtOnce)})
+	atOnce := min(limit, runsAtOnce) // often the newest runs are accepted, and the live ones suffice
+	for before := ""; len(runs) < limit; atOnce = min(2*atOnce, runsAtOnce) {
+		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: atOnce})
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +205,7 @@ func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok fu
 	return runs, nil
 }
 
-// runsAtOnce is how many whole rows of runs are decoded at once.
+// runsAtOnce is the maximum number of whole rows of runs that are decoded at once.
 const runsAtOnce = 1000
 
 // Deployments returns all deployments that are kept, live and in history, newest first.

@@ -104,6 +104,10 @@ type runFinder struct {
 // run looks at parts until enough runs are found, and returns the Before of the next query.
 func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	if index, has := f.h.indexes[runsTable]; has {
+		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // no run of history is newer
+			f.found = f.found[:f.q.Limit]
+			return f.found[f.q.Limit-1].id, nil
+		}
 		files, err := f.h.store.Segments(ctx, index)
 		if err != nil {
 			return "", err

@@ -50,12 +50,12 @@ func directoryOf(uri string) string {
 // writeBatch writes a file for some of the partitions of a task. The first one always has one.
 func writeBatch(output string, e *worker.Execution, content string) error {
 	for i, cell := range e.Partitions {
-		if i > 0 && hashOf(e.RunID+cell.Key())%8 == 0 {
-			continue // a partition without files
-		}
 		folder := filepath.Join(output, "date="+cell["date"])
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return err
+		}
+		if i > 0 && hashOf(e.RunID+cell.Key())%8 == 0 {
+			continue // a partition without files
 		}
 		if err := write(folder, content+" "+cell["date"]); err != nil {
 			return err

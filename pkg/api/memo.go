@@ -67,7 +67,7 @@ type judged struct {
 const maxSummaries = 1000
 
 // assetsAt returns the assets of a moment. Those of an earlier revision, which the pages of a listing show, are
-// computed for the call alone: otherwise a listing and an open page would make each other start anew.
+// computed for the call alone: otherwise a listing and an open page would discard the results of each other.
 func (m *memo) assetsAt(at moment) *judged {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -45,7 +45,7 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	third := &snapshot.Snapshot{Revision: 3}
 	j := m.assetsAt(momentOf(third, nil, now))
 	require.NotSame(t, j, m.assetsAt(momentOf(first, nil, now)))
-	require.Same(t, j, m.assetsAt(momentOf(third, nil, now)), "a page of an earlier revision makes nobody start anew")
+	require.Same(t, j, m.assetsAt(momentOf(third, nil, now)), "a page of an earlier revision discards nothing")
 	summaries := 0
 	for range 2 {
 		for _, name := range []string{"a", "b"} {

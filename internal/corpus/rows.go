@@ -104,8 +104,8 @@ func (s *segment) rows() *state.Rows {
 	return state.Set(state.Set(state.Set(&state.Rows{}, s.runs), s.tasks), s.attempts)
 }
 
-// runs writes the closed runs into history, and some that have just ended into the base. Of the newest fifth, each
-// twentieth run is in a segment of its own, like runs that took longer than others.
+// runs writes the closed runs into history, and some that have just ended into the base. Each twentieth
+// run of the newest fifth is in a segment of its own, like runs that took longer than others.
 func (w *writer) runs(ctx context.Context) error {
 	var usual, long segment
 	flush := func(s *segment) error {

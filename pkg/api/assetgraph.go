@@ -96,7 +96,7 @@ func graphNode(n *view.GraphNode, assets map[string]*plan.Asset, judged map[stri
 	return into
 }
 
-// healthOf says in a word how an asset is. What needs a person comes first.
+// healthOf says in a word how an asset is. The states that need a person come first.
 func healthOf(a *servov1.Asset) string {
 	switch status := a.GetStatus(); {
 	case a.GetProblem() != "" || status.GetFailed() > 0:

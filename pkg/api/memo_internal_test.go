@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// What needs attention is computed once for a revision, a project and a minute, and again after an error.
+// The attention is computed once for a revision, a project and a minute, and again after an error.
 func TestMemoComputesOncePerMoment(t *testing.T) {
 	var m memo
 	count, failure := 0, error(nil)

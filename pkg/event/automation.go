@@ -230,8 +230,8 @@ const (
 
 // AutomationCommand is a command of a person about a schedule, a request or a backfill.
 type AutomationCommand struct {
-	// CommandID makes the command unique. Of all commands that pause or resume the same schedule, the one
-	// with the greatest id wins. The same holds for commands that mute or unmute the same rule, and for
+	// CommandID makes the command unique. The command with the greatest id wins among those that pause or
+	// resume the same schedule. The same holds for commands that mute or unmute the same rule, and for
 	// commands about the same backfill.
 	CommandID string `json:"command_id"`
 	Target    string `json:"target"` // schedule, request, backfill or alert

@@ -604,7 +604,7 @@ type AssetGraph struct {
 	Nodes []*AssetGraph_Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Sorted by from and to.
 	Edges []*AssetGraph_Edge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
-	// What the nodes are: 1, assets; 2, groups and the assets of open groups.
+	// The kind of the nodes: 1, assets; 2, groups and the assets of open groups.
 	Level int32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
 	// A hash of the nodes and edges, without their health: graphs with the same hash have the same layout.
 	GraphHash string `protobuf:"bytes,4,opt,name=graph_hash,json=graphHash,proto3" json:"graph_hash,omitempty"`
@@ -1032,7 +1032,7 @@ type AssetGraph_Node struct {
 	Id    string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Kind  string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Label string `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
-	// How the asset is. Of a group: the worst of its assets, in the order of this list.
+	// The health of the asset; for a group, the worst health among its assets, in the order of this list.
 	Health string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
 	// Of a group: the number of its assets by health.
 	HealthCounts map[string]int32 `protobuf:"bytes,5,rep,name=health_counts,json=healthCounts,proto3" json:"health_counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`

@@ -374,7 +374,7 @@ export interface AssetGraph {
   nodes: AssetGraphNode[];
   /** Sorted by from and to. */
   edges: AssetGraphEdge[];
-  /** What the nodes are: 1, assets; 2, groups and the assets of open groups. */
+  /** The kind of the nodes: 1, assets; 2, groups and the assets of open groups. */
   level: number;
   /** A hash of the nodes and edges, without their health: graphs with the same hash have the same layout. */
   graph_hash: string;
@@ -391,7 +391,7 @@ export interface AssetGraphNode {
   id: string;
   kind: "asset" | "group";
   label: string;
-  /** How the asset is. Of a group: the worst of its assets, in the order of this list. */
+  /** The health of the asset; for a group, the worst health among its assets, in the order of this list. */
   health: "failed" | "stale" | "missing" | "unknown" | "fresh";
   /** Of a group: the number of its assets by health. */
   health_counts: { [key: string]: number };

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/api/rest"
@@ -30,6 +31,7 @@ type QuerySession interface {
 // Limits of queries.
 const (
 	maxQueries       = 2
+	maxStuckQueries  = 2
 	maxQueryTime     = time.Minute
 	defaultQueryRows = 1000
 	maxQueryRows     = 1_000_000
@@ -57,6 +59,8 @@ type queries struct {
 	*server
 
 	running chan struct{} // has an item for each running query
+	// stuck has an item for each query whose caller has left, but in which DuckDB still prepares a statement.
+	stuck chan struct{}
 }
 
 // ServeHTTP implements [http.Handler].
@@ -104,10 +108,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	select {
 	case h.running <- struct{}{}:
-		defer func() { <-h.running }()
 	default:
 		return refuse(tooManyQueries, "%d queries are running, the most that may run at once: try again when one has ended", maxQueries)
 	}
+	place := sync.OnceFunc(func() { <-h.running })
+	defer func() { place() }()
 	start := h.Engine.Now()
 	// A client that does not read must not keep its place.
 	connection := http.NewResponseController(w)
@@ -123,12 +128,17 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return as(invalidRequest, err)
 	}
-	defer func() { _ = session.Close() }() // the answer is complete
 	rows, err := session.Query(ctx, body.SQL)
+	if ctx.Err() != nil { // DuckDB may still be preparing a statement
+		place = h.leave(session, rows, place)
+		return as(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
+	}
+	defer func() { _ = session.Close() }() // the answer is complete
 	if err != nil {
 		return as(invalidRequest, err)
 	}
 	defer func() { _ = rows.Close() }() // as above
+	rows.MaxRowBytes = maxQueryBytes
 	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
 	w.Header().Set("Content-Type", format)
 	w.Header().Set("Servo-Revision", strconv.FormatInt(revision, 10))
@@ -137,6 +147,35 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		panic(http.ErrAbortHandler) // the client must not mistake the rows so far for the whole result
 	}
 	return nil
+}
+
+// leave closes a session whose caller has left, and returns the function that frees the place of the query. DuckDB
+// cannot be interrupted while it prepares a statement, so Close may take long. A few such sessions free their place at
+// once. Further ones keep it until DuckDB returns, so that abandoned work cannot pile up.
+func (h *queries) leave(session QuerySession, rows *query.Rows, free func()) func() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if rows != nil {
+			_ = rows.Close() // nobody reads them
+		}
+		_ = session.Close() // as above
+	}()
+	select {
+	case h.stuck <- struct{}{}:
+		go func() {
+			<-closed
+			<-h.stuck
+		}()
+		return free
+	default:
+		return func() {
+			go func() {
+				<-closed
+				free()
+			}()
+		}
+	}
 }
 
 // queryFormat returns the first format of a header Accept that the server knows.

@@ -100,7 +100,12 @@ func TestQueryErrorAfterRows(t *testing.T) {
 	require.Contains(t, got.body, `"error":"the result has more than 64 MiB: select fewer rows or columns"`)
 	got = ask(t, "", `{"sql": "SELECT repeat('x', 70000000)"}`, openEmpty)
 	require.Contains(t, got.body, `"rows":[],"revision":7,"row_count":0,`)
-	require.Contains(t, got.body, `"error":"the result has more than 64 MiB`)
+	require.Contains(t, got.body, `"error":"read the result: a row takes more than 64 MiB`)
+	got = ask(t, "", `{"sql": "SELECT range(20000000)"}`, openEmpty)
+	require.Contains(t, got.body, `"error":"read the result: a row takes more than 64 MiB`)
+	got = ask(t, "", `{"sql": "SELECT `+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`"}`, openEmpty)
+	require.Equal(t, http.StatusBadRequest, got.status)
+	require.Contains(t, got.body, "query: line 1: brackets are nested more than 100 deep")
 }
 
 func TestQueryRefusals(t *testing.T) {
@@ -158,6 +163,62 @@ func TestQueriesAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, <-done)
 	go func() { <-entered }()
 	require.Equal(t, http.StatusBadRequest, post().Code)
+}
+
+// Fails if a query that DuckDB still prepares keeps the place of others after its caller has left, or if
+// such queries can pile up.
+func TestStuckQueriesAreBounded(t *testing.T) {
+	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
+	mux := http.NewServeMux()
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
+		return stuck, 1, nil
+	}})
+	post := func(ctx context.Context) int {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+		r.Header.Set("Content-Type", "application/json")
+		mux.ServeHTTP(w, r)
+		return w.Code
+	}
+	for range 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan int)
+		go func() { left <- post(ctx) }()
+		<-stuck.entered
+		cancel()
+		require.Equal(t, http.StatusBadRequest, <-left)
+		<-stuck.closing
+	}
+	require.Equal(t, http.StatusTooManyRequests, post(t.Context()), "two have given their places away, and two keep theirs")
+	close(stuck.release)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			select {
+			case <-stuck.entered:
+				cancel()
+				<-stuck.closing
+			case <-ctx.Done():
+			}
+		}()
+		return post(ctx) == http.StatusBadRequest
+	}, 10*time.Second, time.Millisecond)
+}
+
+// stuckSession is a session whose DuckDB does not react to an interrupt.
+type stuckSession struct{ entered, closing, release chan struct{} }
+
+func (s *stuckSession) Query(ctx context.Context, _ string, _ ...any) (*query.Rows, error) {
+	s.entered <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s *stuckSession) Close() error {
+	s.closing <- struct{}{}
+	<-s.release
+	return nil
 }
 
 // Fails if a client that does not read its answer keeps the place of others for ever.

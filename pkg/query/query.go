@@ -227,11 +227,41 @@ func (db *DB) exec(ctx context.Context, statements ...string) error {
 
 // Query runs statements separated by ";" and returns the rows of the last one. The arguments
 // are bound to the parameters of the last statement, in order. The caller must close the rows.
-// When ctx ends, the running statement is interrupted.
+// When ctx ends, Query returns and the running statement is interrupted. DuckDB cannot be
+// interrupted while it prepares a statement: the session is then busy until DuckDB returns, and
+// Close waits for it.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error) {
 	if len(sql) > MaxSQLBytes {
 		return nil, fmt.Errorf("query: the SQL has %d bytes: at most %d are allowed", len(sql), MaxSQLBytes)
 	}
+	if err := checkNesting(sql); err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	type answer struct {
+		rows *Rows
+		err  error
+	}
+	answers := make(chan answer)
+	go func() {
+		rows, err := db.query(ctx, sql, args)
+		select {
+		case answers <- answer{rows, err}:
+		case <-ctx.Done():
+			if rows != nil {
+				_ = rows.Close() // nobody reads them
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.rows, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("query: %w", context.Cause(ctx))
+	}
+}
+
+// query is Query, but returns only when DuckDB has returned.
+func (db *DB) query(ctx context.Context, sql string, args []any) (*Rows, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.conn == nil {
@@ -284,7 +314,7 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	if err != nil {
 		return nil, err
 	}
-	prepared, err := db.conn.Prepare(sql)
+	prepared, err := db.prepare(ctx, sql)
 	if err != nil && isCompound(err) {
 		return db.runCompound(ctx, sql, values)
 	}
@@ -306,6 +336,15 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	result := db.newRows(ctx, rows, statement)
 	result.Changes = changes(kind)
 	return result, nil
+}
+
+// prepare prepares one statement.
+func (db *DB) prepare(ctx context.Context, sql string) (driver.Stmt, error) {
+	prepared, err := db.conn.Prepare(sql)
+	if err == nil && ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), prepared.Close())
+	}
+	return prepared, err
 }
 
 // parameters converts arguments to the driver's values.

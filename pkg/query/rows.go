@@ -28,6 +28,10 @@ type Rows struct {
 	// only describe the effect.
 	Changes bool
 
+	// MaxRowBytes limits the memory of one converted row: a larger row is an error. It is
+	// checked before the row is converted. 0: no limit. Set it before All.
+	MaxRowBytes int64
+
 	ctx   context.Context //nolint:containedctx // the query's context also ends its rows
 	db    *DB
 	kinds []kind
@@ -36,6 +40,7 @@ type Rows struct {
 	rows      driver.Rows
 	statement io.Closer
 	closed    bool
+	sizes     *sizes // nil: not needed so far
 }
 
 func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer) *Rows {
@@ -89,7 +94,33 @@ func (r *Rows) next(values []driver.Value) error {
 	if r.closed {
 		return errors.New("the result is closed")
 	}
-	return r.rows.Next(values)
+	if r.MaxRowBytes <= 0 {
+		return r.rows.Next(values)
+	}
+	measured, err := r.measure()
+	if err != nil {
+		return err
+	}
+	err = r.rows.Next(values)
+	if err == nil && !measured {
+		return errors.New("DuckDB returned a row that could not be measured: this build is broken, report it")
+	}
+	return err
+}
+
+// measure returns an error if the next row is too large. It returns whether there is a next row. The caller
+// holds the lock.
+func (r *Rows) measure() (ok bool, err error) {
+	if r.sizes == nil {
+		if r.sizes, err = newSizes(r.rows, r.MaxRowBytes); err != nil {
+			return false, err
+		}
+	}
+	size, ok := r.sizes.next()
+	if ok && size > r.MaxRowBytes {
+		return true, fmt.Errorf("a row takes more than %d MiB of memory: select fewer columns, or unnest its lists", r.MaxRowBytes>>20)
+	}
+	return ok, nil
 }
 
 // Collect reads all rows and closes the result. More than limit rows are an error.

@@ -113,11 +113,10 @@ func (k kind) convert(value any) any {
 	case duckdb.Union:
 		return kind{}.convert(v.Value)
 	case []any:
-		list := make([]any, len(v))
-		for i, part := range v {
-			list[i] = k.part(0).convert(part)
+		for i, part := range v { // in place: the driver made the list for this row
+			v[i] = k.part(0).convert(part)
 		}
-		return list
+		return v
 	case map[string]any:
 		return k.structure(v)
 	case duckdb.OrderedMap:

@@ -1,0 +1,168 @@
+package query
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"github.com/duckdb/duckdb-go/v2"
+	"github.com/duckdb/duckdb-go/v2/mapping"
+)
+
+// About how many bytes of Go's memory a converted value takes, beside its text.
+const (
+	cellBytes   = 24  // the cell in its row or list, and a number that it points to
+	structBytes = 128 // the map of the driver, and the fields of package render
+	fieldBytes  = 64
+	// jsonFactor is for JSON, which the driver decodes: each of its characters may become a value.
+	jsonFactor = 16
+)
+
+// sizes returns the sizes of a result's rows before the driver converts them. One row can hold a list of millions of
+// values, so a check of the converted row is too late.
+type sizes struct {
+	result mapping.Result
+	most   int64
+	chunk  mapping.IdxT // the next chunk
+	rows   []int64      // the sizes of the rows of the current chunk that have not been returned
+}
+
+// newSizes returns the sizes of the rows of a result. Sizes beyond most are not exact.
+func newSizes(rows driver.Rows, most int64) (*sizes, error) {
+	result, err := resultOf(rows)
+	if err != nil {
+		return nil, err
+	}
+	return &sizes{result: result, most: most}, nil
+}
+
+// resultOf returns the result that the driver's rows read. The driver keeps it in a field that is not exported.
+func resultOf(rows driver.Rows) (mapping.Result, error) {
+	if value := reflect.ValueOf(rows); value.Kind() == reflect.Pointer && value.Elem().Kind() == reflect.Struct {
+		field := value.Elem().FieldByName("res")
+		if field.IsValid() && field.Type() == reflect.TypeFor[mapping.Result]() {
+			return *(*mapping.Result)(field.Addr().UnsafePointer()), nil
+		}
+	}
+	return mapping.Result{}, fmt.Errorf("measure the result: rows of type %T have no field res: this build is broken, report it", rows)
+}
+
+// next returns the size of the next row, or false at the end of the result.
+func (s *sizes) next() (int64, bool) {
+	if len(s.rows) == 0 {
+		s.load()
+	}
+	if len(s.rows) == 0 {
+		return 0, false
+	}
+	size := s.rows[0]
+	s.rows = s.rows[1:]
+	return size, true
+}
+
+// load measures the rows of the next chunk.
+func (s *sizes) load() {
+	chunk := mapping.ResultGetChunk(s.result, s.chunk)
+	if chunk.Ptr == nil {
+		return
+	}
+	defer mapping.DestroyDataChunk(&chunk)
+	s.chunk++
+	s.rows = make([]int64, mapping.DataChunkGetSize(chunk))
+	for i := range mapping.DataChunkGetColumnCount(chunk) {
+		vector := mapping.DataChunkGetVector(chunk, i)
+		kind := mapping.VectorGetColumnType(vector)
+		column := newMeasure(vector, kind, s.most)
+		mapping.DestroyLogicalType(&kind)
+		for row := range s.rows {
+			if s.rows[row] <= s.most {
+				s.rows[row] += column.at(uint64(row))
+			}
+		}
+	}
+}
+
+// measure measures the values of one vector of a chunk.
+type measure struct {
+	kind     duckdb.Type
+	data     unsafe.Pointer
+	valid    unsafe.Pointer // nil: every value is valid
+	factor   int64          // of the bytes of a text
+	length   uint64         // of an array
+	children []*measure
+	most     int64 // measuring stops beyond it
+}
+
+func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *measure {
+	m := &measure{
+		kind: mapping.GetTypeId(kind), data: mapping.VectorGetData(vector), valid: mapping.VectorGetValidity(vector), factor: 1, most: most,
+	}
+	child := func(vector mapping.Vector) {
+		kind := mapping.VectorGetColumnType(vector)
+		defer mapping.DestroyLogicalType(&kind)
+		m.children = append(m.children, newMeasure(vector, kind, most))
+	}
+	switch m.kind {
+	case duckdb.TYPE_VARCHAR:
+		if mapping.LogicalTypeGetAlias(kind) == "JSON" {
+			m.factor = jsonFactor
+		}
+	case duckdb.TYPE_LIST, duckdb.TYPE_MAP:
+		child(mapping.ListVectorGetChild(vector))
+	case duckdb.TYPE_ARRAY:
+		m.length = uint64(mapping.ArrayTypeArraySize(kind))
+		child(mapping.ArrayVectorGetChild(vector))
+	case duckdb.TYPE_STRUCT:
+		for i := range mapping.StructTypeChildCount(kind) {
+			child(mapping.StructVectorGetChild(vector, i))
+		}
+	case duckdb.TYPE_UNION: // a struct of the tag and the members
+		for i := range mapping.UnionTypeMemberCount(kind) + 1 {
+			child(mapping.StructVectorGetChild(vector, i))
+		}
+	}
+	return m
+}
+
+// at returns about how many bytes the value of a row takes when it is converted.
+func (m *measure) at(row uint64) int64 {
+	if m.null(row) {
+		return cellBytes
+	}
+	switch m.kind {
+	case duckdb.TYPE_VARCHAR, duckdb.TYPE_BLOB, duckdb.TYPE_BIT, duckdb.TYPE_BIGNUM, duckdb.TYPE_GEOMETRY:
+		const textBytes = 16 // DuckDB's string_t, which begins with the length
+		return cellBytes + m.factor*int64(*(*uint32)(unsafe.Add(m.data, row*textBytes)))
+	case duckdb.TYPE_LIST, duckdb.TYPE_MAP:
+		entry := *(*struct{ offset, length uint64 })(unsafe.Add(m.data, row*16))
+		return m.list(entry.offset, entry.length)
+	case duckdb.TYPE_ARRAY:
+		return m.list(row*m.length, m.length)
+	case duckdb.TYPE_STRUCT, duckdb.TYPE_UNION:
+		size := int64(structBytes)
+		for _, child := range m.children {
+			if size += fieldBytes + child.at(row); size > m.most {
+				break
+			}
+		}
+		return size
+	}
+	return cellBytes
+}
+
+func (m *measure) list(offset, length uint64) int64 {
+	if length > uint64(m.most)/cellBytes {
+		return m.most + 1
+	}
+	size := int64(cellBytes)
+	for row := offset; row < offset+length && size <= m.most; row++ {
+		size += m.children[0].at(row)
+	}
+	return size
+}
+
+// null reads DuckDB's bits: 1 is a valid value.
+func (m *measure) null(row uint64) bool {
+	return m.valid != nil && *(*uint64)(unsafe.Add(m.valid, row/64*8))&(1<<(row%64)) == 0
+}

@@ -37,6 +37,9 @@ type pages struct {
 	// at reads a revision from the store.
 	at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
 
+	// loading holds the revisions that are being read from the store: after a restart, all clients request the same one.
+	loading shared[int64, *snapshot.Snapshot]
+
 	mu   sync.Mutex
 	kept []keptListing // in the order of their last use
 }
@@ -160,7 +163,16 @@ func (p *pages) snapshot(
 	if p.at == nil {
 		return nil, false, expired("the server no longer holds revision %d", c.Revision)
 	}
-	snap, err = p.at(ctx, c.Revision)
+	snap, err = p.loading.do(ctx, c.Revision, func(ctx context.Context) (*snapshot.Snapshot, error) {
+		if kept, found := p.find(c, now); found { // since the search above
+			return kept.snap, nil
+		}
+		snap, err := p.at(ctx, c.Revision)
+		if err == nil {
+			p.keep(snap, now, true)
+		}
+		return snap, err
+	})
 	switch {
 	case gone(err) || errors.Is(err, engine.ErrNotFound):
 		return nil, false, expired("revision %d is no longer kept", c.Revision)

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -88,10 +90,54 @@ func TestPagesReadKeptRevisions(t *testing.T) {
 		require.LessOrEqual(t, len(p.kept), keptRead)
 	}
 	p = newPages(key, at)
+	read := 0
+	p.at = func(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
+		read++
+		return at(ctx, revision)
+	}
+	for range 3 { // clients that read the last page of one listing
+		_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: tokens[3]}, defaultPage, now, newest)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, read)
+	p = newPages(key, at)
 	delete(stored, 0)
 	stored[1] = &snapshot.Snapshot{Revision: 1, Nonce: "another"}
 	for _, revision := range []int64{0, 1} {
 		_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: tokens[revision]}, defaultPage, now, newest)
 		require.Equal(t, pageExpired.name, kindOf(err).name)
 	}
+}
+
+// Fails if clients that continue a listing at the same time, after a restart, read its revision once each.
+func TestPagesReadRevisionOnceForAllClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
+		stored := &snapshot.Snapshot{Revision: 3, Nonce: "n3"}
+		opened, err := newPages([]byte("key"), nil).open(t.Context(), &servov1.ListRunsRequest{}, defaultPage, now,
+			func(context.Context) (*snapshot.Snapshot, error) { return stored, nil })
+		require.NoError(t, err)
+		token := opened.next("last")
+		var read atomic.Int32
+		release := make(chan struct{})
+		p := newPages([]byte("key"), func(context.Context, int64) (*snapshot.Snapshot, error) {
+			read.Add(1)
+			<-release
+			return stored, nil
+		})
+		results := make(chan error, 3)
+		for range 3 {
+			go func() {
+				_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: token}, defaultPage, now,
+					func(context.Context) (*snapshot.Snapshot, error) { return &snapshot.Snapshot{Revision: 99}, nil })
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		close(release)
+		for range 3 {
+			require.NoError(t, <-results)
+		}
+		require.EqualValues(t, 1, read.Load())
+	})
 }

@@ -20,26 +20,28 @@ type judge struct {
 	failures   map[string][]engine.Failure
 }
 
-// newJudge returns a judge. Failures are those of an earlier judge of the same moment; nil: they are searched.
-func newJudge(ctx context.Context, p *page, assets []plan.Asset, failures map[string][]engine.Failure) (*judge, error) {
+// newJudge returns a judge that knows the failed partitions of all assets.
+func newJudge(ctx context.Context, p *page, assets []plan.Asset, failures map[string][]engine.Failure) *judge {
 	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: failures}
 	j.evaluation, j.unknown = engine.Staleness(ctx, p.snap, assets, p.now)
-	if failures != nil {
-		return j, nil
-	}
-	j.failures = map[string][]engine.Failure{}
+	return j
+}
+
+// failuresOf returns the failed partitions by asset.
+func failuresOf(ctx context.Context, p *page, assets []plan.Asset) (map[string][]engine.Failure, error) {
 	byKey := make(map[string]*plan.Asset, len(assets))
 	for i := range assets {
 		byKey[assets[i].Key.String()] = &assets[i]
 	}
-	found, err := engine.Failures(ctx, p.snap, byKey, j.calendar)
+	found, err := engine.Failures(ctx, p.snap, byKey, view.Calendar(p.snap.State, p.now))
 	if err != nil {
 		return nil, err
 	}
+	failures := map[string][]engine.Failure{}
 	for _, f := range found {
-		j.failures[f.Asset.String()] = append(j.failures[f.Asset.String()], f)
+		failures[f.Asset.String()] = append(failures[f.Asset.String()], f)
 	}
-	return j, nil
+	return failures, nil
 }
 
 // fill sets the fields of an asset that describe the status of its partitions. If the status cannot be

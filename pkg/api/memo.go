@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ func momentOf(snap *snapshot.Snapshot, p *Project, now time.Time) moment {
 // memo keeps what was computed from the newest moment, so that an open page, which asks again and again, costs
 // nothing while nothing changes. Its zero value is empty.
 type memo struct {
-	attending sync.Mutex // held while the attention is computed
+	attending shared[moment, []engine.Attention]
 
 	mu        sync.Mutex
 	at        moment
@@ -51,10 +52,14 @@ type memo struct {
 	judged    *judged
 }
 
-// judged holds the assets that callers have requested for one revision, project and minute. Its lock is held while
-// assets are computed, so that callers who ask for the same ones share the work.
+// judged holds the assets that callers have requested for one revision, project and minute. Callers who ask for the
+// same assets share the work, and other callers do not wait for them.
 type judged struct {
-	mu     sync.Mutex
+	listing   shared[string, []*servov1.Asset]
+	searching shared[struct{}, map[string][]engine.Failure]
+	counting  shared[string, *servov1.PartitionSummary]
+
+	mu     sync.Mutex // guards the fields below; it is not held while they are computed
 	assets map[ids.AssetKey]*servov1.Asset
 	// failures are the failed partitions by asset; nil: not searched yet.
 	failures map[string][]engine.Failure
@@ -94,61 +99,130 @@ func (m *memo) reset(at moment) {
 
 // attend returns what needs attention. Calls at the same moment wait for one computation.
 func (m *memo) attend(ctx context.Context, at moment, find func(context.Context) ([]engine.Attention, error)) ([]engine.Attention, error) {
-	m.attending.Lock()
-	defer m.attending.Unlock()
-	m.mu.Lock()
-	if !m.later(at) {
-		m.reset(at)
-	}
-	found, known := m.attention, m.attended && m.at == at
-	m.mu.Unlock()
-	if known {
+	return m.attending.do(ctx, at, func(ctx context.Context) ([]engine.Attention, error) {
+		m.mu.Lock()
+		if !m.later(at) {
+			m.reset(at)
+		}
+		found, known := m.attention, m.attended && m.at == at
+		m.mu.Unlock()
+		if known {
+			return found, nil
+		}
+		found, err := find(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.at == at {
+			m.attention, m.attended = found, true
+		}
+		return found, nil
+	})
+}
+
+// list returns assets with their totals and the status of their partitions, in the same order. It computes those that
+// nobody has asked for at this moment. An evaluation keeps all rows that it has read, so it ends with the computation.
+func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
+	found, missing := j.known(assets)
+	if len(missing) == 0 {
 		return found, nil
 	}
-	found, err := find(ctx)
+	var key strings.Builder
+	for _, asset := range missing {
+		key.WriteString(asset.Key.String() + "\n")
+	}
+	computed, err := j.listing.do(ctx, key.String(), func(ctx context.Context) ([]*servov1.Asset, error) {
+		return j.compute(ctx, at, p, missing)
+	})
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.at == at {
-		m.attention, m.attended = found, true
+	for i := range found {
+		if found[i] == nil {
+			found[i], computed = computed[0], computed[1:]
+		}
 	}
 	return found, nil
 }
 
-// list returns assets with their totals and the status of their partitions, in the same order. It computes those that
-// nobody has asked for at this moment. An evaluation keeps all rows that it has read, so it ends with the call.
-func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
+// known returns the assets that have been computed, with nil for each other one, and the other ones.
+func (j *judged) known(assets []*plan.Asset) (found []*servov1.Asset, missing []*plan.Asset) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var judge *judge
-	found := make([]*servov1.Asset, len(assets))
+	found = make([]*servov1.Asset, len(assets))
 	for i, asset := range assets {
-		if found[i] = j.assets[asset.Key]; found[i] != nil {
+		if found[i] = j.assets[asset.Key]; found[i] == nil {
+			missing = append(missing, asset)
+		}
+	}
+	return found, missing
+}
+
+// compute computes assets and keeps them.
+func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
+	found, missing := j.known(assets) // since the caller has looked
+	if len(missing) == 0 {
+		return found, nil
+	}
+	failures, err := j.search(ctx, at, p)
+	if err != nil {
+		return nil, err
+	}
+	judge, readers := newJudge(ctx, at, p.Assets, failures), j.readersIn(p)
+	for i, asset := range assets {
+		if found[i] != nil {
 			continue
 		}
-		if judge == nil {
-			var err error
-			if judge, err = newJudge(ctx, at, p.Assets, j.failures); err != nil {
-				return nil, err
-			}
-			j.failures = judge.failures
-		}
-		if j.readers == nil {
-			j.readers = readersOf(p.Assets)
-		}
-		one, err := assetOf(ctx, at, asset, j.readers)
+		one, err := assetOf(ctx, at, asset, readers)
 		if err != nil {
 			return nil, err
 		}
 		judge.fill(one, asset)
-		if one.GetStatusProblem() == "" { // it may be that the caller has gone, or that the store has not answered
-			j.assets[asset.Key] = one
-		}
+		j.keep(asset.Key, one)
 		found[i] = one
 	}
 	return found, nil
+}
+
+func (j *judged) keep(key ids.AssetKey, one *servov1.Asset) {
+	if one.GetStatusProblem() != "" { // it may be that the callers have gone, or that the store has not answered
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.assets[key] = one
+}
+
+// readersIn returns the readers of each asset.
+func (j *judged) readersIn(p *Project) map[ids.AssetKey][]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.readers == nil {
+		j.readers = readersOf(p.Assets) // fast: it reads only the project
+	}
+	return j.readers
+}
+
+// search returns the failed partitions of all assets.
+func (j *judged) search(ctx context.Context, at *page, p *Project) (map[string][]engine.Failure, error) {
+	return j.searching.do(ctx, struct{}{}, func(ctx context.Context) (map[string][]engine.Failure, error) {
+		j.mu.Lock()
+		known := j.failures
+		j.mu.Unlock()
+		if known != nil {
+			return known, nil
+		}
+		found, err := failuresOf(ctx, at, p.Assets)
+		if err != nil {
+			return nil, err
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.failures = found
+		return found, nil
+	})
 }
 
 // failed returns the failed partitions of an asset that list has returned.
@@ -166,18 +240,23 @@ func (j *judged) summary(
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if known := j.summaries[string(key)]; known != nil {
-		return known, nil
-	}
-	found, err := count(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if j.summaries == nil || len(j.summaries) == maxSummaries {
-		j.summaries = map[string]*servov1.PartitionSummary{}
-	}
-	j.summaries[string(key)] = found
-	return found, nil
+	return j.counting.do(ctx, string(key), func(ctx context.Context) (*servov1.PartitionSummary, error) {
+		j.mu.Lock()
+		known := j.summaries[string(key)]
+		j.mu.Unlock()
+		if known != nil {
+			return known, nil
+		}
+		found, err := count(ctx)
+		if err != nil {
+			return nil, err
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.summaries == nil || len(j.summaries) == maxSummaries {
+			j.summaries = map[string]*servov1.PartitionSummary{}
+		}
+		j.summaries[string(key)] = found
+		return found, nil
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,4 +60,41 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	}
 	require.Equal(t, 2, summaries)
 	require.NotSame(t, j, m.assetsAt(momentOf(third, nil, now.Add(time.Minute))))
+}
+
+// Fails if a caller waits for a computation that it did not ask for, or cannot leave one that it did.
+func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memo
+		j := m.assetsAt(momentOf(&snapshot.Snapshot{Revision: 3}, nil, time.Now()))
+		release := make(chan struct{})
+		slow := func(context.Context) (*servov1.PartitionSummary, error) {
+			<-release
+			return &servov1.PartitionSummary{AssetKey: "slow"}, nil
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left, stayed := make(chan error), make(chan string)
+		go func() {
+			_, err := j.summary(ctx, &servov1.GetPartitionSummaryRequest{Name: "slow"}, slow)
+			left <- err
+		}()
+		synctest.Wait()
+		go func() {
+			got, _ := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "slow"}, nil)
+			stayed <- got.GetAssetKey()
+		}()
+		synctest.Wait()
+		got, err := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "fast"}, func(context.Context) (*servov1.PartitionSummary, error) {
+			return &servov1.PartitionSummary{AssetKey: "fast"}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "fast", got.GetAssetKey())
+		found, missing := j.known(nil)
+		require.Empty(t, found)
+		require.Empty(t, missing)
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		close(release)
+		require.Equal(t, "slow", <-stayed)
+	})
 }

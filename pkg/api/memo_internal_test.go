@@ -66,9 +66,9 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memo
-		j := m.assetsAt(momentOf(&snapshot.Snapshot{Revision: 3}, nil, time.Now()))
+		j := m.assetsAt(momentOf(&snapshot.Snapshot{Revision: 3}, nil, time.Date(2025, 1, 15, 12, 0, 0, 0, time.UTC)))
 		release := make(chan struct{})
-		slow := func(context.Context) (*servov1.PartitionSummary, error) {
+		slow := func(context.Context) (*servov1.PartitionSummary, error) { //nolint:unparam // what summary calls can fail
 			<-release
 			return &servov1.PartitionSummary{AssetKey: "slow"}, nil
 		}

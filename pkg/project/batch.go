@@ -15,7 +15,7 @@ const batchAll = "all"
 var batchField = other("batch", shape{
 	AnyOf:   []*shape{{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))}, {Const: batchAll}},
 	Default: 1, Examples: []any{1, 50, batchAll},
-	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. With more than 1, a query " +
+	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. 1: no batch, as without the field. With more than 1, a query " +
 		"reads lists, such as getvariable('date_keys'), and returns the dimensions of its partitions as columns; a command writes a folder for each. If one partition fails, the task fails.",
 }, yamlFile.batch)
 

@@ -223,7 +223,7 @@ func (l *loader) checkItself(a *declared) {
 
 // checkBatch reports an asset that cannot have a batch.
 func (l *loader) checkBatch(a *declared) {
-	if a.Broken != "" {
+	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem of the partitions is reported
 		return
 	}
 	if err := a.CheckBatch(); err != nil {

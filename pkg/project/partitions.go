@@ -117,6 +117,7 @@ func partitionsShape() shape {
 
 // partitions reads the partitions of an asset.
 func (f yamlFile) partitions(n *yaml.Node, a *declared) {
+	a.partitioned = true
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions is empty")
 		return

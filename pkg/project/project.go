@@ -305,8 +305,9 @@ type declared struct {
 	quarantine       *quarantine // nil: none
 	publish          *publish    // nil: the selection of servo.yaml decides
 	promises         promises
-	// batchAt is the place of `batch`.
-	batchAt place
+	// batchAt is the place of `batch`. partitioned is set if the file declares partitions, be they valid or not.
+	batchAt     place
+	partitioned bool
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

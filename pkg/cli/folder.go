@@ -132,7 +132,7 @@ func (a *app) projectOptions() project.Options {
 
 func (a *app) loadProject(ctx context.Context, dir string) (*project.Project, error) {
 	o := a.projectOptions()
-	o.ParseSQL = a.parsed.Parse
+	o.ParseSQL, o.CheckBatches = a.parsed.Parse, a.parsed.Mixings
 	p, err := project.Load(ctx, dir, o)
 	return p, errors.Join(err, a.parsed.End())
 }

@@ -13,15 +13,42 @@ const batchAll = "all"
 
 // batchField says how many partitions a task materializes.
 var batchField = other("batch", shape{
-	AnyOf:   []*shape{{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))}, {Const: batchAll}},
+	AnyOf: []*shape{
+		{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))},
+		{Const: batchAll},
+		new(batchFields.shape(shape{Description: "The number of partitions, and a statement about the query."})),
+	},
 	Default: 1, Examples: []any{1, 50, batchAll},
 	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. 1: no batch, as without the field. With more than 1, a query " +
 		"reads lists, such as getvariable('date_keys'), and returns the dimensions of its partitions as columns; a command writes a folder for each. If one partition fails, the task fails.",
 }, yamlFile.batch)
 
+// batchFields are the fields of a batch that is a mapping.
+var batchFields = table[declared]{
+	other("size", shape{
+		AnyOf:   []*shape{{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))}, {Const: batchAll}},
+		Default: 1, Examples: []any{50, batchAll},
+		Description: "How many partitions of a run one task materializes.",
+	}, yamlFile.batchSize),
+	other("independent", shape{
+		Type: "boolean", Default: false,
+		Description: "States that each row depends only on the inputs of its own partition. `servo validate` then accepts a query for which it cannot show this.",
+	}, func(f yamlFile, n *yaml.Node, a *declared) { f.boolean(n, "independent", &a.independent) }),
+}
+
 // batch reads how many partitions a task materializes.
 func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.batchAt = f.place(n)
+	if resolve(n).Kind == yaml.MappingNode {
+		f.mapping(resolve(n), "batch", batchFields.fields(f, a))
+	} else {
+		f.batchSize(n, a)
+	}
+	a.Work.Batch = a.Batch > 0
+}
+
+// batchSize reads the number of partitions.
+func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	if n = resolve(n); n.Kind == yaml.ScalarNode && n.Value == batchAll {
 		a.Batch = event.MaxBatch
 	} else if i, ok := f.integer(n, "batch", 1, event.MaxBatch); ok {
@@ -30,7 +57,6 @@ func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	if a.Batch == 1 {
 		a.Batch = 0
 	}
-	a.Work.Batch = a.Batch > 0
 }
 
 // refuseSpan reports a check that reads the span of a batch: a check sees one partition.

@@ -185,6 +185,8 @@ type SyntaxError struct {
 type Options struct {
 	// ParseSQL parses the queries of SQL assets.
 	ParseSQL SQLParser
+	// CheckBatches examines the queries of assets with a batch. Nil: they are not examined.
+	CheckBatches BatchChecker
 	// Environment is the name of an environment of servo.yaml. Empty: the base.
 	Environment string
 	// User replaces $USER in the name of a workspace.
@@ -225,6 +227,9 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return nil, err
 	}
 	l.link()
+	if err := l.checkMixing(ctx); err != nil {
+		return nil, err
+	}
 	l.linkSchedules()
 	l.linkAlerts()
 	l.linkPromises()
@@ -306,8 +311,10 @@ type declared struct {
 	publish          *publish    // nil: the selection of servo.yaml decides
 	promises         promises
 	// batchAt is the place of `batch`. partitioned is set if the file declares partitions, be they valid or not.
+	// independent means that its author has stated that no row depends on the inputs of another partition.
 	batchAt     place
 	partitioned bool
+	independent bool
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

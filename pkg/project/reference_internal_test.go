@@ -64,6 +64,7 @@ func settingsPage(t *testing.T) string {
 		"{quarantine}", fieldsTable(propertyOf(query, "quarantine"), nil),
 		"{publish}", fieldsTable(propertyOf(config, "publish"), nil),
 		"{pricing}", fieldsTable(propertyOf(config, "pricing"), nil),
+		"{batch}", fieldsTable(propertyOf(query, "batch").AnyOf[2], nil),
 		"{publish asset}", fieldsTable(propertyOf(query, "publish").AnyOf[1], nil),
 		"{resources}", fieldsTable(propertyOf(query, "resources"), nil),
 		"{column}", fieldsTable(propertyOf(command, "columns").Additional.(shape).AnyOf[1], nil),

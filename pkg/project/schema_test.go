@@ -391,7 +391,7 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		"assets/a/command.yaml output": {"convert"},
 		"assets/a/query.sql ":          {"env", "merge", "output", "run", "secrets", "vars"},
 	}
-	require.Len(t, mappings, 41)
+	require.Len(t, mappings, 43)
 	for id, m := range mappings {
 		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
 			continue // any other name is a dimension

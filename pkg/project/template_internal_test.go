@@ -253,6 +253,12 @@ A task of the asset may use these resources instead of the [default share](asset
 
 {resources}
 
+### batch
+
+A number, ` + "`all`" + `, or a mapping. [Batches](partitions.md#batches) describes what a query with a batch may do.
+
+{batch}
+
 ### publish of an asset
 
 ` + "`true`, `false`" + `, or a mapping. [Published outputs](assets.md#published-outputs) describes the places.

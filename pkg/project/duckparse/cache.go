@@ -35,12 +35,8 @@ func (c *Cache) Parse(ctx context.Context, queries []string) ([]project.Parsed, 
 		}
 	}
 	if len(unknown) > 0 {
-		if c.parser == nil {
-			parser, err := Open(ctx)
-			if err != nil {
-				return nil, err
-			}
-			c.parser = parser
+		if err := c.open(ctx); err != nil {
+			return nil, err
 		}
 		found, err := c.parser.Parse(ctx, unknown)
 		if err != nil {
@@ -57,6 +53,28 @@ func (c *Cache) Parse(ctx context.Context, queries []string) ([]project.Parsed, 
 		c.now[hash] = parsed[i]
 	}
 	return parsed, nil
+}
+
+// Mixings is a [project.BatchChecker]. Few assets have a batch, so it remembers nothing.
+func (c *Cache) Mixings(ctx context.Context, queries []project.BatchQuery) ([][]project.Mixing, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	return c.parser.Mixings(ctx, queries)
+}
+
+// open opens DuckDB if it is not open yet.
+func (c *Cache) open(ctx context.Context) error {
+	if c.parser != nil {
+		return nil
+	}
+	parser, err := Open(ctx)
+	if err == nil {
+		c.parser = parser
+	}
+	return err
 }
 
 // End ends a load: it closes DuckDB and forgets the texts that the load did not have.

@@ -51,27 +51,37 @@ ORDER BY i`
 
 // Parse is a [project.SQLParser].
 func (p *Parser) Parse(ctx context.Context, queries []string) (parsed []project.Parsed, err error) {
+	err = p.serialize(ctx, queries, func(i int, text string) { parsed = append(parsed, read(queries[i], text)) })
+	if err != nil {
+		return nil, err
+	}
+	return parsed, nil
+}
+
+// serialize calls use with the syntax tree of each query, in order.
+func (p *Parser) serialize(ctx context.Context, queries []string, use func(i int, text string)) (err error) {
 	rows, err := p.db.QueryContext(ctx, parseAll, queries)
 	if err != nil {
-		return nil, fmt.Errorf("parse with DuckDB: %w", err)
+		return fmt.Errorf("parse with DuckDB: %w", err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	n := 0
+	for ; rows.Next(); n++ {
 		var text string
 		if err := rows.Scan(&text); err != nil {
-			return nil, fmt.Errorf("read DuckDB's syntax trees: %w", err)
+			return fmt.Errorf("read DuckDB's syntax trees: %w", err)
 		}
-		if len(parsed) < len(queries) {
-			parsed = append(parsed, read(queries[len(parsed)], text))
+		if n < len(queries) {
+			use(n, text)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("parse with DuckDB: %w", err)
+		return fmt.Errorf("parse with DuckDB: %w", err)
 	}
-	if len(parsed) != len(queries) {
-		return nil, fmt.Errorf("parse with DuckDB: got %d results for %d queries", len(parsed), len(queries))
+	if n != len(queries) {
+		return fmt.Errorf("parse with DuckDB: got %d results for %d queries", n, len(queries))
 	}
-	return parsed, nil
+	return nil
 }
 
 // answer is the result of json_serialize_sql.

@@ -1,0 +1,414 @@
+package duckparse
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// A query of a batch keeps the partitions separate if each partition gets the same rows whichever partitions are
+// computed with it. This file shows that for one dimension at a time, from the syntax tree. It knows two kinds of rows:
+// those that are the same in every batch (fixed), and those of which a column names the partition (a key). Each step of
+// a query must keep a key, or act within one partition. What it cannot show, it reports.
+
+// rows describes the rows of a table or of a query.
+type rows struct {
+	fixed bool
+	// keys are the columns that name the partition of a row. times are the columns with an instant of its period.
+	keys, times map[string]bool
+	// list holds the names of all columns in order. Nil: they are unknown.
+	list []string
+}
+
+// withRows holds the tables that WITH defines, innermost first.
+type withRows struct {
+	name string
+	rows *rows
+	next *withRows
+}
+
+func (w *withRows) find(name string) *rows {
+	for ; w != nil; w = w.next {
+		if strings.EqualFold(w.name, name) {
+			return w.rows
+		}
+	}
+	return nil
+}
+
+// separation examines a query for one dimension.
+type separation struct {
+	query      *project.BatchQuery
+	dimension  project.BatchDimension
+	at         int // the position of the dimension
+	aggregates map[string]bool
+	found      map[int]project.Mixing
+}
+
+// Mixings is a [project.BatchChecker].
+func (p *Parser) Mixings(ctx context.Context, queries []project.BatchQuery) ([][]project.Mixing, error) {
+	aggregates, err := p.aggregateNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(queries))
+	for i := range queries {
+		texts[i] = queries[i].SQL
+	}
+	found := make([][]project.Mixing, len(queries))
+	err = p.serialize(ctx, texts, func(i int, text string) {
+		var a answer
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.UseNumber()
+		if decoder.Decode(&a) == nil && !a.Error && len(a.Statements) == 1 { // else reported by Parse
+			found[i] = mixings(&queries[i], a.Statements[0], aggregates)
+		}
+	})
+	return found, err
+}
+
+// aggregateNames returns the names of DuckDB's aggregate functions.
+func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
+	rows, err := p.db.QueryContext(ctx, "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'")
+	if err != nil {
+		return nil, fmt.Errorf("list DuckDB's aggregate functions: %w", err)
+	}
+	names := map[string]bool{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("list DuckDB's aggregate functions: %w", cmp.Or(err, rows.Close()))
+		}
+		names[name] = true
+	}
+	if err := cmp.Or(rows.Err(), rows.Close()); err != nil {
+		return nil, fmt.Errorf("list DuckDB's aggregate functions: %w", err)
+	}
+	return names, nil
+}
+
+// mixings returns where a query may mix partitions, by offset.
+func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) []project.Mixing {
+	all := map[int]project.Mixing{}
+	for i, dimension := range q.Dimensions {
+		s := separation{query: q, dimension: dimension, at: i, aggregates: aggregates, found: map[int]project.Mixing{}}
+		node := object(statement["node"])
+		result := s.rows(node, nil, nil)
+		if name := strings.ToLower(dimension.Name); len(s.found) == 0 && !result.fixed && !result.keys[name] {
+			s.report(resultPlace(node, name), "compute it from the partition column of an input only",
+				"the column %s of the result may differ from the partition of the inputs", dimension.Name)
+		}
+		for offset, m := range s.found {
+			if _, ok := all[offset]; !ok {
+				all[offset] = m
+			}
+		}
+	}
+	found := make([]project.Mixing, 0, len(all))
+	for _, m := range all {
+		found = append(found, m)
+	}
+	slices.SortFunc(found, func(a, b project.Mixing) int { return cmp.Compare(a.Offset, b.Offset) })
+	return found
+}
+
+// resultPlace returns the node of a query that computes a column, or else the query.
+func resultPlace(node map[string]any, name string) any {
+	for _, item := range array(node["select_list"]) {
+		if itemName(object(item)) == name {
+			return item
+		}
+	}
+	return node
+}
+
+// report records a problem at the first position in a tree.
+func (s *separation) report(v any, advice, format string, args ...any) {
+	w := walker{}
+	w.walk(v, nil)
+	at := max(w.first-1, 0)
+	if _, ok := s.found[at]; !ok {
+		s.found[at] = project.Mixing{Offset: at, Reason: fmt.Sprintf(format, args...), Advice: advice}
+	}
+}
+
+// rows describes the result of a query.
+func (s *separation) rows(n map[string]any, with *withRows, outer *frame) *rows {
+	for _, e := range array(object(n["cte_map"])["map"]) {
+		entry := object(e)
+		value := object(entry["value"])
+		result := s.rows(object(object(value["query"])["node"]), with, nil)
+		with = &withRows{word(entry["key"]), result.renamed(array(value["aliases"])), with}
+	}
+	switch n["type"] {
+	case "SELECT_NODE":
+		return s.selectRows(n, with, outer)
+	case "SET_OPERATION_NODE":
+		return s.setRows(n, with, outer)
+	case "RECURSIVE_CTE_NODE":
+		first := s.rows(object(n["left"]), with, outer)
+		with = &withRows{word(n["cte_name"]), &rows{fixed: true, list: first.list}, with}
+		if next := s.rows(object(n["right"]), with, outer); !first.fixed || !next.fixed {
+			s.report(n, "compute it from tables without partitions", "a recursive query reads several partitions at once")
+		}
+		return &rows{fixed: true, list: first.list}
+	case "CTE_NODE":
+		result := s.rows(object(n["query"]), with, outer)
+		return s.rows(object(n["child"]), &withRows{word(n["cte_name"]), result.renamed(array(n["aliases"])), with}, outer)
+	}
+	s.report(n, "", "Servo cannot examine this form of a query")
+	return &rows{fixed: true}
+}
+
+// renamed returns rows under the names of a column list: WITH t(a, b).
+func (r *rows) renamed(names []any) *rows {
+	if len(names) == 0 {
+		return r
+	}
+	out := &rows{fixed: r.fixed, keys: map[string]bool{}, times: map[string]bool{}}
+	for i, name := range r.list {
+		if i < len(names) {
+			column := strings.ToLower(word(names[i]))
+			out.keys[column], out.times[column] = r.keys[name], r.times[name]
+			name = column
+		} else {
+			out.keys[name], out.times[name] = r.keys[name], r.times[name]
+		}
+		out.list = append(out.list, name)
+	}
+	return out
+}
+
+// selectRows describes the result of a SELECT.
+func (s *separation) selectRows(n map[string]any, with *withRows, outer *frame) *rows {
+	f := s.from(n, with, outer)
+	items := array(n["select_list"])
+	if n["sample"] != nil && !f.fixed {
+		s.report(n, "remove the sample", "a sample of several partitions differs from the samples of single ones")
+	}
+	s.groups(f, n, items)
+	result := s.output(f, items)
+	for _, v := range []any{n["having"], n["qualify"]} {
+		s.expression(f, v)
+	}
+	s.modifiers(n, items, f, result)
+	return result
+}
+
+// groups reports a GROUP BY that puts several partitions into one group.
+func (s *separation) groups(f *frame, n map[string]any, items []any) {
+	groups := array(n["group_expressions"])
+	all := word(n["aggregate_handling"]) == "FORCE_AGGREGATES"
+	if f.fixed {
+		return
+	}
+	advice := "add the partition to GROUP BY: " + s.dimension.Name
+	switch {
+	case all:
+		for _, item := range items {
+			if s.aggregate(item) == nil && (s.determines(f, item) || s.keepsAll(f, item)) {
+				return
+			}
+		}
+		s.report(n, "select "+s.dimension.Name+", so that it is a group", "GROUP BY ALL puts rows of several partitions into one group")
+	case len(groups) > 0:
+		sets := array(n["group_sets"])
+		for _, set := range sets {
+			if !slices.ContainsFunc(array(set), func(v any) bool {
+				i := int(number(map[string]any{"type": "VALUE_CONSTANT", "value": map[string]any{"value": v}}))
+				return i >= 0 && i < len(groups) && s.determines(f, aliased(groups[i], items))
+			}) {
+				s.report(groups, advice, "a group has rows of several partitions")
+				return
+			}
+		}
+		if len(sets) == 0 && !slices.ContainsFunc(groups, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
+			s.report(groups, advice, "a group has rows of several partitions")
+		}
+	default:
+		for _, v := range append(slices.Clone(items), n["having"]) {
+			if found := s.aggregate(v); found != nil {
+				s.report(found, "add GROUP BY "+s.dimension.Name, "%s() without GROUP BY computes one row from several partitions", found["function_name"])
+				return
+			}
+		}
+	}
+}
+
+// keepsAll reports whether an item is a * of which one column is a key.
+func (s *separation) keepsAll(f *frame, item any) bool {
+	result := s.output(f, []any{item})
+	return object(item)["type"] == "STAR" && (len(result.keys) > 0 || len(result.times) > 0)
+}
+
+// aggregate returns the first aggregate function of an expression, or nil.
+func (s *separation) aggregate(v any) map[string]any {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			if found := s.aggregate(item); found != nil {
+				return found
+			}
+		}
+	case map[string]any:
+		if v["type"] == "SUBQUERY" {
+			return s.aggregate(v["child"])
+		}
+		if v["type"] == "FUNCTION" && s.aggregates[strings.ToLower(word(v["function_name"]))] {
+			return v
+		}
+		for _, child := range v {
+			if found := s.aggregate(child); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// aliased returns the item of a select list that an expression names by its position or its alias, or the expression.
+func aliased(v any, items []any) any {
+	n := object(v)
+	if i := int(number(n)); n["type"] == "VALUE_CONSTANT" && i > 0 && i <= len(items) {
+		return items[i-1]
+	}
+	if names := columnNames(n); len(names) == 1 {
+		for _, item := range items {
+			if strings.EqualFold(word(object(item)["alias"]), names[0]) {
+				return item
+			}
+		}
+	}
+	return v
+}
+
+// itemName returns the name of a column of a result, in lower case, or "".
+func itemName(item map[string]any) string {
+	if alias := word(item["alias"]); alias != "" {
+		return strings.ToLower(alias)
+	}
+	if names := columnNames(uncast(item)); len(names) > 0 {
+		return strings.ToLower(names[len(names)-1])
+	}
+	return ""
+}
+
+// output describes the columns of a SELECT.
+func (s *separation) output(f *frame, items []any) *rows {
+	r := &rows{fixed: f.fixed, keys: map[string]bool{}, times: map[string]bool{}, list: []string{}}
+	taken := map[string]bool{}
+	for _, v := range items {
+		item := object(v)
+		if item["type"] == "STAR" {
+			f.star(item, r, taken)
+			s.expression(f, item["replace_list"])
+			r.list = nil
+			continue
+		}
+		name := itemName(item)
+		key, instant := s.isKey(f, item), f.times[s.id(f, item)]
+		switch {
+		case item["function_name"] == "unnest" && s.isKeys(firstChild(item)):
+			if !f.fixed {
+				s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
+			}
+			r.fixed, key = false, true
+		default:
+			s.expression(f, item)
+		}
+		if taken[name] && name != "" { // two columns of one name: readers get one of them
+			key, instant = key && r.keys[name], instant && r.times[name]
+		}
+		r.keys[name], r.times[name], taken[name] = key, instant, true
+		if r.list != nil {
+			r.list = append(r.list, cmp.Or(name, "?"+strconv.Itoa(len(r.list))))
+		}
+	}
+	delete(r.keys, "")
+	delete(r.times, "")
+	if len(taken) != len(items) {
+		r.list = nil // names are not unique
+	}
+	r.trim()
+	return r
+}
+
+// trim removes the columns that are no keys.
+func (r *rows) trim() {
+	for name, ok := range r.keys {
+		if !ok {
+			delete(r.keys, name)
+		}
+	}
+	for name, ok := range r.times {
+		if !ok {
+			delete(r.times, name)
+		}
+	}
+}
+
+// modifiers reports LIMIT and DISTINCT ON that choose among rows of several partitions.
+func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *rows) {
+	for _, v := range array(n["modifiers"]) {
+		m := object(v)
+		switch m["type"] {
+		case "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER":
+			if !result.fixed {
+				s.report(firstOf(m["limit"], m["offset"]), "use QUALIFY row_number() OVER (PARTITION BY "+s.dimension.Name+" …) <= N",
+					"LIMIT chooses among the rows of all partitions of the batch")
+			}
+			s.expression(f, m["limit"])
+			s.expression(f, m["offset"])
+		case "DISTINCT_MODIFIER":
+			targets := array(m["distinct_on_targets"])
+			if len(targets) == 0 || result.fixed {
+				continue
+			}
+			if !slices.ContainsFunc(targets, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
+				s.report(targets, "add "+s.dimension.Name+" to DISTINCT ON", "DISTINCT ON keeps one row of several partitions")
+			}
+		}
+	}
+}
+
+func firstOf(a, b any) any {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// setRows describes the result of UNION, EXCEPT and INTERSECT.
+func (s *separation) setRows(n map[string]any, with *withRows, outer *frame) *rows {
+	left, right := s.rows(object(n["left"]), with, outer), s.rows(object(n["right"]), with, outer)
+	r := &rows{fixed: left.fixed && right.fixed, list: left.list, keys: map[string]bool{}, times: map[string]bool{}}
+	if r.fixed {
+		return r
+	}
+	of := func(r *rows, name string) bool { return r.fixed || r.keys[name] }
+	if word(n["setop_type"]) == "UNION_BY_NAME" {
+		r.list = nil
+		for _, names := range []map[string]bool{left.keys, right.keys} {
+			for name := range names {
+				r.keys[name] = of(left, name) && of(right, name)
+			}
+		}
+	} else if left.list == nil || right.list == nil && !right.fixed {
+		s.report(n, "list the columns of both queries", "a set operation compares columns by position, but a query has *, so the position of %s is unknown",
+			s.dimension.Name)
+		return &rows{fixed: true}
+	} else {
+		for i, name := range left.list {
+			r.keys[name] = of(left, name) && (right.fixed || i < len(right.list) && right.keys[right.list[i]])
+		}
+	}
+	r.trim()
+	s.modifiers(n, nil, &frame{}, r)
+	return r
+}

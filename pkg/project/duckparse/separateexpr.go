@@ -1,0 +1,173 @@
+package duckparse
+
+import (
+	"slices"
+	"strings"
+)
+
+// filter is a condition that keeps the rows of the partitions of a batch.
+type filter struct {
+	id        string // of the expression that is compared
+	condition any
+	span      bool // it compares with the span of the batch
+}
+
+// filters separates the conditions that compare with the partitions of the batch from the others.
+func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
+	bounds := map[string]int{} // 1: the start, 2: the end, by the id that is compared
+	for _, condition := range conditions {
+		if id, bound := s.bound(f, condition); id != "" {
+			bounds[id] |= bound
+		}
+	}
+	for _, condition := range conditions {
+		id, bound := s.bound(f, condition)
+		switch {
+		case bound != 0 && id != "" && (bounds[id] == 3 || f.keys[id] || f.times[id]):
+			found = append(found, filter{id, condition, true})
+		case bound != 0:
+			s.report(condition, "compare it with getvariable('"+s.dimension.Name+"_start') and getvariable('"+s.dimension.Name+"_end')",
+				"only one end of the span of the batch is compared")
+		default:
+			e, ok := s.keyFilter(condition)
+			if !ok {
+				e, ok = s.semijoin(f, condition)
+			}
+			if id := s.id(f, e); ok && id != "" {
+				found = append(found, filter{id, condition, false})
+			} else {
+				rest = append(rest, condition)
+			}
+		}
+	}
+	return found, rest
+}
+
+// keyFilter returns the expression that a condition searches in the list of the partitions.
+func (s *separation) keyFilter(v any) (any, bool) {
+	n := object(v)
+	children := array(n["children"])
+	switch {
+	case n["type"] == "FUNCTION" && len(children) == 2 && s.isKeys(children[0]) &&
+		slices.Contains([]string{"contains", "list_contains", "array_contains", "list_has", "array_has"}, word(n["function_name"])):
+		return children[1], true
+	case n["type"] == "SUBQUERY" && n["subquery_type"] == "ANY" && n["comparison_type"] == "COMPARE_EQUAL":
+		node := object(object(n["subquery"])["node"])
+		list := array(node["select_list"])
+		if len(list) == 1 && object(list[0])["function_name"] == "unnest" && s.isKeys(firstChild(object(list[0]))) && word(object(node["from_table"])["type"]) == "EMPTY" {
+			return n["child"], true
+		}
+	}
+	return nil, false
+}
+
+// semijoin returns the expression that a condition searches among the partitions of a subquery.
+func (s *separation) semijoin(f *frame, v any) (any, bool) {
+	n := object(v)
+	if n["type"] != "SUBQUERY" || n["subquery_type"] != "ANY" || n["comparison_type"] != "COMPARE_EQUAL" {
+		return nil, false
+	}
+	sub := s.rows(object(object(n["subquery"])["node"]), f.with, f)
+	return n["child"], !sub.fixed && len(sub.list) > 0 && sub.keys[sub.list[0]]
+}
+
+// bound returns the id that a condition compares with the span of the batch, and with which ends: 1 is the start, 2 the
+// end, 3 both.
+func (s *separation) bound(f *frame, v any) (id string, ends int) {
+	n := object(v)
+	kind := word(n["type"])
+	switch {
+	case kind == "COMPARE_BETWEEN":
+		if s.isNamed(n["lower"], "_start") && s.isNamed(n["upper"], "_end") {
+			return s.id(f, instant(n["input"])), 3
+		}
+	case operators[kind] == ">" || operators[kind] == ">=" || operators[kind] == "<" || operators[kind] == "<=":
+		for i, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
+			greater := strings.HasPrefix(operators[kind], ">") == (i == 0)
+			switch {
+			case s.isNamed(side[1], "_start") && greater:
+				return s.id(f, instant(side[0])), 1
+			case s.isNamed(side[1], "_end") && !greater:
+				return s.id(f, instant(side[0])), 2
+			}
+		}
+	}
+	return "", 0
+}
+
+// isNamed reports whether an expression is a variable of the dimension.
+func (s *separation) isNamed(v any, suffix string) bool {
+	n, _ := instant(v).(map[string]any)
+	args := array(n["children"])
+	return n["function_name"] == "getvariable" && len(args) == 1 && strings.EqualFold(text(args[0]), s.dimension.Name+suffix)
+}
+
+// isKeys reports whether an expression is the list of the partitions.
+func (s *separation) isKeys(v any) bool { return s.isNamed(uncast(v), "_keys") }
+
+// isVariable reports whether a function returns what depends on the partitions of the batch.
+func (s *separation) isVariable(n map[string]any) bool {
+	return s.isNamed(n, "_keys") || s.isNamed(n, "_start") || s.isNamed(n, "_end")
+}
+
+// variable returns the first variable of an expression that depends on the partitions of the batch.
+func (s *separation) variable(v any) (found map[string]any) {
+	contains(v, func(n map[string]any) {
+		if found == nil && n["type"] == "FUNCTION" && s.isVariable(n) {
+			found = n
+		}
+	})
+	return found
+}
+
+// expression reports the parts of an expression that see several partitions.
+func (s *separation) expression(f *frame, v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			s.expression(f, item)
+		}
+	case map[string]any:
+		kind := word(v["type"])
+		if e, ok := s.keyFilter(v); ok && !f.fixed && s.isKey(f, e) {
+			return // true in every batch
+		}
+		switch {
+		case strings.HasPrefix(kind, "WINDOW_"):
+			if !f.fixed && !slices.ContainsFunc(array(v["partitions"]), func(p any) bool { return s.determines(f, p) }) {
+				s.report(v, "add the column of the partition to PARTITION BY: "+s.dimension.Name, "a window function sees rows of several partitions")
+			}
+		case kind == "SUBQUERY":
+			s.subquery(f, v)
+			s.expression(f, v["child"])
+			return
+		case kind == "FUNCTION" && s.isVariable(v):
+			s.report(v, "use the column of the partition", "getvariable(%s) is the same for all partitions of the batch", "'"+text(firstChild(v))+"'")
+			return
+		}
+		for key, child := range v {
+			if key != "cte_map" {
+				s.expression(f, child)
+			}
+		}
+	}
+}
+
+func firstChild(n map[string]any) any {
+	if children := array(n["children"]); len(children) > 0 {
+		return children[0]
+	}
+	return nil
+}
+
+// subquery reports a subquery of an expression that reads several partitions for one row.
+func (s *separation) subquery(f *frame, n map[string]any) {
+	sub := s.rows(object(object(n["subquery"])["node"]), f.with, f)
+	if sub.fixed {
+		return
+	}
+	if n["subquery_type"] == "ANY" && n["comparison_type"] == "COMPARE_EQUAL" && !f.fixed && s.isKey(f, n["child"]) && len(sub.list) > 0 && sub.keys[sub.list[0]] {
+		return
+	}
+	s.report(n, "compare "+s.dimension.Name+" of the subquery with "+s.dimension.Name+" of the query around it", "a subquery reads several partitions for each row")
+}

@@ -1,0 +1,256 @@
+package duckparse
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// frame describes the rows of a FROM clause. An id is the text of an expression whose columns are resolved: equal ids
+// have equal values in a row. An id of the query around a subquery begins with ^.
+type frame struct {
+	tables []namedRows
+	fixed  bool
+	// keys are the ids that name the partition of a row. times are ids with an instant of its period.
+	keys, times map[string]bool
+	merged      map[string]bool // columns that USING merges
+	coalesced   map[string]bool // pairs of ids of which a full join always has one
+	outer       *frame          // the frame of the query around a subquery
+	with        *withRows
+}
+
+type namedRows struct {
+	alias string // in lower case
+	rows  *rows
+}
+
+// newFrame returns the frame of one table.
+func newFrame(alias string, r *rows) *frame {
+	f := &frame{tables: []namedRows{{strings.ToLower(alias), r}}, fixed: r.fixed, keys: map[string]bool{}, times: map[string]bool{}}
+	for name := range r.keys {
+		f.keys[f.tables[0].alias+"."+name] = true
+	}
+	for name := range r.times {
+		f.times[f.tables[0].alias+"."+name] = true
+	}
+	return f
+}
+
+func (f *frame) has(alias string) bool {
+	return slices.ContainsFunc(f.tables, func(t namedRows) bool { return t.alias == alias })
+}
+
+// owns reports whether an id is a column of one of the tables.
+func (f *frame) owns(id string) bool {
+	alias, _, ok := strings.Cut(id, ".")
+	return ok && f.has(alias)
+}
+
+// column returns the id of a column, or "" if it is unknown.
+func (f *frame) column(names []string) string {
+	column := strings.ToLower(names[len(names)-1])
+	if len(names) > 1 {
+		alias, above := strings.ToLower(names[len(names)-2]), ""
+		for s := f; s != nil; s = s.outer {
+			if s.has(alias) {
+				return above + alias + "." + column
+			}
+			above += "^"
+		}
+		return ""
+	}
+	if f.merged[column] {
+		return "." + column
+	}
+	for _, t := range f.tables {
+		if t.rows.keys[column] || t.rows.times[column] {
+			return t.alias + "." + column
+		}
+	}
+	switch {
+	case len(f.tables) == 1:
+		return f.tables[0].alias + "." + column
+	case len(f.tables) == 0 && f.outer != nil:
+		return "^" + f.outer.column(names)
+	}
+	return "?." + column
+}
+
+// star adds the columns of a * to a result.
+func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
+	if computed, _ := item["columns"].(bool); computed || item["expr"] != nil {
+		return
+	}
+	drop := map[string]bool{}
+	for _, v := range array(item["exclude_list"]) {
+		drop[strings.ToLower(lastWord(v))] = true
+	}
+	for _, v := range array(item["replace_list"]) {
+		drop[strings.ToLower(word(object(v)["key"]))] = true
+	}
+	for _, v := range array(item["rename_list"]) {
+		drop[strings.ToLower(lastWord(object(v)["key"]))] = true
+		drop[strings.ToLower(word(object(v)["value"]))] = true
+	}
+	only := strings.ToLower(word(item["relation_name"]))
+	add := func(ids, to map[string]bool) {
+		for id := range ids {
+			alias, column, ok := strings.Cut(id, ".")
+			if ok && (alias == "" || f.has(alias)) && (only == "" || only == alias) && !drop[column] && !taken[column] {
+				to[column] = to[column] || only != "" || f.first(alias, column)
+			}
+		}
+	}
+	add(f.keys, r.keys)
+	add(f.times, r.times)
+	for column := range r.keys {
+		taken[column] = true
+	}
+}
+
+// first reports whether a * returns this column under its own name: no table before it has another column of the name.
+func (f *frame) first(alias, column string) bool {
+	for _, t := range f.tables {
+		switch {
+		case alias == "" || t.alias == alias:
+			return true
+		case f.keys[t.alias+"."+column]:
+		case t.rows.list == nil || slices.Contains(t.rows.list, column):
+			return false
+		}
+	}
+	return true
+}
+
+// lastWord returns the column of a name that is a text, or an object with a qualified name.
+func lastWord(v any) string {
+	if s := word(v); s != "" {
+		return s
+	}
+	return word(object(v)["column"])
+}
+
+// id returns the id of an expression, or "" if it has none.
+func (s *separation) id(f *frame, v any) string {
+	n := object(v)
+	for n["type"] == "OPERATOR_CAST" && s.dimension.Type != "VARCHAR" && s.isType(n) {
+		n = object(n["child"])
+	}
+	if names := columnNames(n); len(names) > 0 {
+		return f.column(names)
+	}
+	if len(f.coalesced) > 0 && n["type"] == "OPERATOR_COALESCE" {
+		if children := array(n["children"]); len(children) == 2 {
+			if pair := pairOf(s.id(f, children[0]), s.id(f, children[1])); f.coalesced[pair] {
+				return pair
+			}
+		}
+	}
+	resolved, ok := f.resolve(n)
+	if !ok || n == nil {
+		return ""
+	}
+	text, err := json.Marshal(resolved)
+	if err != nil {
+		return "" // impossible: it was JSON
+	}
+	return string(text)
+}
+
+func pairOf(a, b string) string {
+	if a > b {
+		a, b = b, a
+	}
+	return "{" + a + " " + b + "}"
+}
+
+// isType reports whether a cast is to the type of the dimension.
+func (s *separation) isType(cast map[string]any) bool {
+	kind := word(object(cast["cast_type"])["id"])
+	return kind == s.dimension.Type || kind == "TIMESTAMP WITH TIME ZONE" && s.dimension.Type == "TIMESTAMPTZ"
+}
+
+// volatile are functions that return another value for each row.
+var volatile = []string{"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval"}
+
+// resolve returns a copy of an expression with the ids of its columns. It reports false if equal copies may have
+// different values in a row.
+func (f *frame) resolve(v any) (any, bool) {
+	switch v := v.(type) {
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			var ok bool
+			if list[i], ok = f.resolve(item); !ok {
+				return nil, false
+			}
+		}
+		return list, true
+	case map[string]any:
+		kind := word(v["type"])
+		if kind == "SUBQUERY" || kind == "STAR" || kind == "LAMBDA" || strings.HasPrefix(kind, "WINDOW_") || slices.Contains(volatile, word(v["function_name"])) {
+			return nil, false
+		}
+		if names := columnNames(v); len(names) > 0 {
+			id := f.column(names)
+			return map[string]any{"id": id}, id != ""
+		}
+		node := make(map[string]any, len(v))
+		for key, child := range v {
+			if key == "query_location" || key == "alias" {
+				continue
+			}
+			var ok bool
+			if node[key], ok = f.resolve(child); !ok {
+				return nil, false
+			}
+		}
+		return node, true
+	}
+	return v, true
+}
+
+// isKey reports whether an expression is the partition of a row.
+func (s *separation) isKey(f *frame, v any) bool {
+	id := s.id(f, v)
+	return id != "" && f.keys[id] || s.bucket(f, v)
+}
+
+// determines reports whether equal values of an expression belong to the same partition.
+func (s *separation) determines(f *frame, v any) bool {
+	id := s.id(f, v)
+	return id != "" && (f.keys[id] || f.times[id]) || s.bucket(f, v)
+}
+
+// bucket reports whether an expression is the period of an instant of the partition.
+func (s *separation) bucket(f *frame, v any) bool {
+	n := object(v)
+	for n["type"] == "OPERATOR_CAST" && s.isType(n) {
+		if s.dimension.Unit == "day" && f.times[s.id(f, instant(n["child"]))] {
+			return true
+		}
+		n = object(n["child"])
+	}
+	children := array(n["children"])
+	switch word(n["function_name"]) {
+	case "date_trunc", "datetrunc":
+		return len(children) == 2 && s.dimension.Unit != "" && strings.EqualFold(text(children[0]), s.dimension.Unit) && f.times[s.id(f, instant(children[1]))]
+	}
+	return false
+}
+
+// instant returns an expression without conversions between types of time and between zones.
+func instant(v any) any {
+	for {
+		n := object(v)
+		children := array(n["children"])
+		switch {
+		case n["type"] == "OPERATOR_CAST" && strings.HasPrefix(word(object(n["cast_type"])["id"]), "TIMESTAMP"):
+			v = n["child"]
+		case n["function_name"] == "timezone" && len(children) == 2 && text(children[0]) != "":
+			v = children[1]
+		default:
+			return v
+		}
+	}
+}

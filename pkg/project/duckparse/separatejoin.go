@@ -1,0 +1,456 @@
+package duckparse
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// chain collects the tables that inner joins combine, and all conditions that every row satisfies.
+type chain struct {
+	leaves     []*frame
+	conditions []any
+	equal      [][2]string // ids
+	merged     map[string]bool
+}
+
+// frame combines the tables of a chain, before their conditions are known.
+func (c *chain) frame(with *withRows, outer *frame) *frame {
+	f := &frame{fixed: true, keys: map[string]bool{}, times: map[string]bool{}, merged: c.merged, with: with, outer: outer}
+	for _, leaf := range c.leaves {
+		f.tables = append(f.tables, leaf.tables...)
+		f.fixed = f.fixed && leaf.fixed
+		maps.Copy(f.keys, leaf.keys)
+		maps.Copy(f.times, leaf.times)
+		if len(leaf.coalesced) > 0 {
+			f.coalesced = leaf.coalesced
+		}
+		for column := range leaf.merged {
+			if f.merged == nil {
+				f.merged = map[string]bool{}
+			}
+			f.merged[column] = true
+		}
+	}
+	return f
+}
+
+// from describes the rows of FROM and WHERE.
+func (s *separation) from(n map[string]any, with *withRows, outer *frame) *frame {
+	c := chain{merged: map[string]bool{}}
+	s.flatten(n["from_table"], with, outer, &c)
+	c.conditions = append(c.conditions, conjuncts(n["where_clause"])...)
+	return s.solve(&c, c.frame(with, outer), n)
+}
+
+// conjuncts returns the conditions that AND joins.
+func conjuncts(v any) (list []any) {
+	n := object(v)
+	if n["type"] != "CONJUNCTION_AND" {
+		if n == nil {
+			return nil
+		}
+		return []any{v}
+	}
+	for _, child := range array(n["children"]) {
+		list = append(list, conjuncts(child)...)
+	}
+	return list
+}
+
+// flatten adds the tables of a FROM clause to a chain.
+func (s *separation) flatten(v any, with *withRows, outer *frame, c *chain) {
+	n := object(v)
+	if n == nil || n["type"] == "EMPTY" {
+		return
+	}
+	if n["type"] != "JOIN" {
+		lateral := outer
+		if len(c.leaves) > 0 {
+			lateral = c.frame(with, outer)
+		}
+		if leaf := s.table(n, with, lateral); leaf != nil {
+			c.leaves = append(c.leaves, leaf)
+		}
+		return
+	}
+	kind := word(n["ref_type"])
+	if word(n["join_type"]) != "INNER" || kind == "ASOF" || kind == "POSITIONAL" {
+		var left, right chain
+		s.flatten(n["left"], with, outer, &left)
+		l := s.solve(&left, left.frame(with, outer), n["left"])
+		above := *l
+		above.outer = outer
+		s.flatten(n["right"], with, &above, &right)
+		c.leaves = append(c.leaves, s.outerJoin(n, l, s.solve(&right, right.frame(with, outer), n["right"])))
+		return
+	}
+	s.flatten(n["left"], with, outer, c)
+	left := c.frame(with, outer)
+	before := len(c.leaves)
+	s.flatten(n["right"], with, outer, c)
+	right := (&chain{leaves: c.leaves[before:]}).frame(with, outer)
+	for _, column := range using(n, left, right) {
+		c.equal = append(c.equal, [2]string{left.column([]string{column}), right.column([]string{column})}, [2]string{right.column([]string{column}), "." + column})
+		c.merged[column] = true
+	}
+	c.conditions = append(c.conditions, conjuncts(n["condition"])...)
+}
+
+// using returns the columns that USING names, or that a natural join certainly compares.
+func using(n map[string]any, left, right *frame) (columns []string) {
+	for _, column := range array(n["using_columns"]) {
+		columns = append(columns, strings.ToLower(word(column)))
+	}
+	if word(n["ref_type"]) == "NATURAL" {
+		for _, l := range left.tables {
+			for _, r := range right.tables {
+				for column := range l.rows.keys {
+					if r.rows.keys[column] && !slices.Contains(columns, column) {
+						columns = append(columns, column)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(columns)
+	return columns
+}
+
+// table describes one table of FROM.
+func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *frame {
+	alias, names := word(n["alias"]), array(n["column_name_alias"])
+	r := &rows{fixed: true}
+	switch n["type"] {
+	case "BASE_TABLE":
+		ref := tableRef(n)
+		if alias == "" {
+			alias = ref.Table
+		}
+		if local := with.find(ref.Table); local != nil && ref.Catalog == "" && ref.Schema == "" {
+			r = local
+		} else {
+			r = s.stored(n, strings.ToLower(ref.Schema+"."+ref.Table))
+		}
+	case "SUBQUERY":
+		r = s.rows(object(object(n["subquery"])["node"]), with, lateral)
+	case "TABLE_FUNCTION":
+		call := object(n["function"])
+		if alias == "" {
+			alias = word(call["function_name"])
+		}
+		if call["function_name"] == "unnest" && s.isKeys(firstChild(call)) {
+			r = &rows{list: []string{"unnest"}, keys: map[string]bool{"unnest": true}}
+			break
+		}
+		if name := word(call["function_name"]); s.isSeries(call) {
+			r = &rows{list: []string{name}, times: map[string]bool{name: true}}
+			break
+		}
+		if found := s.variable(call); found != nil {
+			s.report(found, "read all files, and filter the rows by the partition", "what %s reads depends on all partitions of the batch", call["function_name"])
+		} else if lateral != nil {
+			s.expression(lateral, call["children"])
+		}
+	case "EXPRESSION_LIST":
+		s.expression(&frame{fixed: true, with: with}, n["values"])
+	default:
+		if found := s.changing(n, with); found {
+			s.report(n, "write it with GROUP BY", "Servo cannot examine %s", strings.ToLower(word(n["type"])))
+		}
+	}
+	if n["sample"] != nil && !r.fixed {
+		s.report(n, "remove the sample", "a sample of several partitions differs from the samples of single ones")
+	}
+	return newFrame(alias, r.renamed(names))
+}
+
+// isSeries reports whether a call returns instants from the start to the end of the batch, and the same ones for a
+// period in every batch.
+func (s *separation) isSeries(call map[string]any) bool {
+	name, args := word(call["function_name"]), array(call["children"])
+	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {
+		return false
+	}
+	end := object(args[1])
+	if children := array(end["children"]); end["function_name"] == "-" && len(children) == 2 {
+		if _, _, ok := duration(children[1]); !ok {
+			return false
+		}
+		end = object(children[0])
+	}
+	lo, hi, ok := duration(args[2])
+	period := map[string]int64{"day": dayHours, "hour": 1}[s.dimension.Unit]
+	return s.isNamed(end, "_end") && ok && lo == hi && lo > 0 && period > 0 && period%lo == 0
+}
+
+// stored describes a table that is not defined by the query.
+func (s *separation) stored(n map[string]any, name string) *rows {
+	dimensions, ok := s.query.Tables[name]
+	if !ok || dimensions[s.at].Fixed { // a file, or an asset that is the same for all partitions
+		return &rows{fixed: true}
+	}
+	t := dimensions[s.at]
+	if t.Why != "" {
+		s.report(n, t.Advice, "%s", t.Why)
+		return &rows{fixed: true}
+	}
+	column := strings.ToLower(t.Column)
+	if t.Finer {
+		return &rows{times: map[string]bool{column: true}}
+	}
+	return &rows{keys: map[string]bool{column: true}}
+}
+
+// changing reports whether a part of FROM has a table that depends on the batch.
+func (s *separation) changing(v any, with *withRows) (found bool) {
+	contains(v, func(n map[string]any) {
+		switch n["type"] {
+		case "BASE_TABLE":
+			ref := tableRef(n)
+			if local := with.find(ref.Table); local != nil && ref.Schema == "" {
+				found = found || !local.fixed
+			} else if t, ok := s.query.Tables[strings.ToLower(ref.Schema+"."+ref.Table)]; ok {
+				found = found || !t[s.at].Fixed
+			}
+		case "FUNCTION":
+			found = found || s.isVariable(n)
+		}
+	})
+	return found
+}
+
+// classes are sets of ids with equal values.
+type classes map[string]string
+
+func (c classes) of(id string) string {
+	for c[id] != "" && c[id] != id {
+		id = c[id]
+	}
+	return id
+}
+
+func (c classes) join(a, b string) {
+	if a == "" || b == "" {
+		return
+	}
+	for _, id := range []string{a, b} {
+		if c[id] == "" {
+			c[id] = id
+		}
+	}
+	c[c.of(a)] = c.of(b)
+}
+
+// equalSides returns the two sides of a comparison for equality.
+func equalSides(v any) (left, right any, ok bool) {
+	n := object(v)
+	kind := word(n["type"])
+	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
+}
+
+// links returns the ids that decide the partition of the rows of a leaf, among them those of conditions.
+func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
+	ids := maps.Clone(leaf.keys)
+	maps.Copy(ids, leaf.times)
+	for _, condition := range conditions {
+		left, right, ok := equalSides(condition)
+		for _, side := range []any{left, right} {
+			if ok && s.bucket(leaf, side) {
+				ids[s.id(f, side)] = true
+			}
+		}
+	}
+	return ids
+}
+
+// solve applies the conditions of a chain to its tables.
+func (s *separation) solve(c *chain, f *frame, at any) *frame {
+	same := classes{}
+	for _, pair := range c.equal {
+		same.join(pair[0], pair[1])
+	}
+	for _, condition := range c.conditions {
+		if left, right, ok := equalSides(condition); ok {
+			same.join(s.id(f, left), s.id(f, right))
+		}
+	}
+	filters, rest := s.filters(f, c.conditions)
+	var linked map[string]bool // classes that decide the partition of every leaf
+	for _, leaf := range c.leaves {
+		if leaf.fixed {
+			continue
+		}
+		own := map[string]bool{}
+		for id := range s.links(leaf, f, c.conditions) {
+			own[same.of(id)] = true
+		}
+		if linked == nil {
+			linked = own
+			continue
+		}
+		maps.DeleteFunc(linked, func(id string, _ bool) bool { return !own[id] })
+		if len(linked) == 0 {
+			s.report(at, "compare "+s.dimension.Name+" of both tables in the join", "a join combines rows of different partitions")
+			return &frame{tables: f.tables, fixed: true, with: f.with, outer: f.outer}
+		}
+	}
+	s.restrict(f, filters, same, linked)
+	for id := range same {
+		switch class := same.of(id); {
+		case f.fixed || f.keys[id]:
+		case s.anyIn(f.keys, same, class):
+			f.keys[id] = true
+		case s.anyIn(f.times, same, class):
+			f.times[id] = true
+		}
+	}
+	f.bind()
+	for _, condition := range rest {
+		s.expression(f, condition)
+	}
+	return f
+}
+
+// anyIn reports whether one of the ids is in a class.
+func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool {
+	for id := range ids {
+		if same.of(id) == class {
+			return true
+		}
+	}
+	return false
+}
+
+// bind marks the rows of a subquery as fixed if it reads only the partition of the row of the query around it.
+func (f *frame) bind() {
+	for _, ids := range []map[string]bool{f.keys, f.times} {
+		for id := range ids {
+			if above, ok := strings.CutPrefix(id, "^"); ok && !f.fixed && f.outer != nil && (f.outer.keys[above] || f.outer.times[above]) {
+				f.fixed = true
+				return
+			}
+		}
+	}
+}
+
+// restrict applies filters by the partitions of the batch.
+func (s *separation) restrict(f *frame, filters []filter, same classes, linked map[string]bool) {
+	for _, x := range filters {
+		switch {
+		case f.fixed:
+			f.fixed = false
+			linked = map[string]bool{same.of(x.id): true}
+			if x.span {
+				f.times[x.id] = true
+			} else {
+				f.keys[x.id] = true
+			}
+		case linked[same.of(x.id)] || f.keys[x.id] || f.times[x.id]:
+		default:
+			s.report(x.condition, "compare only the column of the partition with the partitions of the batch",
+				"the rows of a partition are filtered by all partitions of the batch")
+		}
+	}
+}
+
+// outerJoin describes the rows of a join that is not an inner join.
+func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
+	both := &chain{leaves: []*frame{l, r}}
+	f := both.frame(l.with, l.outer)
+	kind := word(n["join_type"])
+	kept, other := l, r
+	if kind == "RIGHT" {
+		kept, other = r, l
+	}
+	conditions := conjuncts(n["condition"])
+	rest := s.sideFilters(f, kept, other, conditions)
+	x, y, linked := s.link(n, f, kept, other, conditions)
+	merged := using(n, l, r)
+	switch {
+	case l.fixed && r.fixed:
+		f.keys, f.times, f.fixed = map[string]bool{}, map[string]bool{}, true
+	case word(n["ref_type"]) == "POSITIONAL":
+		s.report(n, "join by columns", "a positional join pairs rows of different partitions")
+		f.fixed = true
+	case (!other.fixed || kind == "FULL") && !linked:
+		s.report(n, "compare "+s.dimension.Name+" of both tables in ON", "a join combines rows of different partitions")
+		f.fixed = true
+	case kind == "FULL":
+		f.fixed, f.keys, f.times = false, map[string]bool{}, map[string]bool{}
+		f.coalesced = map[string]bool{pairOf(x, y): true}
+		f.keys[pairOf(x, y)] = true
+	default:
+		f.fixed, f.keys, f.times = false, maps.Clone(kept.keys), maps.Clone(kept.times)
+		if kept.fixed {
+			f.keys[x] = true
+		}
+	}
+	for _, column := range merged {
+		own := kept.column([]string{column})
+		if f.merged == nil {
+			f.merged = map[string]bool{}
+		}
+		f.merged[column] = true
+		if !f.fixed && (f.keys[own] || f.coalesced[pairOf(own, other.column([]string{column}))]) {
+			f.keys["."+column] = true
+		}
+	}
+	for _, condition := range rest {
+		s.expression(f, condition)
+	}
+	if kind == "SEMI" || kind == "ANTI" {
+		f.tables = l.tables
+	}
+	return f
+}
+
+// link returns the ids of both sides that a condition of a join compares, if they decide the partition.
+func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y string, ok bool) {
+	type pair struct{ a, b string }
+	var pairs []pair
+	for _, column := range using(n, kept, other) {
+		pairs = append(pairs, pair{kept.column([]string{column}), other.column([]string{column})})
+	}
+	for _, condition := range conditions {
+		if left, right, equal := equalSides(condition); equal {
+			a, b := s.id(f, left), s.id(f, right)
+			pairs = append(pairs, pair{a, b}, pair{b, a})
+		}
+	}
+	keptIDs, otherIDs := s.links(kept, f, conditions), s.links(other, f, conditions)
+	decides := func(side *frame, ids map[string]bool, id string) bool {
+		return id != "" && (ids[id] || side.fixed && side.owns(id))
+	}
+	for _, p := range pairs {
+		if decides(kept, keptIDs, p.a) && decides(other, otherIDs, p.b) && (keptIDs[p.a] || otherIDs[p.b]) {
+			return p.a, p.b, true
+		}
+	}
+	return "", "", false
+}
+
+// sideFilters applies the conditions of an outer join that restrict one of its sides to the partitions of the batch. It
+// returns the other conditions.
+func (s *separation) sideFilters(f, kept, other *frame, conditions []any) (rest []any) {
+	filters, rest := s.filters(f, conditions)
+	for _, x := range filters {
+		for _, side := range []*frame{kept, other} {
+			if !side.owns(x.id) || !side.fixed {
+				continue
+			}
+			side.fixed = false
+			if x.span {
+				side.times[x.id], f.times[x.id] = true, true
+			} else {
+				side.keys[x.id], f.keys[x.id] = true, true
+			}
+		}
+		if !f.keys[x.id] && !f.times[x.id] {
+			s.report(x.condition, "compare only the column of the partition with the partitions of the batch",
+				"the rows of a partition are filtered by all partitions of the batch")
+		}
+	}
+	f.fixed = kept.fixed && other.fixed
+	return rest
+}

@@ -1,0 +1,268 @@
+package project
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// BatchQuery is the query of an asset with a batch, and what the tables that it reads have in common with its
+// partitions.
+type BatchQuery struct {
+	SQL        string
+	Dimensions []BatchDimension
+	// Tables describes the assets that the query reads, by "namespace.name" in lower case, with an item for each
+	// dimension.
+	Tables map[string][]BatchTable
+}
+
+// BatchDimension is a dimension of the partitions of a batch.
+type BatchDimension struct {
+	Name, Type string
+	// Unit is the unit of date_trunc that returns the start of a period: "day". Empty: there is none.
+	Unit string
+}
+
+// BatchTable describes the rows of a table in one dimension of the batch.
+type BatchTable struct {
+	// Fixed means that every batch reads the same rows.
+	Fixed bool
+	// Column names the partition of a row or, with Finer, an instant of its period.
+	Column string
+	Finer  bool
+	// Why says why no column names the partition of a row, and Advice what to do.
+	Why, Advice string
+}
+
+// Mixing is an expression with which a row may depend on several partitions of a batch.
+type Mixing struct {
+	Offset         int // in the query, in bytes
+	Reason, Advice string
+}
+
+// BatchChecker returns, for each query, the expressions with which its partitions may be mixed, by offset. If it
+// returns none, each partition has the same rows in every batch.
+type BatchChecker func(ctx context.Context, queries []BatchQuery) ([][]Mixing, error)
+
+// checkMixing reports queries whose result may depend on which partitions are in one batch.
+func (l *loader) checkMixing(ctx context.Context) error {
+	if l.options.CheckBatches == nil {
+		return nil
+	}
+	known := make(map[ids.AssetKey]*declared, len(l.assets))
+	for i := range l.assets {
+		known[l.assets[i].Key] = &l.assets[i]
+	}
+	columns := partitionColumns{known: known, seen: map[assetColumn]columnOrigin{}}
+	var of []*declared
+	var queries []BatchQuery
+	for i := range l.assets {
+		a := &l.assets[i]
+		if !a.Work.Batch || a.independent || a.Work.SQL == "" || a.Broken != "" || a.Partitions == nil || l.problems.files()[a.File] {
+			continue
+		}
+		of, queries = append(of, a), append(queries, columns.query(a))
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	found, err := l.options.CheckBatches(ctx, queries)
+	if err != nil {
+		return fmt.Errorf("check queries with a batch: %w", err)
+	}
+	for i, a := range of {
+		size := strconv.Itoa(a.Batch)
+		if a.Batch == event.MaxBatch {
+			size = batchAll
+		}
+		for _, m := range found[i] {
+			advice := "remove batch; or, if each row depends on its own partition only, write batch: {size: " + size + ", independent: true}"
+			if m.Advice != "" {
+				advice = m.Advice + "; or " + advice
+			}
+			l.report(a.queryPlace(m.Offset), advice, "%s, so the result may depend on which partitions are in one batch", m.Reason)
+		}
+	}
+	return nil
+}
+
+// partitionColumns finds the columns of assets that name the partition of a row.
+type partitionColumns struct {
+	known map[ids.AssetKey]*declared
+	seen  map[assetColumn]columnOrigin
+}
+
+// columnOrigin says what a column of an asset contains.
+type columnOrigin int
+
+const (
+	columnUnknown   columnOrigin = iota
+	columnAbsent                 // the output has no such column
+	columnPartition              // the partition of the row
+)
+
+// query describes the query of an asset with a batch.
+func (c *partitionColumns) query(a *declared) BatchQuery {
+	q := BatchQuery{SQL: a.Work.SQL, Tables: map[string][]BatchTable{}}
+	for i := range a.Partitions.Dimensions {
+		d := &a.Partitions.Dimensions[i]
+		q.Dimensions = append(q.Dimensions, BatchDimension{Name: d.Name, Type: d.SQLType(), Unit: truncUnit(d)})
+	}
+	for _, key := range a.Deps {
+		upstream := c.known[key]
+		tables := make([]BatchTable, len(q.Dimensions))
+		for i := range q.Dimensions {
+			tables[i] = c.table(upstream, a, q.Dimensions[i].Name)
+		}
+		q.Tables[key.SQL()] = tables
+	}
+	return q
+}
+
+// truncUnit returns the unit of date_trunc for the periods of a dimension.
+func truncUnit(d *space.Dimension) string {
+	switch d.Kind {
+	case space.Daily:
+		return "day"
+	case space.Hourly:
+		return "hour"
+	case space.Monthly:
+		return "month"
+	case space.Yearly:
+		return "year"
+	case space.Weekly:
+		if d.Starts == "" || d.Starts == space.Weekdays[0] {
+			return "week"
+		}
+	case space.Every, space.Static, space.Dynamic:
+	}
+	return ""
+}
+
+// table describes what the partitions of a reader read of an asset in one dimension.
+func (c *partitionColumns) table(upstream, reader *declared, dimension string) BatchTable {
+	m, err := plan.Mapping(&upstream.Asset, &reader.Asset)
+	if err != nil || upstream.Partitions == nil {
+		return BatchTable{Fixed: true} // an error is reported already
+	}
+	t := BatchTable{Fixed: true}
+	for _, d := range upstream.Partitions.Dimensions {
+		op, _ := m.Of(d.Name)
+		if op.Op == space.All || op.Op == space.Latest || op.Dimension != dimension {
+			continue
+		}
+		switch {
+		case op.Op != space.Identity && op.Op != space.Coarsen:
+			return BatchTable{
+				Why:    fmt.Sprintf("a partition reads several partitions of %s (%s)", upstream.Key, m),
+				Advice: "filter the rows of each partition, for example by a join with unnest(getvariable('" + dimension + "_keys'))",
+			}
+		case c.origin(upstream, d.Name) != columnPartition:
+			why := fmt.Sprintf("%s may have a column %s of its own, with other values than the partition", upstream.Key, d.Name)
+			advice := "declare its columns under `columns`, or compute " + d.Name + " from getvariable('" + d.Name + "') in its query"
+			if upstream.NoPartitionColumns {
+				why, advice = fmt.Sprintf("%s does not offer its partition as a column", upstream.Key), "remove partition_columns: false"
+			}
+			return BatchTable{Why: why, Advice: advice}
+		}
+		t = BatchTable{Column: d.Name, Finer: op.Op == space.Coarsen}
+	}
+	return t
+}
+
+// origin returns what the column of an asset contains that has the name of one of its dimensions.
+func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
+	found := c.column(a, dimension, dimension)
+	if found == columnAbsent && !a.NoPartitionColumns {
+		return columnPartition // readers get it from the key
+	}
+	return found
+}
+
+// column returns what a column of the output of an asset contains.
+func (c *partitionColumns) column(a *declared, column, dimension string) columnOrigin {
+	at := assetColumn{a.Key, dimension, column}
+	if found, ok := c.seen[at]; ok {
+		return found
+	}
+	c.seen[at] = columnUnknown // the result for a cycle
+	found := c.find(a, column, dimension)
+	c.seen[at] = found
+	return found
+}
+
+func (c *partitionColumns) find(a *declared, column, dimension string) columnOrigin {
+	if a.Partitions.Dimension(dimension) == nil {
+		return columnUnknown
+	}
+	o, named := a.output.Named[column]
+	switch {
+	case a.Work.SQL != "" && a.Work.Batch && column == dimension:
+		return columnPartition // the worker rejects other rows
+	case a.Work.SQL == "" || !named && !a.output.Complete:
+		return c.declaredAbsent(a, column)
+	case named && o.Variable == dimension:
+		return columnPartition
+	case named && len(o.Columns) == 0:
+		return columnUnknown
+	case !named:
+		for _, ref := range a.output.Rest {
+			o.Columns = append(o.Columns, Column{Ref: ref, Name: column})
+		}
+	}
+	return c.common(a, o.Columns, dimension, named)
+}
+
+// declaredAbsent returns whether the declared columns of an asset exclude a column.
+func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrigin {
+	contract := quality.DeclaredColumns(a.Work.Checks)
+	if contract != nil && !slices.ContainsFunc(contract, func(t quality.ColumnType) bool { return strings.EqualFold(t.Name, column) }) {
+		return columnAbsent
+	}
+	return columnUnknown
+}
+
+// common returns what a column contains that is one of several columns of the tables that an asset reads.
+func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
+	found := columnAbsent
+	for _, column := range columns {
+		key, what := column.classify()
+		upstream := c.known[key]
+		if what != refAsset || upstream == nil {
+			return columnUnknown
+		}
+		origin := c.upstream(a, upstream, column.Name, dimension)
+		if origin == columnUnknown {
+			return columnUnknown
+		}
+		found = max(found, origin)
+	}
+	if named && found == columnAbsent {
+		return columnUnknown
+	}
+	return found
+}
+
+// upstream returns what a column contains that an asset passes through from another one.
+func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
+	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
+	if err != nil || upstream.Partitions == nil {
+		return columnUnknown
+	}
+	found := c.column(upstream, column, dimension)
+	if column == dimension && upstream.Partitions.Dimension(dimension) != nil {
+		found = c.origin(upstream, dimension)
+	}
+	if op, ok := m.Of(dimension); found == columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
+		return columnUnknown // it is the partition of the upstream asset, but not that of its reader
+	}
+	return found
+}

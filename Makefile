@@ -79,6 +79,10 @@ notices: build ## write a bill of materials and third-party notices of each prog
 simulate: ## run SEEDS (1000) simulated worlds from FIRST, or the one of WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
+.PHONY: simulate-large
+simulate-large: ## run SEEDS (1000) simulated worlds with thousands of tasks from FIRST
+	go test ./tests/simulation -count 1 -timeout 0 -v -run TestWorldsKeep -large -seeds $(SEEDS) -first $(FIRST)
+
 .PHONY: deaths
 deaths: ## simulate a tick once for each call of its processes; a process dies at that call
 	go test ./tests/simulation -count 1 -timeout 0 -v -run TestI26TicksSurviveDeathAtAnyCall -stride 1

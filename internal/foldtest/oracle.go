@@ -263,8 +263,9 @@ func checkLiveness(s *state.State) error {
 
 // checkAdmission checks that no admissible task waits.
 func checkAdmission(s *state.State) error {
+	used := countSlots(s)
 	for t := range s.Tasks.All {
-		if Admissible(s, t) {
+		if used.admit(s, t) {
 			return fmt.Errorf("task %s waits for a slot, but one is free", t.TaskKey)
 		}
 	}
@@ -273,15 +274,34 @@ func checkAdmission(s *state.State) error {
 
 // Admissible reports whether a task may be admitted now under every limit. It counts the slots in
 // the rows.
-func Admissible(s *state.State, t *state.Task) bool {
+func Admissible(s *state.State, t *state.Task) bool { return countSlots(s).admit(s, t) }
+
+// usedSlots are the numbers of admitted tasks in the workspace, in each run and in each pool.
+type usedSlots struct {
+	all       int32
+	run, pool map[string]int32
+}
+
+func countSlots(s *state.State) usedSlots {
+	used := usedSlots{run: map[string]int32{}, pool: map[string]int32{}}
+	for t := range s.Tasks.All {
+		if t.AdmittedAt != 0 {
+			used.all++
+			used.run[t.RunID]++
+			used.pool[t.Pool]++
+		}
+	}
+	return used
+}
+
+func (used usedSlots) admit(s *state.State, t *state.Task) bool {
 	run := s.Runs.Get(t.RunID)
 	if t.State != state.TaskReady || t.AdmittedAt != 0 || run.State != state.RunPending && run.State != state.RunRunning {
 		return false
 	}
-	all, inRun, inPool := SlotsInUse(s, t.RunID, t.Pool)
 	workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
 	pool, limited := s.SlotLimit(event.ScopePool, t.Pool)
-	return all < workspace && (run.MaxParallelism == 0 || inRun < run.MaxParallelism) && (!limited || inPool < pool)
+	return used.all < workspace && (run.MaxParallelism == 0 || used.run[t.RunID] < run.MaxParallelism) && (!limited || used.pool[t.Pool] < pool)
 }
 
 // SlotsInUse counts the admitted tasks in the workspace, in a run and in a pool.

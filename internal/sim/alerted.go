@@ -225,7 +225,7 @@ func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 		f.noted.failed = rule.Transitions
 		return
 	}
-	for is := range after.Tasks.All {
+	for is := range changed(f, after.Tasks) {
 		if was := before.Tasks.Get(is.Key()); is.State == state.TaskFailed && (was == nil || was.State != state.TaskFailed) && is.AssetKey != "" {
 			f.noted.failed++
 			o.w.fault("alert about a task")

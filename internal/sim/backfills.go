@@ -65,7 +65,7 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	}
 	r := engine.BackfillRequest{
 		Plan:  plan.Request{Assets: a.project.coded(w.load.version(e.domain, current.Release)), All: true, AllowIncomplete: c.rng.IntN(2) == 0},
-		Chunk: 1 + c.rng.IntN(3), MaxParallel: int32(1 + c.rng.IntN(3)), Priority: engine.BackfillPriority, //nolint:gosec // small
+		Chunk: w.cfg.chunk(c.rng), MaxParallel: int32(1 + c.rng.IntN(3)), Priority: engine.BackfillPriority, //nolint:gosec // small
 		StopAfter: []string{"never", "never", "1", "2", "50%"}[c.rng.IntN(5)],
 	}
 	switch c.rng.IntN(4) {
@@ -163,7 +163,7 @@ func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt boo
 	if rebuilt || f.unordered {
 		return
 	}
-	for is := range after.Chunks.All {
+	for is := range changed(f, after.Chunks) {
 		if was := before.Chunks.Get(is.Key()); was != nil && was != is && was.State == state.ChunkRunning && is.State != state.ChunkRunning && is.RunID == was.RunID {
 			o.settled(f, after, was, is)
 		}
@@ -196,7 +196,7 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 // task. The document of the backfill names the partitions.
 func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 	b, run := s.Backfills.Get(is.BackfillID), s.Runs.Get(is.RunID)
-	doc, err := engine.ReadChunks(context.Background(), o.w.blobs, b.ChunksRef)
+	doc, err := o.chunksOf(b)
 	var cells []backfill.Cell
 	if err == nil {
 		cells, err = doc.Chunk(is.Chunk)
@@ -207,11 +207,12 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 		o.violation(addsUp, "chunk %d of backfill %s of %s has %d partitions in its document, and %s: %v", is.Chunk, b.BackfillID, f.domain, len(cells), is.Cells, err)
 		return
 	}
+	batches := batchTasks(s, is.RunID)
 	for i, cell := range cells {
 		if before[i] != state.CellRunning {
 			continue
 		}
-		t := taskOf(s, is.RunID, cell)
+		t := taskOf(s, is.RunID, cell, batches)
 		want := "f" // without a plan that can be read
 		if t != nil {
 			want = map[state.TaskState]string{
@@ -229,6 +230,18 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 		o.w.fault("partition of a backfill " + string(after[i:i+1]))
 	}
 	_ = run
+}
+
+// chunksOf returns the document of a backfill. It keeps the documents, which never change.
+func (o *oracle) chunksOf(b *state.Backfill) (*backfill.Document, error) {
+	if known := o.chunks[b.ChunksRef]; known != nil {
+		return known, nil
+	}
+	doc, err := engine.ReadChunks(context.Background(), o.w.blobs, b.ChunksRef)
+	if err == nil {
+		o.chunks[b.ChunksRef] = doc
+	}
+	return doc, err
 }
 
 func taskStateOf(t *state.Task) string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/backfill"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -84,16 +83,27 @@ func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.Commit
 	}
 }
 
-// taskOf returns the task of a run that materializes a partition, alone or in a batch, or nil.
-func taskOf(s *state.State, runID string, cell backfill.Cell) (found *state.Task) {
+// taskOf returns the task of a run that materializes a partition, alone or in one of the batches of the run, or nil.
+func taskOf(s *state.State, runID string, cell backfill.Cell, batches map[state.Key2]*state.Task) *state.Task {
 	if t := s.Tasks.Get(state.Key2{A: runID, B: cell.Task}); t != nil {
 		return t
 	}
+	return batches[state.Key2{A: cell.Asset.String(), B: cell.Partition}]
+}
+
+// batchTasks returns the tasks of a run that materialize several partitions, by asset and partition.
+func batchTasks(s *state.State, runID string) map[state.Key2]*state.Task {
+	found := map[state.Key2]*state.Task{}
+	if s.Batches.Len() == 0 {
+		return found
+	}
 	s.TasksOf(runID, func(t *state.Task) bool {
-		if t.AssetKey == cell.Asset.String() && slices.Contains(s.BatchOf(runID, t.TaskKey), cell.Partition) {
-			found = t
+		for _, partition := range s.BatchOf(runID, t.TaskKey) {
+			if at := (state.Key2{A: t.AssetKey, B: partition}); found[at] == nil {
+				found[at] = t
+			}
 		}
-		return found == nil
+		return true
 	})
 	return found
 }

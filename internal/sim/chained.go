@@ -69,6 +69,9 @@ func (l *workload) addChain(p *project, name string) {
 
 // selection returns the partitions of a request for an asset of a project; -1: for all of them.
 func (p *project) selection(only, draw int) []plan.Selection {
+	if p.days[0] != "" {
+		return p.largeSelection(only, draw)
+	}
 	last := len(p.assets) - 1
 	if p.assets[last].Partitions == nil || only >= 0 && only != last {
 		return nil
@@ -91,7 +94,7 @@ func (l *workload) isChain(asset string) bool {
 			return true
 		}
 	}
-	return false
+	return l.partitioned[asset]
 }
 
 // chainedRun reads the plan of a new run of a world with chains, and checks it.

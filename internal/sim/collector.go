@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,16 +145,14 @@ func (o *oracle) deletingOutput(p *process, key string) {
 			o.deletingCandidate(p, f, key, id)
 			o.deletingPinned(p, f, key, id, name)
 		}
-		for row := range f.state.Partitions.All {
-			if row.MaterializationID == id && !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
+		for _, row := range f.shows(id) {
+			if !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
 				o.violation("collection", "%s deletes %s, which %s[%s] shows", p.id, key, row.AssetKey, row.PartitionKey)
 			}
 		}
-		for run := range f.state.Runs.All {
-			if run.State.Terminal() {
-				continue
-			}
-			if p.machine.kind == "gc" && o.makes(f, run, id) { // a worker deletes its own output if another execution won
+		for _, runID := range slices.Sorted(maps.Keys(f.index.liveRuns)) {
+			run := f.state.Runs.Get(runID)
+			if p.machine.kind == "gc" && f.index.makers[id] == runID { // a worker deletes its own output if another execution won
 				o.violation("collection", "%s deletes %s, which the live run %s makes", p.id, key, run.RunID)
 			}
 			late := run.ParentRunID != "" && f.seenAt[run.RunID].After(p.began)
@@ -196,7 +196,7 @@ func (o *oracle) show(f *followed, rebuilt bool) {
 	if rebuilt {
 		clear(f.shown)
 	}
-	for row := range f.state.Partitions.All {
+	for row := range changed(f, f.state.Partitions) {
 		f.shown[row.MaterializationID] = directoryOf(row.OutputURI)
 	}
 }
@@ -210,14 +210,6 @@ func (o *oracle) deletingLog(p *process, key string) {
 			o.violation("collection", "%s deletes %s, of the live run %s", p.id, key, run)
 		}
 	}
-}
-
-func (o *oracle) makes(f *followed, run *state.Run, materialization string) (found bool) {
-	f.state.TasksOf(run.RunID, func(t *state.Task) bool {
-		found = found || ids.MaterializationID(f.domain, t.RunID, t.TaskKey) == materialization
-		return !found
-	})
-	return found
 }
 
 // reads returns the outputs of earlier runs that the plan of a run names: their URIs by
@@ -258,7 +250,7 @@ func (o *oracle) reads(run *state.Run) map[string]string {
 // planned records new runs, and checks that the outputs that their plans read exist. A retry may be
 // too late.
 func (o *oracle) planned(f *followed, rebuilt bool) {
-	for run := range f.state.Runs.All {
+	for run := range changed(f, f.state.Runs) {
 		if _, known := f.seenAt[run.RunID]; known {
 			continue
 		}

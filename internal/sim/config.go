@@ -78,6 +78,11 @@ type World struct {
 	Chained int
 	// Batched replaces these assets by some whose tasks materialize up to as many days. 0: by none.
 	Batched int
+	// Large is the number of unpartitioned assets of each project in a large world, and Days the number of days of its
+	// partitioned assets: see large.go. 0: the world is small.
+	Large, Days int
+	// Slots is how many tasks a worker executes at once. 0: 8.
+	Slots int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
@@ -100,7 +105,8 @@ func (c World) keepLedger() time.Duration {
 
 func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
 
-// Draw returns the world of a seed.
+// Draw returns the world of a seed. Each part of a world has its own source of randomness, so a new part changes no
+// other one. Later parts may depend on what earlier parts drew.
 func Draw(seed uint64) World {
 	r := random(seed, "world", 0)
 	c := World{
@@ -109,23 +115,7 @@ func Draw(seed uint64) World {
 		Minutes: 5 + r.IntN(20), PageSize: 1000,
 		MaxDeltas: 2 + r.IntN(14), Keep: 20 + r.IntN(600),
 	}
-	tiers := random(seed, "tiers", 0)
-	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
-	c.MinBase = 200 + tiers.Int64N(10_000)
-	history := random(seed, "history", 0)
-	// No write takes longer than entries stay in the ledger: a writer may be frozen for four
-	// minutes, and so may the write.
-	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) == 0 { // long enough for runs to close
-		c.Minutes += 20 + history.IntN(40)
-		c.Requests += 8 + history.IntN(16)
-		c.Tasks = min(c.Tasks, 3+history.IntN(8))
-		c.MinBase = 100 + history.Int64N(900)
-		c.MaxDeltas = 2 + history.IntN(4)
-		c.Spread = true
-		if history.IntN(2) == 0 {
-			c.KeepRuns = 20 + history.IntN(20)
-		}
-	}
+	c.drawHistory()
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}
@@ -136,49 +126,13 @@ func Draw(seed uint64) World {
 		c.PageSize = 2 + r.IntN(30)
 	}
 	c.Faults = drawFaults(r)
-	if stall := random(seed, "stall", 0); c.Faults != (Faults{}) && stall.IntN(6) == 0 {
-		c.Faults.Stall = 1 + stall.IntN(100)
+	if c.Faults != (Faults{}) {
+		c.drawMoreFaults()
 	}
-	if drop := random(seed, "drop", 0); c.Faults != (Faults{}) && drop.IntN(3) == 0 {
-		c.Faults.Dropped = 1 + drop.IntN(300)
-	}
-	// In some worlds almost all announcements are lost, clocks are far apart, and pages are small: entries
-	// are found only by listings, which need many requests.
-	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
-		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
-		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
-	}
-	if sealed := random(seed, "unreadable", 0); c.Faults != (Faults{}) && sealed.IntN(4) == 0 {
-		c.Faults.Unreadable = 1 + sealed.IntN(40)
-	}
-	archive := random(seed, "archive", 0)
-	c.ArchiveSpan = 1 + archive.IntN(600)
-	if archive.IntN(4) == 0 {
-		c.ArchiveSpan = 1 + archive.IntN(10)
-	}
-	if c.Spread && archive.IntN(2) == 0 { // a long world, in which many entries leave the ledger
-		c.KeepLedger, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
-	}
-	// Outages last up to an hour, a day or ten days: most are longer than entries are kept.
-	if outage := random(seed, "absence", 0); c.Faults != (Faults{}) && outage.IntN(6) == 0 {
-		c.Faults.Absence = 1 + outage.IntN([]int{60, 24 * 60, 10 * 24 * 60}[outage.IntN(3)])
-	}
+	c.drawArchive()
+	c.drawOutage()
 	c.KeepEntries = 1 + random(seed, "entries", 0).IntN(c.KeepLedger)
-	c.Sweepers = 1
-	if due := random(seed, "due", 0); due.IntN(4) == 0 {
-		c.FullEvery = 5 + due.IntN(60)
-	} else if due.IntN(3) == 0 {
-		c.Sweepers = 2
-	}
-	if ahead := random(seed, "ahead", 0); ahead.IntN(3) == 0 {
-		c.Ahead = 1 + ahead.IntN(4)
-	}
-	if leap := random(seed, "leap", 0); c.Faults != (Faults{}) && leap.IntN(4) == 0 {
-		c.Faults.Leap = 1 + leap.IntN(300)
-	}
-	if online := random(seed, "online", 0); online.IntN(4) == 0 {
-		c.Online = 1 + online.IntN(3)
-	}
+	c.drawSweeps()
 	c.drawLimits()
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)
@@ -189,6 +143,86 @@ func Draw(seed uint64) World {
 	c.drawDamage()
 	c.drawProjects()
 	return c
+}
+
+// drawHistory draws when rows are merged and leave the live state. A third of the worlds are long enough for runs to be
+// closed.
+func (c *World) drawHistory() {
+	tiers := random(c.Seed, "tiers", 0)
+	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
+	c.MinBase = 200 + tiers.Int64N(10_000)
+	history := random(c.Seed, "history", 0)
+	// No write takes longer than entries stay in the ledger: a writer may be frozen for four
+	// minutes, and so may the write.
+	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) > 0 {
+		return
+	}
+	c.Minutes += 20 + history.IntN(40)
+	c.Requests += 8 + history.IntN(16)
+	c.Tasks = min(c.Tasks, 3+history.IntN(8))
+	c.MinBase = 100 + history.Int64N(900)
+	c.MaxDeltas = 2 + history.IntN(4)
+	c.Spread = true
+	if history.IntN(2) == 0 {
+		c.KeepRuns = 20 + history.IntN(20)
+	}
+}
+
+// drawMoreFaults draws faults of worlds that have any.
+func (c *World) drawMoreFaults() {
+	if stall := random(c.Seed, "stall", 0); stall.IntN(6) == 0 {
+		c.Faults.Stall = 1 + stall.IntN(100)
+	}
+	if drop := random(c.Seed, "drop", 0); drop.IntN(3) == 0 {
+		c.Faults.Dropped = 1 + drop.IntN(300)
+	}
+	// In some worlds almost all announcements are lost, clocks are far apart, and pages are small: entries
+	// are found only by listings, which need many requests.
+	if deaf := random(c.Seed, "deaf", 0); deaf.IntN(6) == 0 {
+		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
+		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
+	}
+	if sealed := random(c.Seed, "unreadable", 0); sealed.IntN(4) == 0 {
+		c.Faults.Unreadable = 1 + sealed.IntN(40)
+	}
+}
+
+// drawArchive draws the sizes of archive files. In half of the long worlds, many entries leave the ledger.
+func (c *World) drawArchive() {
+	archive := random(c.Seed, "archive", 0)
+	c.ArchiveSpan = 1 + archive.IntN(600)
+	if archive.IntN(4) == 0 {
+		c.ArchiveSpan = 1 + archive.IntN(10)
+	}
+	if c.Spread && archive.IntN(2) == 0 {
+		c.KeepLedger, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
+	}
+}
+
+// drawOutage draws an outage of up to an hour, a day or ten days: most are longer than entries are kept.
+func (c *World) drawOutage() {
+	if outage := random(c.Seed, "absence", 0); c.Faults != (Faults{}) && outage.IntN(6) == 0 {
+		c.Faults.Absence = 1 + outage.IntN([]int{60, 24 * 60, 10 * 24 * 60}[outage.IntN(3)])
+	}
+}
+
+// drawSweeps draws sweeps, writers and clocks that are far ahead, and online rebuilds.
+func (c *World) drawSweeps() {
+	c.Sweepers = 1
+	if due := random(c.Seed, "due", 0); due.IntN(4) == 0 {
+		c.FullEvery = 5 + due.IntN(60)
+	} else if due.IntN(3) == 0 {
+		c.Sweepers = 2
+	}
+	if ahead := random(c.Seed, "ahead", 0); ahead.IntN(3) == 0 {
+		c.Ahead = 1 + ahead.IntN(4)
+	}
+	if leap := random(c.Seed, "leap", 0); c.Faults != (Faults{}) && leap.IntN(4) == 0 {
+		c.Faults.Leap = 1 + leap.IntN(300)
+	}
+	if online := random(c.Seed, "online", 0); online.IntN(4) == 0 {
+		c.Online = 1 + online.IntN(3)
+	}
 }
 
 // drawOvertaken makes every twelfth world so long that rows of partitions leave the live state.

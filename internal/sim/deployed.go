@@ -113,13 +113,18 @@ func (o *oracle) deployments(f *followed, before, after *state.State) {
 				row.DeployID, f.domain, replaced[row.DeployID], p.Expects)
 		}
 	}
-	for is := range after.Runs.All {
+	for is := range changed(f, after.Runs) {
 		was := before.Runs.Get(is.RunID)
 		if was != nil && was.PlanRef != "" && (was.Release != is.Release || was.Root() != is.Root() || was.InputsSeq != is.InputsSeq) {
 			o.violation("I-19 code is pinned", "run %s of %s changed its release, its chain or its inputs", is.RunID, f.domain)
 		}
 	}
-	for is := range after.Partitions.All {
+	for is := range changed(f, after.Tasks) {
+		if was := before.Tasks.Get(is.Key()); was != nil && was.Code != is.Code {
+			o.violation("I-19 code is pinned", "task %s of run %s changed its code from %s to %s", is.TaskKey, is.RunID, was.Code, is.Code)
+		}
+	}
+	for is := range changed(f, after.Partitions) {
 		t := after.Tasks.Get(state.Key2{A: is.RunID, B: is.TaskKey})
 		if t != nil && t.Code != is.Code {
 			o.violation("I-19 code is pinned", "partition %s %s records code %s, but its task has %s", is.AssetKey, is.PartitionKey, is.Code, t.Code)
@@ -163,6 +168,34 @@ func (o *oracle) freshness(f *followed) {
 	}
 }
 
+// plannedRun is the plan of a run.
+type plannedRun struct {
+	*plan.Plan
+
+	byKey map[string][]int // indexes of tasks
+}
+
+// planOf returns the plan of a run, or nil if it cannot be read. It keeps the plans, which never change.
+func (o *oracle) planOf(run *state.Run) *plannedRun {
+	if known, ok := o.decoded[run.PlanRef]; ok {
+		return known
+	}
+	data, _, err := o.w.blobs.Get(context.Background(), run.PlanRef)
+	if err != nil {
+		return nil
+	}
+	built, err := plan.Decode(data)
+	if err != nil {
+		return nil
+	}
+	p := &plannedRun{Plan: built, byKey: map[string][]int{}}
+	for i := range built.Tasks {
+		p.byKey[built.Tasks[i].TaskKey] = append(p.byKey[built.Tasks[i].TaskKey], i)
+	}
+	o.decoded[run.PlanRef] = p
+	return p
+}
+
 // freshInputs checks that a fresh partition has read the visible output of each input. An input may
 // differ if its visible output is older than the plan of the first run of the partition's chain, or
 // older than the state that a person saw who has declared the partition fresh.
@@ -177,18 +210,11 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) 
 			return
 		}
 	}
-	data, _, err := o.w.blobs.Get(context.Background(), run.PlanRef)
-	if err != nil {
+	planned := o.planOf(run)
+	if planned == nil {
 		return // other checks report it
 	}
-	planned, err := plan.Decode(data)
-	if err != nil {
-		return
-	}
-	for i := range planned.Tasks {
-		if planned.Tasks[i].TaskKey != row.TaskKey {
-			continue
-		}
+	for _, i := range planned.byKey[row.TaskKey] {
 		for asset, set := range planned.Tasks[i].Inputs {
 			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
 				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})

@@ -57,21 +57,19 @@ func (o *oracle) outcomes(f *followed) {
 // outcome returns why a task must not have ended as it did, or "". Each state has one rule.
 func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	ended := map[state.TaskState]int{}
-	for d := range f.state.Deps.All {
-		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
-			ended[f.state.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}).State]++
-		}
+	for _, upstream := range f.index.upstreams[t.Key()] {
+		ended[f.state.Tasks.Get(state.Key2{A: t.RunID, B: upstream}).State]++
 	}
 	switch t.State {
 	case state.TaskSucceeded:
-		if !mayStart(f.state, t) && !f.forgets(t) {
+		if !mayStart(f, f.state, t) && !f.forgets(t) {
 			return "its upstreams did not allow it to start"
 		}
 	case state.TaskSkipped:
 		if t.TriggerRule == event.RuleAllDone || ended[state.TaskFailed]+ended[state.TaskSkipped] == 0 {
 			return "none of its upstreams failed or was skipped"
 		}
-		if t.TriggerRule == event.RuleNoneFailed && t.Attempt == 0 && !failedAbove(f.state, t) {
+		if t.TriggerRule == event.RuleNoneFailed && t.Attempt == 0 && !failedAbove(f, f.state, t) {
 			return "no task above it failed, and its rule ignores other outcomes"
 		}
 	case state.TaskCancelled:
@@ -87,7 +85,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if t.ErrorCode == "CHECK_FAILED" && !o.blocked(t) {
 			return "its checks passed"
 		}
-		b := o.w.load.behave(assetOf(t.TaskKey))
+		b := o.w.load.behaveTask(t.TaskKey)
 		policy := o.w.load.policyOf(assetOf(t.TaskKey))
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
@@ -109,10 +107,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}
-	for a := range f.state.Attempts.All {
-		if a.RunID != t.RunID || a.TaskKey != t.TaskKey {
-			continue
-		}
+	f.state.AttemptsOf(t.RunID, t.TaskKey, func(a *state.Attempt) bool {
 		last = a
 		switch a.ErrorCode {
 		case "WORKER_INTERRUPTED", "HEARTBEAT_TIMEOUT", "UNDISPATCHABLE", "STORE_UNAVAILABLE":
@@ -120,7 +115,8 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 				lost++
 			}
 		}
-	}
+		return true
+	})
 	if f.unordered {
 		lost = t.GrantedAttempts // the reasons of some timeouts may be lost
 	}
@@ -272,9 +268,20 @@ func (o *oracle) count(r *Result) {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		r.Runs += f.state.Runs.Len()
+		r.Deployed = r.Deployed || f.state.Deployments.Len() > 0
+		r.Automated = r.Automated || len(f.ticks) > 0 || f.state.Backfills.Len() > 0
 		for t := range f.state.Tasks.All {
 			if t.State.Terminal() {
 				r.Completions++
+				o.w.counts["tasks "+strings.ToLower(string(t.State))]++
+			}
+			if t.PartitionKey != "" || f.state.Batches.Get(t.Key()) != nil {
+				o.w.counts["tasks of partitioned assets"]++
+			}
+		}
+		for run := range f.state.Runs.All {
+			if _, _, chunk := state.ParseChunkRequest(run.RequestID); chunk || run.ScheduleID != "" {
+				o.w.counts["tasks of runs of schedules and backfills"] += int(run.TasksTotal)
 			}
 		}
 		if f.manifest != nil {

@@ -17,6 +17,10 @@ type followed struct {
 	decoder   *manifest.Decoder  // the oracle shares no cache with the processes
 	// state is the state of manifest, including history.
 	state *state.State
+	// rows are the rows that the newest revision has changed, including tombstones; nil: any row may differ.
+	rows *state.Rows
+	// index finds rows of state without reading all of them.
+	index *index
 	// past contains the states of recent revisions. They are compared with the states that readers
 	// load.
 	past map[int64]*revision
@@ -54,6 +58,9 @@ type followed struct {
 	keyCommands []keyCommand
 	// markCommands holds the commands that mark outputs.
 	markCommands []markCommand
+	// marksFolded holds the folded ones, and marksSaid what they say about each output.
+	marksFolded []markCommand
+	marksSaid   map[state.Key3]markCommand
 	// held holds the revisions that people have pinned.
 	held map[int64]heldRevision
 	// recreated contains collected revisions whose number a delayed writer has created again.

@@ -13,7 +13,7 @@ import (
 // has four times the slots of a pool.
 func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
 	const applies, removes = 14, 12 // 3 to 14 slots are drawn: 14 means apply, 12 and 13 mean remove
-	slots := a.slots
+	slots := c.p.machine.w.cfg.manySlots(a.slots)
 	if a.pool == "" {
 		slots *= 4
 	}

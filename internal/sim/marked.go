@@ -70,14 +70,22 @@ func (f *followed) noteMarks(entry string, data []byte) {
 	}
 }
 
-// said returns what the folded commands say about each output: the greatest command, or "missing".
-func (f *followed) said() map[state.Key3]markCommand {
-	said := map[state.Key3]markCommand{}
+// said returns what the folded commands say about each output: the greatest command, or "missing". It also returns
+// whether that may differ from what they said in the revision before.
+func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
+	var folded []markCommand
 	for _, c := range f.markCommands {
 		row := f.state.Entries.Get(state.Key2{A: c.entry, B: c.group})
-		if row == nil || row.Outcome == state.DeadLetter || row.Outcome == state.Conflict {
-			continue
+		if row != nil && row.Outcome != state.DeadLetter && row.Outcome != state.Conflict {
+			folded = append(folded, c)
 		}
+	}
+	if f.rows != nil && slices.Equal(folded, f.marksFolded) {
+		return f.marksSaid, false
+	}
+	said = map[state.Key3]markCommand{}
+	f.marksFolded, f.marksSaid = folded, said
+	for _, c := range folded {
 		for _, p := range c.Partitions {
 			key := state.Key3{A: c.Asset, B: p.Partition, C: p.MaterializationID}
 			old, known := said[key]
@@ -86,7 +94,7 @@ func (f *followed) said() map[state.Key3]markCommand {
 			}
 		}
 	}
-	return said
+	return said, true
 }
 
 // marked compares the marks of current outputs with the folded commands: what readers find agrees with
@@ -96,9 +104,13 @@ func (o *oracle) marked(f *followed) {
 		return
 	}
 	const invariant = "marks"
-	said := f.said()
+	said, differs := f.said()
 	seen := &snapshot.Snapshot{State: f.state}
-	for row := range f.state.Partitions.All {
+	rows, marks := changed(f, f.state.Partitions), changed(f, f.state.Marks)
+	if differs || len(deleted[state.Mark](f)) > 0 || slices.Collect(marks) != nil {
+		rows, marks = f.state.Partitions.All, f.state.Marks.All
+	}
+	for row := range rows {
 		key := state.Key3{A: row.AssetKey, B: row.PartitionKey, C: row.MaterializationID}
 		want, is := said[key], f.state.Marks.Get(key)
 		switch {
@@ -112,7 +124,7 @@ func (o *oracle) marked(f *followed) {
 			}
 		}
 	}
-	for m := range f.state.Marks.All {
+	for m := range marks {
 		if said[m.Key()].PartitionsMarked == nil {
 			o.violation(invariant, "nobody has marked output %s of %s%s as %s", m.MaterializationID, m.AssetKey, m.PartitionKey, m.Mark)
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,13 +66,16 @@ func runSweeper(ctx context.Context, p *process) {
 		"--every", "60s", "--full-every", fmt.Sprintf("%dm", p.machine.w.cfg.FullEvery)))
 }
 
+// defaultSlots is how many tasks a worker of a small world executes at once.
+const defaultSlots = 8
+
 // runWorker runs a worker. The workload determines the outcomes of its tasks.
 func runWorker(ctx context.Context, p *process) {
 	w := p.machine.w
 	source := ids.NewSource(p.now, p.entropy)
 	opened, err := worker.Open(worker.Config{
 		Store: store{p}, Clock: machineClock{p}, Nonce: source.New, Keyring: w.keys, HTTPClient: network{p}.Client(),
-		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: 8, HeartbeatEvery: 5 * time.Second,
+		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: cmp.Or(w.cfg.Slots, defaultSlots), HeartbeatEvery: 5 * time.Second,
 		Executor: func(ctx context.Context, e worker.Execution) error { return w.load.execute(ctx, p, e) },
 		Checker:  w.load.check,
 	})

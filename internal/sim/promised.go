@@ -21,12 +21,12 @@ const keptPromises = "I-31 verdicts are right"
 // promised checks the verdicts of a revision about deadlines, freshness and SLAs.
 func (o *oracle) promised(f *followed, before, after *state.State) {
 	skew := time.Duration(2*o.w.cfg.Faults.MaxSkew)*time.Second + time.Minute
-	for is := range after.DeadlineMisses.All {
+	for is := range changed(f, after.DeadlineMisses) {
 		if before.DeadlineMisses.Get(is.MissID) == nil {
 			o.missed(f, before, after, is, skew)
 		}
 	}
-	for is := range after.Promises.All {
+	for is := range changed(f, after.Promises) {
 		was := before.Promises.Get(is.AssetKey)
 		if was == is || was == nil {
 			continue
@@ -39,13 +39,13 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 			o.violation(keptPromises, "%s of %s was too old at %s, but only becomes so at %s", is.AssetKey, f.domain, after.FoldTime, was.LagAt)
 		}
 	}
-	for is := range after.Partitions.All {
+	for is := range changed(f, after.Partitions) {
 		p := after.Promises.Get(is.AssetKey)
 		if before.Partitions.Get(is.Key()) != is && p != nil && p.MaxLagSec > 0 && is.MaterializedAt > max(p.DataAt, after.FoldTime) {
 			o.violation(keptPromises, "%s of %s has an output from %s, but its freshness counts from %s", is.AssetKey, f.domain, is.MaterializedAt, p.DataAt)
 		}
 	}
-	for is := range after.Tasks.All {
+	for is := range changed(f, after.Tasks) {
 		was := before.Tasks.Get(is.Key())
 		if was == is || was == nil || is.SLAMissed == was.SLAMissed {
 			continue

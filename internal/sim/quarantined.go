@@ -159,7 +159,7 @@ func (o *oracle) audited(f *followed, before, after *state.State) {
 		return
 	}
 	const invariant = "I-23 published means audited"
-	for row := range after.Partitions.All {
+	for row := range changed(f, after.Partitions) {
 		if was := before.Partitions.Get(row.Key()); was == row || row.OutputURI == "" || was != nil && was.MaterializationID == row.MaterializationID {
 			continue
 		}
@@ -182,7 +182,7 @@ func (o *oracle) audited(f *followed, before, after *state.State) {
 			o.violation(invariant, "%s has the quality %q", row.TaskKey, row.Quality)
 		}
 	}
-	for row := range after.Candidates.All {
+	for row := range changed(f, after.Candidates) {
 		if before.Candidates.Get(row.Key()) == nil {
 			o.w.fault("output in quarantine")
 			if m := o.markerOf(row.OutputURI); m != nil && !o.w.load.fails(m.RunID, m.TaskKey, m.Attempt, criticalCheck) {

@@ -34,7 +34,7 @@ var causesOfRules = map[string][]string{
 
 // reported checks that each rule has counted the transitions of a revision.
 func (o *oracle) reported(f *followed, before, after *state.State) {
-	counts := countTransitions(before, after)
+	counts := countTransitions(f, before, after)
 	for rule := range causesOfRules {
 		was, is := before.AlertRules.Get(rule), after.AlertRules.Get(rule)
 		if was == nil || is == nil {
@@ -52,10 +52,10 @@ func (o *oracle) reported(f *followed, before, after *state.State) {
 }
 
 // countTransitions counts the transitions of a revision, by rule.
-func countTransitions(before, after *state.State) map[string]transitionCount {
+func countTransitions(f *followed, before, after *state.State) map[string]transitionCount {
 	counts := map[string]transitionCount{}
 	tasks, checks, slas := int64(0), int64(0), int64(0)
-	for is := range after.Tasks.All {
+	for is := range changed(f, after.Tasks) {
 		was := before.Tasks.Get(is.Key())
 		if was == is || is.AssetKey == "" || is.Kind == event.KindGroup {
 			continue
@@ -80,26 +80,26 @@ func countTransitions(before, after *state.State) map[string]transitionCount {
 	}
 	counts[ruleOfTasks], counts["checks"], counts["slas"] = exactly(tasks), exactly(checks), exactly(slas)
 	deploys, misses := int64(0), int64(0)
-	for d := range after.Deployments.All {
+	for d := range changed(f, after.Deployments) {
 		if d.Kind != event.DeployLocal && before.Deployments.Get(d.DeployID) == nil {
 			deploys++
 		}
 	}
-	for m := range after.DeadlineMisses.All {
+	for m := range changed(f, after.DeadlineMisses) {
 		if before.DeadlineMisses.Get(m.MissID) == nil {
 			misses++
 		}
 	}
 	counts["deploys"], counts["deadlines"] = exactly(deploys), exactly(misses)
-	counts["freshness"] = countLags(before, after)
-	countSchedules(before, after, counts)
-	counts["recovered"] = countRecovered(before, after)
+	counts["freshness"] = countLags(f, before, after)
+	countSchedules(f, before, after, counts)
+	counts["recovered"] = countRecovered(f, before, after)
 	return counts
 }
 
 // countLags counts the assets whose newest output has become too old. Each newer output may end a lag.
-func countLags(before, after *state.State) (n transitionCount) {
-	for is := range after.Promises.All {
+func countLags(f *followed, before, after *state.State) (n transitionCount) {
+	for is := range changed(f, after.Promises) {
 		was := before.Promises.Get(is.AssetKey)
 		if was == nil || was.LagAt == 0 || was.LagAt > after.FoldTime {
 			continue
@@ -111,7 +111,7 @@ func countLags(before, after *state.State) (n transitionCount) {
 			n.most++
 		}
 	}
-	for is := range after.Tasks.All {
+	for is := range changed(f, after.Tasks) {
 		if was := before.Tasks.Get(is.Key()); was != is && is.State == state.TaskSucceeded && after.Promises.Get(is.AssetKey) != nil {
 			n.most++
 		}
@@ -121,9 +121,9 @@ func countLags(before, after *state.State) (n transitionCount) {
 }
 
 // countSchedules counts failed runs and ticks, and the transitions that they cause.
-func countSchedules(before, after *state.State, counts map[string]transitionCount) {
+func countSchedules(f *followed, before, after *state.State, counts map[string]transitionCount) {
 	failed, ended, blocked := int64(0), int64(0), int64(0)
-	for is := range after.Runs.All {
+	for is := range changed(f, after.Runs) {
 		if was := before.Runs.Get(is.RunID); was == is || !is.State.Terminal() || was != nil && was.State.Terminal() {
 			continue
 		}
@@ -132,7 +132,7 @@ func countSchedules(before, after *state.State, counts map[string]transitionCoun
 			failed++
 		}
 	}
-	for is := range after.Ticks.All {
+	for is := range changed(f, after.Ticks) {
 		was := before.Ticks.Get(is.TickID)
 		if was != nil && was.Outcome == is.Outcome {
 			continue
@@ -146,7 +146,7 @@ func countSchedules(before, after *state.State, counts map[string]transitionCoun
 		}
 	}
 	paused := int64(0)
-	for is := range after.Schedules.All {
+	for is := range changed(f, after.Schedules) {
 		was := before.Schedules.Get(is.ScheduleID)
 		if strings.Contains(is.Reason, "failures in a row") && is.Paused && (was == nil || !was.Paused) {
 			paused++
@@ -159,7 +159,7 @@ func countSchedules(before, after *state.State, counts map[string]transitionCoun
 		}
 	}
 	stopped := int64(0)
-	for is := range after.Backfills.All {
+	for is := range changed(f, after.Backfills) {
 		was := before.Backfills.Get(is.BackfillID)
 		if is.State == state.BackfillPaused && is.PausedBy == "" && is.PauseReason != "" && (was == nil || was.State != state.BackfillPaused) {
 			stopped++
@@ -173,9 +173,9 @@ func countSchedules(before, after *state.State, counts map[string]transitionCoun
 
 // countRecovered counts the alerts that are over, by subject and cause. A subject that recovers and fails again in one
 // revision leaves no row.
-func countRecovered(before, after *state.State) transitionCount {
+func countRecovered(f *followed, before, after *state.State) transitionCount {
 	over := map[[2]string]bool{}
-	for is := range after.Alerts.All {
+	for is := range changed(f, after.Alerts) {
 		was := before.Alerts.Get(is.Key())
 		if is.RecoveredAt != 0 && is.Reported && was != is && (was == nil || was.RecoveredAt != is.RecoveredAt) {
 			over[[2]string{is.Subject, is.Cause}] = true

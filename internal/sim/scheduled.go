@@ -203,7 +203,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	s.Run.Upstream = draw.IntN(3) > 0
 	s.Run.AllowIncomplete = draw.IntN(2) == 0
 	if l.isChain(s.Run.Assets[0]) {
-		s.Run.Partitions = []string{"all"}
+		s.Run.Partitions = l.scheduledPartitions(draw, s.Run.Assets[0])
 	}
 	if draw.IntN(8) == 0 && len(s.Run.Partitions) == 0 {
 		s.Run.Only = []string{event.OnlyStale, event.OnlyMissing, event.OnlyFailed}[draw.IntN(3)]
@@ -349,7 +349,7 @@ func (l *workload) schedulesOf(ctx context.Context, e *clientEngine, sha string)
 // slow returns how much longer a task of a world with schedules runs, so that runs of a schedule overlap.
 func (l *workload) slow(runID, taskKey string) time.Duration {
 	r := random(l.w.cfg.Seed, "slow "+runID+taskKey, 0)
-	if l.w.cfg.Schedules == 0 || r.IntN(3) > 0 {
+	if l.w.cfg.Schedules == 0 || r.IntN(3) > 0 || l.w.cfg.Large > 0 && r.IntN(slowOfLarge) > 0 {
 		return 0
 	}
 	return time.Duration(20+r.IntN(140)) * time.Second

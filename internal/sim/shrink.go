@@ -46,6 +46,8 @@ func smaller(w World) []World {
 	}{
 		{func(c *World) *int { return &c.Tasks }, 1},
 		{func(c *World) *int { return &c.Requests }, 1},
+		{func(c *World) *int { return &c.Large }, 1},
+		{func(c *World) *int { return &c.Days }, 1},
 		{func(c *World) *int { return &c.Domains }, 1},
 		{func(c *World) *int { return &c.Compactors }, 1},
 		{func(c *World) *int { return &c.Dispatchers }, 1},

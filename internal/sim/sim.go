@@ -41,9 +41,11 @@ type Result struct {
 	Completions int
 	Runs        int
 	Revisions   int64
-	Steps       int           // executed by the driver
-	Calls       int           // of processes to the store, to the queue, to each other and to their clocks
-	Virtual     time.Duration // elapsed in the world
+	// Deployed reports that releases with assets were deployed, Automated that schedules ticked or backfills were created.
+	Deployed, Automated bool
+	Steps               int           // executed by the driver
+	Calls               int           // of processes to the store, to the queue, to each other and to their clocks
+	Virtual             time.Duration // elapsed in the world
 	// Faults counts events by name: faults, and what the system did.
 	Faults map[string]int
 	// Hash is the hash of the trace.

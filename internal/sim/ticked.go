@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,15 +35,18 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 	if after.Schedules.Len()+after.Requests.Len()+after.Ticks.Len() == 0 {
 		return
 	}
-	for is := range after.Ticks.All {
+	for is := range changed(f, after.Ticks) {
 		if was := before.Ticks.Get(is.TickID); was != is {
 			o.tick(f, was, is, rebuilt)
 		}
+	}
+	for id := range f.index.openTicks {
+		is := after.Ticks.Get(id)
 		if r := after.Requests.Get(is.RequestID); !is.Outcome.Final() && (r == nil || r.State.Ended() || (r.State == state.RequestBuffered) != (is.Outcome == state.TickBuffered)) {
 			o.violation(exactOverlap, "tick %s of schedule %s of %s is %s, but its request is %s", is.Logical, is.ScheduleID, f.domain, is.Outcome, stateOf(r))
 		}
 	}
-	for run := range after.Runs.All {
+	for run := range changed(f, after.Runs) {
 		if run.TickID == "" || run.ParentRunID != "" || before.Runs.Get(run.RunID) != nil {
 			continue
 		}
@@ -216,8 +220,8 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 // run.
 func (o *oracle) overlaps(f *followed, s *state.State) {
 	active, slots, buffered := map[string][]string{}, map[string]map[string]bool{}, map[string]string{}
-	for run := range s.Runs.All {
-		if run.ScheduleID != "" && !run.State.Terminal() {
+	for _, id := range slices.Sorted(maps.Keys(f.index.liveRuns)) {
+		if run := s.Runs.Get(id); run.ScheduleID != "" {
 			active[run.ScheduleID] = append(active[run.ScheduleID], "run "+run.RunID)
 		}
 	}
@@ -230,15 +234,12 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 			buffered[r.ScheduleID] = r.RequestID
 		}
 	}
-	for t := range s.Tasks.All {
-		if t.AdmittedAt == 0 {
-			continue
-		}
-		if run := s.Runs.Get(t.RunID); run != nil && run.ScheduleID != "" {
+	for id := range f.index.slots.run {
+		if run := s.Runs.Get(id); run != nil && run.ScheduleID != "" {
 			if slots[run.ScheduleID] == nil {
 				slots[run.ScheduleID] = map[string]bool{}
 			}
-			slots[run.ScheduleID][t.RunID] = true
+			slots[run.ScheduleID][id] = true
 		}
 	}
 	for row := range s.Schedules.All {

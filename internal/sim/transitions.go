@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -16,7 +17,7 @@ import (
 func (o *oracle) transitions(f *followed, before, after *state.State) {
 	o.deployments(f, before, after)
 	o.audited(f, before, after)
-	for was := range before.Runs.All {
+	for was := range replaced(f, before.Runs) {
 		is := after.Runs.Get(was.RunID)
 		if is == nil {
 			o.violation("I-15 nothing is lost", "run %s has vanished", was.RunID)
@@ -26,7 +27,7 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 			o.violation("I-18 finished is final", "run %s was %s and is %s", was.RunID, was.State, is.State)
 		}
 	}
-	for is := range after.Tasks.All {
+	for is := range changed(f, after.Tasks) {
 		was := before.Tasks.Get(is.Key())
 		if was == nil {
 			was = &state.Task{}
@@ -50,7 +51,7 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 		o.violation("INV-8 attempts only grow", "task %s of run %s is at attempt %d of %d", is.TaskKey, is.RunID, is.Attempt, is.MaxAttempts)
 	}
 	begun := is.AdmittedAt != 0 && was.AdmittedAt == 0 || is.State == state.TaskRunning && was.State != state.TaskRunning
-	if begun && !mayStart(s, is) {
+	if begun && !mayStart(f, s, is) {
 		o.violation("INV-6 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
 	}
 	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
@@ -59,43 +60,32 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 }
 
 // mayStart reports whether a task may start. It is independent of the fold's rule.
-func mayStart(s *state.State, t *state.Task) bool {
-	ok := true
-	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
-		if d.RunID != t.RunID {
-			return false
-		}
-		if d.Downstream != t.TaskKey {
-			return true
-		}
-		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
+func mayStart(f *followed, s *state.State, t *state.Task) bool {
+	for _, upstream := range f.index.upstreams[t.Key()] {
+		up := s.Tasks.Get(state.Key2{A: t.RunID, B: upstream})
+		ok := up.State == state.TaskSucceeded
 		switch t.TriggerRule {
 		case event.RuleAllDone:
-			ok = ok && up.State.Terminal()
+			ok = up.State.Terminal()
 		case event.RuleNoneFailed:
-			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped && !failedAbove(s, up))
-		default:
-			ok = ok && up.State == state.TaskSucceeded
+			ok = ok || up.State == state.TaskSkipped && !failedAbove(f, s, up)
 		}
-		return true
-	})
-	return ok
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // failedAbove reports whether a failure led to the end of a task: a failure of the task itself, or
 // an upstream failure that its trigger rule considers. It is independent of the fold's rule.
-func failedAbove(s *state.State, t *state.Task) bool {
+func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
 		return t.State == state.TaskFailed
 	}
-	found := false
-	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
-		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
-			found = failedAbove(s, s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}))
-		}
-		return d.RunID == t.RunID && !found
+	return slices.ContainsFunc(f.index.upstreams[t.Key()], func(upstream string) bool {
+		return failedAbove(f, s, s.Tasks.Get(state.Key2{A: t.RunID, B: upstream}))
 	})
-	return found
 }
 
 // output compares a success with its commit marker and files: each task takes effect exactly once.
@@ -145,19 +135,19 @@ func (o *oracle) output(f *followed, t *state.Task) {
 
 // succeeded checks that the workload lets the attempt of a task succeed.
 func (o *oracle) succeeded(t *state.Task) {
-	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
+	if b := o.w.load.behaveTask(t.TaskKey); b.failures >= t.Attempt {
 		o.violation("reference model", "task %s of run %s succeeded at attempt %d, but the first %d attempts fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
 	}
 }
 
-// limits checks that the admissions of a revision exceed no limit.
-func (o *oracle) limits(f *followed, before, after *state.State) {
-	now, then := slotsOf(after), slotsOf(before)
+// limits checks that the admissions of a revision exceed no limit. then are the slots in use before.
+func (o *oracle) limits(f *followed, before, after *state.State, then slotCount) {
+	now := f.index.slots
 	var admitted []*state.Task
 	// If the folding order is lost, a report may come from an attempt that the lost timeline admitted. The attempt
 	// then holds a slot regardless of the limits in the new timeline.
-	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
-	for t := range after.Tasks.All {
+	reported := newSlotCount()
+	for t := range changed(f, after.Tasks) {
 		switch was := before.Tasks.Get(t.Key()); {
 		case t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt:
 		case f.unordered && t.State == state.TaskRunning:
@@ -201,18 +191,20 @@ type slotCount struct {
 	run, pool map[string]int32
 }
 
-func (h *slotCount) count(t *state.Task) {
-	h.all++
-	h.run[t.RunID]++
-	h.pool[t.Pool]++
-}
+func newSlotCount() slotCount { return slotCount{run: map[string]int32{}, pool: map[string]int32{}} }
 
-func slotsOf(s *state.State) slotCount {
-	h := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
-	for t := range s.Tasks.All {
-		if t.AdmittedAt != 0 {
-			h.count(t)
-		}
+func (h *slotCount) count(t *state.Task) { h.add(t, 1) }
+
+// add adds n slots if a task occupies one. It keeps no counts of zero.
+func (h *slotCount) add(t *state.Task, n int32) {
+	if t == nil || t.AdmittedAt == 0 {
+		return
 	}
-	return h
+	h.all += n
+	if h.run[t.RunID] += n; h.run[t.RunID] == 0 {
+		delete(h.run, t.RunID)
+	}
+	if h.pool[t.Pool] += n; h.pool[t.Pool] == 0 {
+		delete(h.pool, t.Pool)
+	}
 }

@@ -32,6 +32,8 @@ type workload struct {
 	busy    *busy
 	// schedules holds the releases of domains in worlds with schedules.
 	schedules map[ids.Domain]*schedules
+	// partitioned holds the partitioned assets of large worlds.
+	partitioned map[string]bool
 	// channels receive alerts.
 	channels channelLog
 }
@@ -40,6 +42,8 @@ type workload struct {
 type project struct {
 	domain ids.Domain
 	assets []plan.Asset
+	// days are the first and the last day of the partitioned assets of a large project.
+	days [2]string
 }
 
 // behaviour is how the attempts at an asset's tasks end.
@@ -93,14 +97,14 @@ func newWorkload(w *world) *workload {
 	l := &workload{
 		channels: channelLog{tried: map[string]int{}, sent: map[string]int{}},
 		w:        w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{},
-		schedules: map[ids.Domain]*schedules{}, busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
+		schedules: map[ids.Domain]*schedules{}, partitioned: map[string]bool{}, busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
 	}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
 			p := l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j))
 			l.addChain(p, fmt.Sprintf("p%d%d", i, j))
 			l.projects = append(l.projects, p)
-			if last := &p.assets[len(p.assets)-1]; l.isChain(last.Key.String()) {
+			if last := &p.assets[len(p.assets)-1]; l.w.cfg.Large == 0 && l.isChain(last.Key.String()) {
 				l.addChecks(last)
 			}
 		}
@@ -129,7 +133,7 @@ func newWorkload(w *world) *workload {
 				a.runKey = fmt.Sprintf("key%d", r.IntN(2))
 			}
 			if r.IntN(3) == 0 {
-				a.slots = int32(2 + r.IntN(6)) //nolint:gosec // small
+				a.slots = l.w.cfg.manySlots(int32(2 + r.IntN(6))) //nolint:gosec // small
 			}
 			if r.IntN(8) == 0 {
 				a.seconds = int32(30 + r.IntN(300)) //nolint:gosec // small
@@ -154,6 +158,7 @@ func newWorkload(w *world) *workload {
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	l.drawCommands()
 	l.drawBackfills()
+	l.drawLargeRuns()
 	return l
 }
 
@@ -195,6 +200,9 @@ func (l *workload) pauses() (longest time.Duration) {
 
 // drawProject draws a DAG: a chain, a fan, diamonds, layers, random edges or none.
 func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project {
+	if l.w.cfg.Large > 0 {
+		return l.drawLargeProject(r, d, name)
+	}
 	p := &project{domain: d}
 	n := 1 + r.IntN(l.w.cfg.Tasks)
 	shape := r.IntN(6)
@@ -202,76 +210,87 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 	for i := range n {
 		key := ids.AssetKey{Namespace: name, Name: fmt.Sprintf("t%03d", i)}
 		a := plan.Asset{Key: key, Work: plan.Work{Command: []string{"work"}}, Pool: pools[r.IntN(len(pools))], WorkerQueue: "default"}
-		dep := func(j int) {
-			if j >= 0 && j < i {
-				a.Deps = append(a.Deps, p.assets[j].Key)
-			}
-		}
-		switch shape {
-		case 0: // a chain
-			dep(i - 1)
-		case 1: // a fan out and in
-			if i == n-1 {
-				for j := range i {
-					dep(j)
-				}
-			} else if i > 0 {
-				dep(0)
-			}
-		case 2: // diamonds
-			switch i % 4 {
-			case 0:
-				dep(i - 1)
-			case 1:
-				dep(i - 1)
-			case 2:
-				dep(i - 2)
-			case 3:
-				dep(i - 2)
-				dep(i - 1)
-			}
-		case 3: // layers
-			if l := i / layer; l > 0 {
-				for j := (l - 1) * layer; j < l*layer; j++ {
-					if r.IntN(2) == 0 {
-						dep(j)
-					}
-				}
-			}
-		case 4: // random edges
-			for j := range i {
-				if r.IntN(i+1) < 2 {
-					dep(j)
-				}
-			}
-		case 5: // no edges
-		}
-		a.Priority = int32(r.IntN(3)) //nolint:gosec // small
-		a.Retries = plan.Retries{
-			MaxAttempts: int32(1 + r.IntN(4)), InitialDelayMS: int64(100 + r.IntN(20_000)), MaxDelayMS: 60_000, //nolint:gosec // small
-			MultiplierPermille: 2000, JitterPermille: int32(r.IntN(500)), //nolint:gosec // small
-			UserErrors: l.retriesUserErrors(key.String()),
-		}
-		a.HeartbeatTimeoutSec = int32(20 + r.IntN(100)) //nolint:gosec // small
-		if r.IntN(3) == 0 {
-			a.TimeoutSec = int32(20 + r.IntN(300)) //nolint:gosec // small
-		}
-		if l.behave(key.String()).hangs {
-			a.TimeoutSec = int32(20 + r.IntN(40)) //nolint:gosec // small
-		}
-		if l.bare(key.String()) {
-			a.Work.Output = plan.OutputNone
-		}
-		l.addChecks(&a)
-		switch r.IntN(12) {
-		case 0:
-			a.TriggerRule = "all_done"
-		case 1:
-			a.TriggerRule = "none_failed"
-		}
+		p.drawDeps(r, &a, i, n, shape, layer)
+		l.drawPolicies(r, &a)
 		p.assets = append(p.assets, a)
 	}
 	return p
+}
+
+// drawDeps draws the upstreams of the i-th of n assets.
+func (p *project) drawDeps(r *rand.Rand, a *plan.Asset, i, n, shape, layer int) {
+	dep := func(j int) {
+		if j >= 0 && j < i {
+			a.Deps = append(a.Deps, p.assets[j].Key)
+		}
+	}
+	switch shape {
+	case 0: // a chain
+		dep(i - 1)
+	case 1: // a fan out and in
+		if i == n-1 {
+			for j := range i {
+				dep(j)
+			}
+		} else if i > 0 {
+			dep(0)
+		}
+	case 2: // diamonds
+		switch i % 4 {
+		case 0:
+			dep(i - 1)
+		case 1:
+			dep(i - 1)
+		case 2:
+			dep(i - 2)
+		case 3:
+			dep(i - 2)
+			dep(i - 1)
+		}
+	case 3: // layers
+		if l := i / layer; l > 0 {
+			for j := (l - 1) * layer; j < l*layer; j++ {
+				if r.IntN(2) == 0 {
+					dep(j)
+				}
+			}
+		}
+	case 4: // random edges
+		for j := range i {
+			if r.IntN(i+1) < 2 {
+				dep(j)
+			}
+		}
+	case 5: // no edges
+	}
+}
+
+// drawPolicies draws how tasks of an asset are admitted, retried and timed out, and what they leave.
+func (l *workload) drawPolicies(r *rand.Rand, a *plan.Asset) {
+	key := a.Key
+	a.Priority = int32(r.IntN(3)) //nolint:gosec // small
+	a.Retries = plan.Retries{
+		MaxAttempts: int32(1 + r.IntN(4)), InitialDelayMS: int64(100 + r.IntN(20_000)), MaxDelayMS: 60_000, //nolint:gosec // small
+		MultiplierPermille: 2000, JitterPermille: int32(r.IntN(500)), //nolint:gosec // small
+		UserErrors: l.retriesUserErrors(key.String()),
+	}
+	a.HeartbeatTimeoutSec = int32(20 + r.IntN(100)) //nolint:gosec // small
+	if r.IntN(3) == 0 {
+		a.TimeoutSec = int32(20 + r.IntN(300)) //nolint:gosec // small
+	}
+	if l.behave(key.String()).hangs {
+		a.TimeoutSec = int32(20 + r.IntN(40)) //nolint:gosec // small
+	}
+	if l.bare(key.String()) {
+		a.Work.Output = plan.OutputNone
+	}
+	l.addChecks(a)
+	switch r.IntN(12) {
+	case 0:
+		a.TriggerRule = "all_done"
+	case 1:
+		a.TriggerRule = "none_failed"
+	}
 }
 
 // bare reports whether an asset has no output.
@@ -318,7 +337,7 @@ var errTask = errors.New("it went wrong")
 
 // execute does the work of a task.
 func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) error {
-	b := l.behave(assetOf(e.TaskKey))
+	b := l.behaveTask(e.TaskKey)
 	takes := b.takes + l.slow(e.RunID, e.TaskKey)
 	if b.hangs && e.Attempt == 1 {
 		takes = 30 * time.Minute
@@ -473,6 +492,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		if errors.Is(err, engine.ErrConflict) {
 			return nil
 		}
+
 		return err
 	case askDeploy:
 		return c.deploy(ctx, e)

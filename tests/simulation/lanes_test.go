@@ -96,19 +96,32 @@ func stopped() bool {
 // tally adds up results.
 type tally struct {
 	Worlds, Done, Steps int
-	Virtual             time.Duration
+	// Deployed are the ended tasks in worlds that deployed assets, Automated those in worlds in which schedules ticked or
+	// backfills were created. A task may count for both.
+	Deployed, Automated int
+	Virtual, CPU        time.Duration
 	Faults              map[string]int
 }
 
 func (y *tally) add(r *sim.Result) {
-	y.plus(&tally{1, r.Completions, r.Steps, r.Virtual, r.Faults})
+	o := tally{Worlds: 1, Done: r.Completions, Steps: r.Steps, Virtual: r.Virtual, Faults: r.Faults}
+	if r.Deployed {
+		o.Deployed = r.Completions
+	}
+	if r.Automated {
+		o.Automated = r.Completions
+	}
+	y.plus(&o)
 }
 
 func (y *tally) plus(o *tally) {
 	y.Worlds += o.Worlds
 	y.Done += o.Done
 	y.Steps += o.Steps
+	y.Deployed += o.Deployed
+	y.Automated += o.Automated
 	y.Virtual += o.Virtual
+	y.CPU += o.CPU
 	for name, n := range o.Faults {
 		y.Faults[name] += n
 	}
@@ -150,6 +163,8 @@ func printTallies(dir string, took time.Duration) error {
 	fmt.Fprintf(os.Stdout, "simulated %d worlds from seed %d: %d tasks ended, %d steps, %s of virtual time, in %.1f s: %.0f worlds and %.0f tasks a minute\n",
 		sum.Worlds, *first, sum.Done, sum.Steps, sum.Virtual.Round(time.Second), took.Seconds(),
 		float64(sum.Worlds)/took.Minutes(), float64(sum.Done)/took.Minutes())
+	fmt.Fprintf(os.Stdout, "  %d tasks in worlds with deployed assets, %d in worlds with schedules or backfills; %.0f s of CPU, %.1f ms a task\n",
+		sum.Deployed, sum.Automated, sum.CPU.Seconds(), float64(sum.CPU.Milliseconds())/float64(max(1, sum.Done)))
 	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
 		fmt.Fprintf(os.Stdout, "  %8d %s\n", sum.Faults[name], name)
 	}

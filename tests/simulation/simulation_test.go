@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ var (
 	seeds = flag.Int("seeds", 30, "number of worlds to run")
 	first = flag.Uint64("first", 1, "seed of the first world; 0: derived from the current time")
 	world = flag.String("world", "", "world to run, as printed by a failure")
+	large = flag.Bool("large", false, "run large worlds: see internal/sim/large.go")
 	tries = flag.Int("shrink", 150, "number of smaller worlds to try after a failure")
 )
 
@@ -92,16 +94,39 @@ func explain(t *testing.T, w sim.World, found *sim.Result) {
 		strings.Join(found.Tail[max(0, len(found.Tail)-lines):], "\n"), found.Err(), path, w.Text())
 }
 
+// draw returns the world of a seed.
+func draw(seed uint64) sim.World {
+	if *large {
+		return sim.DrawLarge(seed)
+	}
+	return sim.Draw(seed)
+}
+
+// cpuTime returns the CPU time of this process so far.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
 func TestWorldsKeepPromises(t *testing.T) {
 	if *world != "" {
 		t.Skip("a world is given")
 	}
 	sum := tally{Faults: map[string]int{}}
-	defer func() { require.NoError(t, sum.save()) }()
+	defer func() {
+		sum.CPU = cpuTime(t)
+		require.NoError(t, sum.save())
+	}()
 	for i := *lane; i < *seeds && !stopped(); i += *lanes {
-		w := sim.Draw(*first + uint64(i)) //nolint:gosec // not negative
+		w := draw(*first + uint64(i)) //nolint:gosec // not negative
+		began := cpuTime(t)
 		r := run(t, w)
 		sum.add(r)
+		if *large {
+			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU\n", w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds())
+		}
 		if r.Err() != nil {
 			stop()
 			explain(t, w, r)
@@ -148,6 +173,9 @@ func TestFailedWorldsKeepPromises(t *testing.T) {
 	require.NoError(t, lines.Err())
 }
 
+// largeWorld is the seed of the large world that every test run simulates.
+const largeWorld = 3
+
 // batchedWorlds is how many worlds with batches run, beside those that the other tests draw.
 const batchedWorlds = 12
 
@@ -169,6 +197,23 @@ func TestBatchedWorldsKeepPromises(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, shown, worlds, "the worlds must make batches")
+}
+
+// A large world reaches sizes that no small one has: a plan that the compactor reads from the store, and tasks of
+// partitioned assets.
+func TestLargeWorldKeepsPromises(t *testing.T) {
+	if !mine(0) {
+		t.Skip("another lane runs it")
+	}
+	w := sim.DrawLarge(largeWorld)
+	w.Large, w.Days, w.Schedules, w.Minutes = 300, 40, 1, 3
+	r := run(t, w)
+	if r.Err() != nil {
+		t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
+	}
+	const least = 600 // a plan of up to 500 tasks is part of its ledger entry
+	require.Greater(t, r.Completions, least)
+	require.Positive(t, r.Faults["tasks of partitioned assets"])
 }
 
 // The Parquet library keeps channels, which may not leave a bubble, so these worlds share one.

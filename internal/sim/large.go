@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// Large worlds have the faults and the bounds of other worlds, but runs of thousands of tasks. They reach the sizes at
+// which plans are read from the store, revisions fill up batches, deltas and history consist of many files, listings
+// have many pages, and backfills have chunks of hundreds of partitions.
+
+// DrawLarge returns the large world of a seed.
+func DrawLarge(seed uint64) World {
+	c := Draw(seed)
+	r := random(seed, "large", 0)
+	c.Overtaken, c.Chained, c.Batched, c.Idle = 0, 0, 0, false
+	c.Tasks, c.Requests = 0, 3+r.IntN(6)
+	c.Large, c.Slots = 100+r.IntN(1400), 16<<r.IntN(4)
+	if c.Days = 10 + r.IntN(90); r.IntN(2) == 0 {
+		c.Days = 100 + r.IntN(500)
+		c.Large = 50 + r.IntN(200)
+	}
+	c.drawLargeAutomation(r)
+	c.MinBase, c.MaxDeltas = int64(20_000)<<r.IntN(6), 4+r.IntN(28)
+	if c.MaxSegment > 0 {
+		c.MaxSegment = 200 + r.IntN(5000)
+	}
+	if c.MaxBatch > 0 {
+		c.MaxBatch = 50 + r.IntN(1000)
+	}
+	if c.PageSize < 1000 {
+		c.PageSize = 50 + r.IntN(500)
+	}
+	// A process dies after a number of writes that does not depend on the size of the world.
+	const mostKills, mostDamage = 1, 40
+	c.Faults.KillBefore, c.Faults.KillAfter = min(c.Faults.KillBefore, mostKills), min(c.Faults.KillAfter, mostKills)
+	c.Faults.Damaged = min(c.Faults.Damaged, mostDamage)
+	return c
+}
+
+// drawLargeAutomation gives half of the large worlds schedules that tick often, backfills of thousands of partitions, or
+// both.
+func (c *World) drawLargeAutomation(r *rand.Rand) {
+	c.Schedules, c.Backfills, c.Wide = 0, 0, 0
+	kind := r.IntN(6)
+	if kind == 0 || kind == 1 {
+		c.Schedules, c.Wide = 1+r.IntN(4), 20+r.IntN(170)
+		c.Requests = 2
+	}
+	if kind == 1 || kind == 2 {
+		c.Backfills = 1 + r.IntN(2)
+		c.Days, c.Large = 100+r.IntN(500), 20+r.IntN(100)
+		c.Requests = 2
+	}
+	if c.Schedules == 0 {
+		c.Alerts = 0
+	}
+}
+
+// slowOfLarge: one of so many tasks that would be slow in a small world is slow in a large one.
+const slowOfLarge = 20
+
+// manySlots returns a number of slots that suits the size of the world.
+func (c World) manySlots(slots int32) int32 {
+	const each = 40
+	if c.Large > 0 {
+		return slots * each
+	}
+	return slots
+}
+
+// chunk draws the number of partitions in the chunks of a backfill.
+func (c World) chunk(r *rand.Rand) int {
+	if c.Large > 0 {
+		return 20 + r.IntN(400)
+	}
+	return 1 + r.IntN(3)
+}
+
+// lastDay is the last day of partitioned assets in large worlds. It has ended when a world begins.
+var lastDay = time.Date(1999, 12, 30, 0, 0, 0, 0, time.UTC)
+
+func dayBack(n int) string { return lastDay.AddDate(0, 0, -n).Format(time.DateOnly) }
+
+// drawLargeProject draws a project with many assets and many partitions.
+func (l *workload) drawLargeProject(r *rand.Rand, d ids.Domain, name string) *project {
+	p := &project{domain: d, days: [2]string{dayBack(l.w.cfg.Days - 1), dayBack(0)}}
+	n := l.w.cfg.Large
+	width, most := 1+n/(1+r.IntN(6)), r.IntN(4)
+	for i := range n {
+		a := l.plainAsset(name, i)
+		a.Pool = pools[r.IntN(len(pools))]
+		if layer := i / width; layer > 0 {
+			for range r.IntN(most + 1) {
+				if up := p.assets[(layer-1)*width+r.IntN(width)].Key; !slices.Contains(a.Deps, up) {
+					a.Deps = append(a.Deps, up)
+				}
+			}
+		}
+		if i == n-1 && r.IntN(2) == 0 { // a fan-in of everything
+			a.Deps = nil
+			for j := range i {
+				a.Deps = append(a.Deps, p.assets[j].Key)
+			}
+		}
+		l.drawPolicies(r, &a)
+		p.assets = append(p.assets, a)
+	}
+	l.addPartitioned(r, p, name)
+	return p
+}
+
+// drawLargeRuns inserts requests that run whole projects of a large world.
+func (l *workload) drawLargeRuns() {
+	if l.w.cfg.Large == 0 {
+		return
+	}
+	r := random(l.w.cfg.Seed, "large runs", 0)
+	for range 2 + r.IntN(3) {
+		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
+		a := ask{
+			after: time.Duration(r.Int64N(int64(l.w.cfg.horizon()/8) + 1)), verb: askRun, project: l.projects[r.IntN(len(l.projects))], only: -1,
+		}
+		l.scripts[client] = slices.Insert(l.scripts[client], r.IntN(len(l.scripts[client])+1), a)
+	}
+}
+
+func (l *workload) plainAsset(name string, i int) plan.Asset {
+	return plan.Asset{
+		Key: ids.AssetKey{Namespace: name, Name: fmt.Sprintf("t%05d", i)}, Work: plan.Work{Command: []string{"work"}}, WorkerQueue: "default",
+	}
+}
+
+// addPartitioned adds assets with many partitions: days, their readers day by day, over a window and over all days, days
+// of several regions, and batches of days.
+func (l *workload) addPartitioned(r *rand.Rand, p *project, name string) {
+	add := func(a *plan.Asset) ids.AssetKey {
+		l.partitioned[a.Key.String()] = a.Partitions != nil
+		l.drawPolicies(r, a)
+		p.assets = append(p.assets, *a)
+		return a.Key
+	}
+	next := func() plan.Asset {
+		a := l.plainAsset(name, len(p.assets))
+		a.Requires = plan.RequiresAvailable
+		return a
+	}
+	days := space.Days(p.days[0], p.days[1])
+	source := next()
+	source.Partitions = days
+	from := add(&source)
+	same := next()
+	same.Partitions, same.Deps = days, []ids.AssetKey{from}
+	reader := add(&same)
+	if r.IntN(2) == 0 {
+		window := next()
+		window.Partitions, window.Deps = days, []ids.AssetKey{from}
+		window.Reads = []plan.Dep{{Asset: from, Map: space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: -r.Int64N(7), To: 0}}}}}
+		add(&window)
+	}
+	if r.IntN(2) == 0 {
+		regions := next()
+		values := make([]string, 2+r.IntN(4))
+		for i := range values {
+			values[i] = fmt.Sprintf("region%d", i)
+		}
+		regions.Partitions = space.New(days.Dimensions[0], space.Dimension{Name: "region", Kind: space.Static, Values: values})
+		regions.Deps = []ids.AssetKey{from}
+		add(&regions)
+	}
+	if r.IntN(2) == 0 {
+		batch := next()
+		batch.Work.Batch, batch.Batch, batch.Partitions = true, 2+r.IntN(40), days
+		if r.IntN(2) == 0 {
+			batch.Deps = []ids.AssetKey{from}
+		}
+		add(&batch)
+	}
+	total := next()
+	total.Deps = []ids.AssetKey{reader}
+	add(&total)
+}
+
+// behaveTask returns how a task behaves. Tasks of a partitioned asset of a large world behave differently. They hang only
+// if their asset has a timeout for that.
+func (l *workload) behaveTask(taskKey string) behaviour {
+	asset := assetOf(taskKey)
+	b := l.behave(asset)
+	if l.partitioned[asset] {
+		hangs := b.hangs
+		b = l.behave(taskKey)
+		b.hangs = b.hangs && hangs
+	}
+	return b
+}
+
+// largeSelection returns the partitions of a request for an asset of a large project; -1: for all of them.
+func (p *project) largeSelection(only, draw int) []plan.Selection {
+	if only >= 0 && p.assets[only].Partitions == nil {
+		return nil
+	}
+	if draw%3 > 0 {
+		return []plan.Selection{{Everything: true}}
+	}
+	s, err := plan.ParseSelection("date=" + dayBack(1+draw/3%100) + ".." + p.days[1])
+	if err != nil || dayBack(1+draw/3%100) < p.days[0] {
+		return []plan.Selection{{Everything: true}}
+	}
+	return []plan.Selection{s}
+}
+
+// scheduledPartitions returns the partitions of each run of a schedule of a partitioned asset.
+func (l *workload) scheduledPartitions(r *rand.Rand, asset string) []string {
+	if !l.partitioned[asset] || r.IntN(4) == 0 {
+		return []string{"all"}
+	}
+	return []string{"date=" + dayBack(r.IntN(min(l.w.cfg.Days, 60))) + ".." + dayBack(0)}
+}

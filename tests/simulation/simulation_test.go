@@ -124,8 +124,9 @@ func TestWorldsKeepPromises(t *testing.T) {
 		began := cpuTime(t)
 		r := run(t, w)
 		sum.add(r)
-		if *large {
-			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU\n", w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds())
+		if *large { // such a world takes up to minutes
+			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU; assets deployed: %t, schedules or backfills: %t, violations: %d\n",
+				w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds(), r.Deployed, r.Automated, len(r.Violations))
 		}
 		if r.Err() != nil {
 			stop()

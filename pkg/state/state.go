@@ -30,30 +30,28 @@ type State struct {
 
 // New returns the empty state of a domain.
 func New(d ids.Domain) *State {
-	s := &State{Domain: d, index: newIndex()}
-	s.fill(func(i int) store {
-		t := newTable(rowTypeOf(reflect.TypeFor[Tables]().Field(i)))
-		t.open(s, declarations[i])
-		return t
-	})
-	return s
-}
-
-// fill sets the fields of Tables to tables.
-func (s *State) fill(table func(i int) store) {
-	s.stores = make([]store, len(declarations))
+	s := &State{Domain: d, stores: make([]store, len(declarations)), index: newIndex()}
 	fields := reflect.ValueOf(&s.Tables).Elem()
 	for i := range s.stores {
-		s.stores[i] = table(i)
-		fields.Field(i).Set(reflect.ValueOf(s.stores[i]))
+		t := newTable(rowTypeOf(fields.Type().Field(i)))
+		t.open(s, declarations[i])
+		s.stores[i] = t
+		fields.Field(i).Set(reflect.ValueOf(t))
 	}
+	return s
 }
 
 // Copy returns a copy in constant time, without the record of changes. Neither state sees later
 // changes of the other. Copying counts as writing: only one goroutine may do it at a time.
 func (s *State) Copy() *State {
-	c := &State{Domain: s.Domain, FoldSeq: s.FoldSeq, FoldTime: s.FoldTime, index: s.index.copy()}
-	c.fill(func(i int) store { return s.stores[i].copyFor(c) })
+	c := &State{
+		Domain: s.Domain, FoldSeq: s.FoldSeq, FoldTime: s.FoldTime,
+		stores: make([]store, len(s.stores)), index: s.index.copy(),
+	}
+	fields := reflect.ValueOf(&c.Tables).Elem()
+	for i, t := range s.stores {
+		c.stores[i] = t.copyFor(c, fields.Field(i).Addr().Interface())
+	}
 	return c
 }
 

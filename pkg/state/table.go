@@ -78,7 +78,7 @@ type item[K comparable, R any] struct {
 type store interface {
 	declare(tag string) *Declaration
 	open(owner *State, d *Declaration)
-	copyFor(owner *State) store
+	copyFor(owner *State, field any) store
 	drain()
 	load(list any)
 	evict(c *cut) any
@@ -94,12 +94,15 @@ func (t *rowTable[K, R, P]) open(owner *State, d *Declaration) {
 	t.rows = t.decl.none
 }
 
-// copyFor returns a copy without the changes for another state.
-func (t *rowTable[K, R, P]) copyFor(owner *State) store {
+// copyFor returns a copy without the changes for another state, and sets a field of its Tables to the copy.
+// field is a pointer to that field. A state is copied at each commit: setting the field by reflection would
+// cost thirty times as much.
+func (t *rowTable[K, R, P]) copyFor(owner *State, field any) store {
 	c := &rowTable[K, R, P]{decl: t.decl, owner: owner, rows: t.decl.none}
 	if t.rows.Len() > 0 {
 		c.rows = t.rows.Copy()
 	}
+	*field.(*Table[K, R]) = c //nolint:errcheck // the registry declares both from one field
 	return c
 }
 

@@ -160,7 +160,7 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		for j, rows := range d.Inline {
 			p.check(isTable(rows.Table), "%s.inline[%d].table: invalid table name %.100q", here, j, rows.Table)
 			p.check(rows.JSON.IsValid(), "%s.inline[%d].rows: must be valid JSON", here, j)
-			p.count(fmt.Sprintf("%s.inline[%d].count", here, j), rows.Count)
+			p.check(rows.Count >= 0, "%s.inline[%d].count: %d is negative", here, j, rows.Count)
 			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: checksum is not %d", here, j, rows.CRC32C)
 		}
 		if p.err != nil {

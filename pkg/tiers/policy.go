@@ -19,6 +19,8 @@ const (
 	// inlineSlack limits the inline rows of a manifest while a merge writes them to files: it is a
 	// multiple of MaxInline.
 	inlineSlack = 4
+	// smallShare is the share of the inline rows, as its reciprocal, up to which the newest delta stays inline.
+	smallShare = 8
 	// fanIn is the minimum number of L1 deltas that are merged. When there are more than maxL1, all
 	// of them are.
 	fanIn, maxL1 = 4, 64
@@ -105,10 +107,17 @@ func inlineBytes(deltas []manifest.Delta) int64 {
 
 // firstInline returns the first run of adjacent inline deltas. A merge must not skip a delta in
 // between: its result replaces its parts at one position, so that newer rows stay newer.
+//
+// The newest delta of a manifest stays inline if it is small. Rows that change with each publish, as the row of a
+// run does, are in the newest delta alone ([Tiers.dropOverwritten]). A merge would write such a row to a file of
+// its own, and the next publish would overwrite it.
 func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
 	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
-		l0 = l0[:end]
+		return l0[:end]
+	}
+	if newest := len(l0) - 1; inlineBytes(l0) >= smallShare*l0[newest].Bytes {
+		return l0[:newest]
 	}
 	return l0
 }

@@ -54,6 +54,7 @@ func TestDueMerges(t *testing.T) {
 		"nothing":                     {},
 		"few inline rows":             {manifest: manifest.Manifest{L0: deltas(inline("a", 50), inline("b", 50))}},
 		"many inline rows":            {manifest: manifest.Manifest{L0: deltas(inline("a", 50), inline("b", 51))}, want: []string{"l0 ab"}},
+		"a small newest delta":        {manifest: manifest.Manifest{L0: deltas(inline("a", 99), inline("b", 14))}, want: []string{"l0 a"}},
 		"the first adjacent ones":     {manifest: manifest.Manifest{L0: deltas(stored("a", 1), inline("b", 90), stored("c", 1), inline("d", 90))}, want: []string{"l1 abc"}},
 		"inline rows after L1":        {manifest: manifest.Manifest{L0: deltas(stored("a", 1), stored("b", 1), inline("c", 101))}, want: []string{"l1 ab", "l0 c"}},
 		"one merge to L0 at a time":   {manifest: manifest.Manifest{L0: deltas(inline("a", 101))}, running: []job{{tier: manifest.TierL0}}},
@@ -88,6 +89,9 @@ func TestFirstInline(t *testing.T) {
 	for want, l0 := range map[string][]manifest.Delta{
 		"a":  {inline("a", 1)},
 		"ab": {inline("a", 1), inline("b", 1)},
+		"cd": {stored("a", 1), inline("c", 6), inline("d", 1)},
+		"e":  {inline("e", 7), inline("f", 1)},
+		"gh": {inline("g", 100), inline("h", 1), stored("i", 1)},
 		"b":  {stored("a", 1), inline("b", 1), stored("c", 1), inline("d", 1)},
 		"bc": {stored("a", 1), inline("b", 1), inline("c", 1), stored("d", 1)},
 	} {

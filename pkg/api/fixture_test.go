@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1/servov1connect"
 	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -64,11 +65,17 @@ func serve(t testing.TB, assets ...plan.Asset) *fixture {
 // serveIn starts a server on a state folder, whose page tokens have a code under a key.
 func serveIn(t testing.TB, dir string, pageKey []byte, assets ...plan.Asset) *fixture {
 	t.Helper()
+	return serveTiers(t, dir, pageKey, tiers.Options{}, assets...)
+}
+
+// serveTiers is serveIn with limits of the tiers of the tables.
+func serveTiers(t testing.TB, dir string, pageKey []byte, limits tiers.Options, assets ...plan.Asset) *fixture {
+	t.Helper()
 	f := &fixture{project: &api.Project{Name: "test", Root: t.TempDir(), Assets: assets}}
 	stack, err := embedded.Start(t.Context(), embedded.Options{
 		Dir: dir, Domain: ids.Domain{Tenant: "acme", Workspace: "prod"}, Clock: clock.System{},
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Environ: os.Environ(), Concurrency: 4, Actor: "user:test",
+		Environ: os.Environ(), Concurrency: 4, Actor: "user:test", Tiers: limits,
 		Routes: func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 			f.mux = mux
 			api.Register(mux, api.Config{

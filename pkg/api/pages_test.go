@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // runsOf reads a listing to its end, with an action after each page.
@@ -76,6 +78,42 @@ func TestPagesContinueAfterRestart(t *testing.T) {
 	f = serveIn(t, dir, []byte("another key"), asset("raw/a", "exit 0"))
 	_, err = f.connect(t).execution.ListRuns(t.Context(), &servov1.ListRunsRequest{PageSize: 2, PageToken: first.GetNextPageToken()})
 	require.EqualValues(t, http.StatusGone, problemIn(t, err).GetStatus())
+}
+
+// A listing continues at its revision while runs change the state, the base is written again several times, and
+// another process takes over.
+func TestPagesContinueAcrossBases(t *testing.T) {
+	dir, key := t.TempDir(), []byte("the key of the folder")
+	small := tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 1000}
+	f := serveTiers(t, dir, key, small, asset("raw/a", "exit 0"))
+	for range 6 {
+		f.run(t)
+	}
+	c := f.connect(t)
+	whole, _ := runsOf(t, c, &servov1.ListRunsRequest{}, func() {})
+	bases := map[string]bool{}
+	look := func() {
+		files, err := filepath.Glob(filepath.Join(dir, "state", "orchestration", "*", "*", "*", "base", "*.parquet"))
+		require.NoError(t, err)
+		for _, file := range files {
+			bases[filepath.Base(file)] = true // the id of the base
+		}
+	}
+	look()
+	first, err := c.execution.ListRuns(t.Context(), &servov1.ListRunsRequest{PageSize: 1})
+	require.NoError(t, err)
+	f.run(t)
+	look()
+	require.NoError(t, f.stack.Close())
+
+	f = serveTiers(t, dir, key, small, asset("raw/a", "exit 0"))
+	rest, revision := runsOf(t, f.connect(t), &servov1.ListRunsRequest{PageSize: 1, PageToken: first.GetNextPageToken()}, func() {
+		f.run(t)
+		look()
+	})
+	require.Equal(t, first.GetRevision(), revision)
+	require.Equal(t, whole[1:], rest)
+	require.Greater(t, len(bases), 2, "the base was not written often enough for this test")
 }
 
 func TestPageTokensAreChecked(t *testing.T) {

@@ -43,6 +43,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -92,6 +93,8 @@ type Options struct {
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
+	// Tiers limits the tiers of the state's tables. The zero value selects the defaults.
+	Tiers tiers.Options
 	// Publish lists the outputs to publish, and the places where they are published. Nil: nothing is
 	// published.
 	Publish Publishing
@@ -205,7 +208,7 @@ func (s *Stack) build(ctx context.Context) error {
 		},
 		OnFailure:  s.folding.note,
 		OnRecovery: func() { s.folding.note(nil, time.Time{}) },
-		Options:    compactor.Options{Retention: manifest.OneMachine()},
+		Options:    compactor.Options{Retention: manifest.OneMachine(), Tiers: s.opts.Tiers},
 	})
 	if err != nil {
 		return err

@@ -51,11 +51,10 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.Problem = asset.Broken
 	err := j.unknown
 	if err == nil {
-		var counts staleness.Counts
-		if counts, err = j.evaluation.Count(asset.Key); err == nil {
+		var counts engine.Counts
+		if counts, err = engine.FailedOf(j.failures[asset.Key.String()], asset.Key).Count(j.evaluation, asset.Key); err == nil {
 			into.Status = &servov1.Asset_Status{
-				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), //nolint:gosec // as above
-				Failed: int32(len(j.failures[asset.Key.String()])), //nolint:gosec // as above
+				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), Failed: int32(counts.Failed), //nolint:gosec // as above
 			}
 			return
 		}
@@ -76,11 +75,7 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 		into.Checks = append(into.Checks, assetCheck(c))
 	}
 	for i := range failed[:min(len(failed), maxFailures)] {
-		t := failed[i].Task
-		into.Failures = append(into.Failures, &servov1.Asset_Failure{
-			PartitionKey: failed[i].Partition, RunId: t.RunID, TaskKey: t.TaskKey, At: timestamp(t.CompletedAt),
-			Error: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
-		})
+		into.Failures = append(into.Failures, failureOf(&failed[i]))
 	}
 	var newest *state.Partition
 	for row, err := range p.snap.Partitions(ctx, asset.Key.String(), "") {
@@ -104,13 +99,25 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 	return nil
 }
 
+func failureOf(f *engine.Failure) *servov1.Asset_Failure {
+	return &servov1.Asset_Failure{
+		PartitionKey: f.Partition, RunId: f.Task.RunID, TaskKey: f.Task.TaskKey, At: timestamp(f.Task.CompletedAt),
+		Error: view.ErrorLine(f.Task.ErrorCode, f.Task.ErrorMessage),
+	}
+}
+
 func assetCheck(c view.AssetCheck) *servov1.Asset_Check {
 	one := &servov1.Asset_Check{Check: c.Check, Kind: c.Kind, Phase: c.Phase, Severity: c.Severity, Last: c.Last()}
 	if c.Row != nil {
 		one.Passed, one.Failed, one.LastAt = c.Row.Passed, c.Row.Failed, timestamp(c.Row.LastAt)
 		one.LastRunId, one.LastPartitionKey = c.Row.LastRunID, c.Row.LastPartition
+		one.LastTask = c.TaskName(c.Row.LastPartition)
 		if !c.Row.LastPassed {
 			one.Message = c.Row.FailedMessage
+		}
+		if c.Row.Failed > 0 {
+			one.FailedAt, one.FailedRunId, one.FailedTask = timestamp(c.Row.FailedAt), c.Row.FailedRunID, c.TaskName(c.Row.FailedPartition)
+			one.FailedMessage, one.FailedRows = c.Row.FailedMessage, c.Row.FailedSample
 		}
 	}
 	return one

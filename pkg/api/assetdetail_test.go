@@ -19,7 +19,7 @@ func TestAssetSaysHowItsPartitionsAre(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 5, one.GetExpected())
 	require.EqualValues(t, 2, one.GetStatus().GetFresh())
-	require.EqualValues(t, 3, one.GetStatus().GetMissing())
+	require.EqualValues(t, 2, one.GetStatus().GetMissing(), "the failed partition counts once")
 	require.EqualValues(t, 1, one.GetStatus().GetFailed())
 	require.Len(t, one.GetFailures(), 1)
 	require.Equal(t, "raw/days[date=2025-01-02]", one.GetFailures()[0].GetTaskKey())
@@ -31,6 +31,42 @@ func TestAssetSaysHowItsPartitionsAre(t *testing.T) {
 	require.EqualValues(t, 1, list.GetAssets()[0].GetStatus().GetFresh())
 	require.EqualValues(t, 1, list.GetAssets()[1].GetStatus().GetFailed())
 	require.Empty(t, list.GetAssets()[1].GetCode(), "only GetAsset returns it")
+}
+
+func TestFailedPartitionsAreListedCountedAndExplained(t *testing.T) {
+	bad := daily(asset("raw/days", `test "$SERVO_PARTITION_DATE" != 2025-01-02 && touch "$SERVO_OUTPUT/x"`))
+	f := serve(t, bad)
+	c := f.connect(t)
+	run := f.run(t, "date=2025-01-01..2025-01-03")
+	list := func(status ...string) (found []string) {
+		page, err := c.partitions.ListPartitions(t.Context(), &servov1.ListPartitionsRequest{Namespace: "raw", Name: "days", Status: status})
+		require.NoError(t, err)
+		for _, p := range page.GetPartitions() {
+			found = append(found, p.GetPartition()+" "+p.GetStatus())
+		}
+		return found
+	}
+	require.Equal(t, []string{"date=2025-01-02 failed"}, list("failed"))
+	require.Equal(t, []string{"date=2025-01-04 missing", "date=2025-01-05 missing"}, list("missing"))
+	require.Len(t, list(), 5)
+	sum, err := c.partitions.GetPartitionSummary(t.Context(), &servov1.GetPartitionSummaryRequest{Namespace: "raw", Name: "days"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, sum.GetTotal().GetFailed())
+	require.EqualValues(t, 2, sum.GetTotal().GetMissing())
+	require.EqualValues(t, 1, sum.GetBuckets()[1].GetFailed())
+	x, err := c.partitions.ExplainPartition(t.Context(), &servov1.ExplainPartitionRequest{Namespace: "raw", Name: "days", Partition: "date=2025-01-02"})
+	require.NoError(t, err)
+	require.Equal(t, "failed", x.GetStatus())
+	require.Equal(t, run, x.GetFailure().GetRunId())
+	require.Contains(t, x.GetHeadline(), "failed in its newest run: EXIT_STATUS")
+
+	status, err := c.execution.GetRunStatus(t.Context(), &servov1.GetRunStatusRequest{RunId: run})
+	require.NoError(t, err)
+	require.Len(t, status.GetNext(), 1)
+	require.Equal(t, "retry", status.GetNext()[0].GetAction())
+	attention, err := c.state.ListAttention(t.Context(), &servov1.ListAttentionRequest{})
+	require.NoError(t, err)
+	require.Equal(t, "retry", attention.GetAttention()[0].GetNext().GetAction())
 }
 
 func TestRunsChoosePartitionsByStatus(t *testing.T) {

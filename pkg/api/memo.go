@@ -232,6 +232,12 @@ func (j *judged) failed(asset ids.AssetKey) []engine.Failure {
 	return j.failures[asset.String()]
 }
 
+// failedAt returns the failed partitions of an asset, which it searches if nobody has asked for them at this moment.
+func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.AssetKey) (engine.Failed, error) {
+	failures, err := j.search(ctx, at, p)
+	return engine.FailedOf(failures[asset.String()], asset), err
+}
+
 // summary returns the summary of partitions that a request asks for.
 func (j *judged) summary(
 	ctx context.Context, r *servov1.GetPartitionSummaryRequest, count func(context.Context) (*servov1.PartitionSummary, error),

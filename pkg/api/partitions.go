@@ -39,6 +39,10 @@ func (s *server) ListPartitions(ctx context.Context, r *servov1.ListPartitionsRe
 	if err != nil {
 		return nil, err
 	}
+	failed, err := s.memo.assetsAt(momentOf(opened.snap, p, opened.now)).failedAt(ctx, opened, p, asset.Key)
+	if err != nil {
+		return nil, opened.failed(err)
+	}
 	calendar, after, first := view.Calendar(opened.snap.State, opened.now), opened.after, opened.after == ""
 	for scanned := 0; scanned < maxScanned; {
 		rows, err := view.PartitionPage(opened.snap.Partitions(ctx, asset.Key.String(), after), asset, calendar, after, opened.size+1)
@@ -58,7 +62,7 @@ func (s *server) ListPartitions(ctx context.Context, r *servov1.ListPartitionsRe
 				return list, nil
 			}
 			after = rows[i].Key
-			if status := string(statuses[i]); len(r.GetStatus()) == 0 || slices.Contains(r.GetStatus(), status) {
+			if status := string(failed.Status(after, statuses[i])); len(r.GetStatus()) == 0 || slices.Contains(r.GetStatus(), status) {
 				list.Partitions = append(list.Partitions, partitionOf(&rows[i], status))
 			}
 		}
@@ -116,14 +120,20 @@ func (s *server) GetPartitionSummary(ctx context.Context, r *servov1.GetPartitio
 		return nil, err
 	}
 	now := s.Engine.Now()
-	return s.memo.assetsAt(momentOf(snap, p, now)).summary(ctx, r, func(ctx context.Context) (*servov1.PartitionSummary, error) {
-		return summarize(ctx, p, snap, asset, r, now)
+	judged := s.memo.assetsAt(momentOf(snap, p, now))
+	failed, err := judged.failedAt(ctx, &page{snap: snap, now: now}, p, asset.Key)
+	if err != nil {
+		return nil, err
+	}
+	return judged.summary(ctx, r, func(ctx context.Context) (*servov1.PartitionSummary, error) {
+		return summarize(ctx, p, snap, asset, failed, r, now)
 	})
 }
 
 // summarize counts the partitions of an asset in buckets.
 func summarize(
-	ctx context.Context, p *Project, snap *snapshot.Snapshot, asset *plan.Asset, r *servov1.GetPartitionSummaryRequest, now time.Time,
+	ctx context.Context, p *Project, snap *snapshot.Snapshot, asset *plan.Asset, failed engine.Failed, r *servov1.GetPartitionSummaryRequest,
+	now time.Time,
 ) (*servov1.PartitionSummary, error) {
 	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
 	if err != nil {
@@ -159,8 +169,9 @@ func summarize(
 			bucket = &servov1.PartitionSummary_Bucket{From: value, To: value}
 			values[value] = bucket
 		}
-		count(bucket, one.Status)
-		count(sum.Total, one.Status)
+		status := failed.Status(one.Key, one.Status)
+		count(bucket, status)
+		count(sum.Total, status)
 	}
 	sum.Buckets = merged(values, int(r.GetBuckets()))
 	if n := len(sum.Buckets); n > 0 {
@@ -199,6 +210,8 @@ func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {
 		b.Fresh++
 	case staleness.Stale:
 		b.Stale++
+	case engine.StatusFailed:
+		b.Failed++
 	case staleness.Unexpected:
 		b.Unexpected++
 	}
@@ -228,6 +241,7 @@ func merged(values map[string]*servov1.PartitionSummary_Bucket, limit int) []*se
 		b.Missing += one.GetMissing()
 		b.Fresh += one.GetFresh()
 		b.Stale += one.GetStale()
+		b.Failed += one.GetFailed()
 		b.Unexpected += one.GetUnexpected()
 	}
 	return buckets
@@ -243,7 +257,8 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 	if err != nil {
 		return nil, err
 	}
-	evaluation, err := engine.Staleness(ctx, snap, p.Assets, s.Engine.Now())
+	now := s.Engine.Now()
+	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +266,21 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 	if err != nil {
 		return nil, err
 	}
-	return fill(&servov1.PartitionExplanation{}, x), nil
+	failed, err := s.memo.assetsAt(momentOf(snap, p, now)).failedAt(ctx, &page{snap: snap, now: now}, p, asset.Key)
+	if err != nil {
+		return nil, err
+	}
+	without := x.Status
+	x.Status = failed.Status(key, without)
+	into := fill(&servov1.PartitionExplanation{}, x)
+	if x.Status == engine.StatusFailed {
+		into.Failure = failureOf(failed[key])
+		into.Headline = "failed in its newest run: " + into.Failure.GetError()
+		if without != staleness.Missing {
+			into.Headline += "; its output " + x.Headline
+		}
+	}
+	return into, nil
 }
 
 // partitionKey returns the key of a partition that a text names: "date=2025-01-15;region=eu", or the key

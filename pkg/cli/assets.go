@@ -21,7 +21,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -29,22 +28,23 @@ import (
 type assetInfo struct {
 	view.Asset
 	of     int
-	counts *staleness.Counts // nil: not known
-	usual  *typical          // nil: no task has succeeded
+	counts *engine.Counts // nil: not known
+	usual  *typical       // nil: no task has succeeded
 }
 
-func staleCount(c *staleness.Counts) int   { return c.Stale }
-func missingCount(c *staleness.Counts) int { return c.Missing }
+func staleCount(c *engine.Counts) int   { return c.Stale }
+func missingCount(c *engine.Counts) int { return c.Missing }
+func failedCount(c *engine.Counts) int  { return c.Failed }
 
 // counted returns one of the counts, or nil if they are not known.
-func (i *assetInfo) counted(of func(*staleness.Counts) int) any {
+func (i *assetInfo) counted(of func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil
 	}
 	return of(i.counts)
 }
 
-func (i *assetInfo) countedText(of func(*staleness.Counts) int) any {
+func (i *assetInfo) countedText(of func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return "?"
 	}
@@ -138,14 +138,22 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 
 // counter returns a function that counts the partitions of an asset by status. It warns of assets whose
 // partitions cannot be evaluated, and returns nil for them.
-func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset) func(ids.AssetKey) *staleness.Counts {
+func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset) func(ids.AssetKey) *engine.Counts {
 	evaluation, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
 	if err != nil {
 		a.warn("no partitions are counted as fresh or stale: %v", err)
-		return func(ids.AssetKey) *staleness.Counts { return nil }
+		return func(ids.AssetKey) *engine.Counts { return nil }
 	}
-	return func(key ids.AssetKey) *staleness.Counts {
-		counts, err := evaluation.Count(key)
+	byKey := make(map[string]*plan.Asset, len(assets))
+	for i := range assets {
+		byKey[assets[i].Key.String()] = &assets[i]
+	}
+	failures, err := engine.Failures(ctx, snap, byKey, view.Calendar(snap.State, a.Clock.Now()))
+	if err != nil {
+		a.warn("no partitions are counted as failed: %v", err)
+	}
+	return func(key ids.AssetKey) *engine.Counts {
+		counts, err := engine.FailedOf(failures, key).Count(evaluation, key)
 		if err != nil {
 			a.warn("the partitions of %s are not counted as fresh or stale: %v", key, err)
 			return nil
@@ -205,9 +213,10 @@ var assetColumns = []column[assetInfo]{
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
 	{Name: "rows", Value: func(i assetInfo) any { return i.Rows }, Text: func(i assetInfo) any { return number(view.Grouped(i.Rows)) }},
 	{Name: "bytes", Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
-	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counted(func(c *staleness.Counts) int { return c.Fresh }) }},
+	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counted(func(c *engine.Counts) int { return c.Fresh }) }},
 	{Name: "stale", Value: func(i assetInfo) any { return i.counted(staleCount) }, Text: func(i assetInfo) any { return i.countedText(staleCount) }},
 	{Name: "missing", Value: func(i assetInfo) any { return i.counted(missingCount) }, Text: func(i assetInfo) any { return i.countedText(missingCount) }},
+	{Name: "failed", Value: func(i assetInfo) any { return i.counted(failedCount) }, Text: func(i assetInfo) any { return i.countedText(failedCount) }},
 	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return len(i.Schemas) }},
 	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
 	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
@@ -271,7 +280,11 @@ func (a *app) assetText(i *assetInfo, data dataText) string {
 	t.known("partitions", i.Partitioning())
 	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(i.Stored)), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
 	if i.counts != nil {
-		t.field("status", "%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
+		text := fmt.Sprintf("%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
+		if i.counts.Failed > 0 {
+			text += fmt.Sprintf(", %d failed", i.counts.Failed)
+		}
+		t.field("status", "%s", text)
 	}
 	if len(i.Schemas) > 1 {
 		t.field("schemas", "%d different", len(i.Schemas))

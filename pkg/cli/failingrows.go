@@ -36,7 +36,7 @@ func (a *app) failingRows(ctx context.Context, name, check, runID string) error 
 		}
 		var sample string
 		if runID == "" {
-			sample, err = lastSample(snap.State, name, check)
+			sample, err = lastSample(ctx, snap, name, check)
 		} else {
 			sample, err = sampleOf(ctx, snap, name, check, runID)
 		}
@@ -48,7 +48,8 @@ func (a *app) failingRows(ctx context.Context, name, check, runID string) error 
 }
 
 // lastSample returns the key of the failing rows of the last failure of a check.
-func lastSample(s *state.State, name, check string) (string, error) {
+func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string) (string, error) {
+	s := snap.State
 	asset, partition, _ := strings.Cut(name, "[")
 	row := s.AssetChecks.Get(state.Key2{A: asset, B: check})
 	if row == nil {
@@ -58,6 +59,9 @@ func lastSample(s *state.State, name, check string) (string, error) {
 	case row.Failed == 0:
 		return "", fmt.Errorf("check %s of %s has never failed: it has no failing rows", check, asset)
 	case partition != "" && name != taskName(&failed):
+		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // of the newest task of that partition
+			return sample, nil
+		}
 		return "", fmt.Errorf("check %s failed last in %s: add --run, or show the rows of that partition", check, taskName(&failed))
 	case row.FailedSample == "":
 		return "", noSample(check, row.FailedMessage)

@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
@@ -26,23 +24,22 @@ import (
 func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partition, error) {
 	name, rest, bracket := strings.Cut(text, "[")
 	at := slices.IndexFunc(assets, func(a plan.Asset) bool { return a.Key.String() == name })
-	inside, closed := strings.CutSuffix(rest, "]")
+	closed := strings.HasSuffix(rest, "]")
 	if at < 0 || bracket != closed || bracket != (assets[at].Partitions != nil) {
 		return nil, nil, nil
 	}
-	asset, partition := &assets[at], ids.Partition{}
+	asset := &assets[at]
 	if !bracket {
 		return asset, nil, nil
 	}
-	for _, pair := range strings.FieldsFunc(inside, func(r rune) bool { return r == ';' || r == ',' }) {
-		dimension, value, found := strings.Cut(pair, "=")
-		if !found || asset.Partitions.Dimension(dimension) == nil || partition[dimension] != "" {
+	_, partition, err := ids.ParseTaskKey(text)
+	if err != nil {
+		return nil, nil, nil //nolint:nilerr // a task whose key contains the text explains more
+	}
+	for dimension := range partition {
+		if asset.Partitions.Dimension(dimension) == nil {
 			return nil, nil, nil
 		}
-		if unescaped, err := url.PathUnescape(value); err == nil {
-			value = unescaped
-		}
-		partition[dimension] = value
 	}
 	if len(partition) != len(asset.Partitions.Dimensions) {
 		return nil, nil, nil
@@ -70,11 +67,9 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	}
 	text = ids.TaskKey(asset.Key, partition)
 	s, newest, err := engine.FindTaskAnywhere(ctx, v.Snapshot, "", text)
-	if err == nil && (newest.TaskKey != text || newest.State != state.TaskSucceeded || !s.Runs.Get(newest.RunID).State.Terminal()) {
+	if err == nil && (!slices.Contains(s.PartitionsOf(newest), partition.Key()) ||
+		newest.State != state.TaskSucceeded || !s.Runs.Get(newest.RunID).State.Terminal()) {
 		return false, text, nil
-	}
-	if failed, err := failedBatch(ctx, v, asset, partition.Key(), a.Clock.Now()); failed != "" || err != nil {
-		return err != nil, failed, err
 	}
 	e, err := engine.Staleness(ctx, v.Snapshot, p.Assets, a.Clock.Now())
 	if err != nil {
@@ -110,21 +105,6 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	return true, text, a.document(with, func() string {
 		return a.partitionText(x, backfills, automations, with.Typical, asset.Key, partition)
 	})
-}
-
-// failedBatch returns the task of the batch in which a partition has failed, or "" if a later run has materialized it.
-// The key of such a task names all partitions of the batch.
-func failedBatch(ctx context.Context, v published, asset *plan.Asset, partition string, now time.Time) (string, error) {
-	if !asset.Work.Batch {
-		return "", nil
-	}
-	failures, err := engine.Failures(ctx, v.Snapshot, map[string]*plan.Asset{asset.Key.String(): asset}, view.Calendar(v.State, now))
-	for _, f := range failures {
-		if f.Partition == partition {
-			return f.Task.TaskKey, err
-		}
-	}
-	return "", err
 }
 
 // selecting returns a function that reports whether what a schedule or a request runs includes an asset.

@@ -55,7 +55,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 	var f partitionFlags
 	cmd := &cobra.Command{
 		Use:     "partitions ASSET",
-		Short:   "Show which partitions of an asset are fresh, stale and missing; change key sets",
+		Short:   "Show which partitions of an asset are fresh, stale, missing and failed; change key sets",
 		Example: "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv\n  servo partitions clean/daily --limit 1000",
 		Args:    takes("ASSET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -132,12 +132,16 @@ func (a *app) showPartitions(
 	return list(a, partitionColumns, rows)
 }
 
-// addStatuses distinguishes the fresh partitions from the stale ones. A page reads the rows of its own
+// addStatuses distinguishes the fresh partitions from the stale ones, and the failed ones from both. A page reads the rows of its own
 // partitions and of their inputs; a whole list reads all rows in bulk.
 func (a *app) addStatuses(
 	ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, asset ids.AssetKey, partitions []view.Partition, page bool,
 ) error {
 	e, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
+	if err != nil {
+		return err
+	}
+	failed, err := a.failedOf(ctx, snap, assets, asset)
 	if err != nil {
 		return err
 	}
@@ -155,11 +159,26 @@ func (a *app) addStatuses(
 		return err
 	}
 	for i := range partitions {
+		status := staleness.Missing
 		if partitions[i].Status != view.PartitionMissing {
-			partitions[i].Status = string(statuses[i])
+			status = statuses[i]
 		}
+		partitions[i].Status = string(failed.Status(partitions[i].Key, status))
 	}
 	return nil
+}
+
+// failedOf returns the failed partitions of an asset.
+func (a *app) failedOf(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, key ids.AssetKey) (engine.Failed, error) {
+	at := slices.IndexFunc(assets, func(asset plan.Asset) bool { return asset.Key == key })
+	if at < 0 {
+		return nil, nil
+	}
+	found, err := engine.Failures(ctx, snap, map[string]*plan.Asset{key.String(): &assets[at]}, view.Calendar(snap.State, a.Clock.Now()))
+	if err != nil {
+		return nil, fmt.Errorf("find the failed partitions of %s: %w", key, err)
+	}
+	return engine.FailedOf(found, key), nil
 }
 
 // assetNamed returns the asset that a selection names: its key, or its name alone.
@@ -188,7 +207,7 @@ func (a *app) partitionsText(asset *plan.Asset, partitions []view.Partition) str
 	t := &sheet{style: a.style, width: 14}
 	t.field("asset", "%s", a.style.bold(asset.Key.String()))
 	t.known("partitions", asset.Partitions.Range())
-	for _, status := range []string{string(staleness.Fresh), string(staleness.Stale), view.PartitionMissing} {
+	for _, status := range []string{string(staleness.Fresh), string(staleness.Stale), view.PartitionMissing, view.PartitionFailed} {
 		text := view.Grouped(int64(counts[status]))
 		if ranges := view.PartitionRanges(asset, partitions, status); ranges != "" {
 			text += "  " + ranges

@@ -281,7 +281,7 @@ func repeatCommand(f view.Repeat, runID string) string {
 	switch {
 	case f.OnlyChecks:
 		return "The run only checked outputs: fix the data that the checks reject, then materialize it again with `servo run`"
-	case f.Checks == f.Total:
+	case f.Checks+f.Code == f.Total:
 		return "servo run --failed-only"
 	}
 	return "servo retry " + runID + " --failed"

@@ -68,6 +68,8 @@ type Attention struct {
 	Downstream int `json:"downstream_total"`
 	// Commands are command lines that show more, or that solve the problem.
 	Commands []string `json:"commands"`
+	// Next says how to repeat the failed tasks; nil: nothing failed.
+	Next *view.Step `json:"next,omitempty"`
 
 	// OneRun means that all failed tasks belong to RunID.
 	OneRun bool `json:"-"`
@@ -109,10 +111,13 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	}
 	f.schedules()
 	f.requests()
-	f.checks()
+	if err := f.quarantined(); err != nil {
+		return nil, err
+	}
+	f.checks() // omits what the items above report
 	f.tooOld()
 	for _, find := range []func() error{
-		func() error { return f.late(now) }, f.quarantined, func() error { return f.backfills(now) }, f.undeliverable,
+		func() error { return f.late(now) }, func() error { return f.backfills(now) }, f.undeliverable,
 	} {
 		if err := find(); err != nil {
 			return nil, err
@@ -148,7 +153,7 @@ func (f *finder) add(a Attention) { f.found = append(f.found, a) }
 
 // failed adds an item for each asset with failed partitions.
 func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.Time) error {
-	byAsset := map[string]*Attention{}
+	byAsset, repeats := map[string]*Attention{}, map[string]*view.Repeat{}
 	seen := map[state.Key2]bool{}
 	since := ids.AtTime(now.Time().Add(-attentionSpan))
 	err := eachFailure(ctx, snap, since, view.Calendar(snap.State, now.Time()), f.assets, func(t *state.Task, partition string) {
@@ -166,14 +171,17 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 					fmt.Sprintf("servo logs %s %s", t.RunID, view.Quoted(t.TaskKey)), "servo run " + t.AssetKey + " --failed-only",
 				},
 			}
-			byAsset[t.AssetKey] = a
+			byAsset[t.AssetKey], repeats[t.AssetKey] = a, &view.Repeat{}
 		}
+		repeats[t.AssetKey].Add(t)
 		a.Count++
 		a.OneRun = a.OneRun && t.RunID == a.RunID
 		a.Since = min(a.Since, t.CompletedAt)
 		a.list(partition)
 	})
-	for _, a := range byAsset {
+	for asset, a := range byAsset {
+		step := repeats[asset].StepOf(asset, a.RunID, a.OneRun)
+		a.Next = &step
 		slices.Sort(a.Partitions)
 		f.add(*a)
 	}

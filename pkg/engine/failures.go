@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -29,4 +31,59 @@ func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*p
 		}
 	})
 	return found, err
+}
+
+// StatusFailed is the status of a partition whose newest task failed, and which no later run has materialized. It
+// hides the status that the partition would have otherwise: missing, stale or fresh. Selections such as
+// `--missing-only` choose by the hidden status, so that a run repeats the partition.
+const StatusFailed staleness.Status = view.PartitionFailed
+
+// Failed are the failed partitions of one asset, by key.
+type Failed map[string]*Failure
+
+// FailedOf returns the failed partitions of an asset among failures.
+func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
+	failed := Failed{}
+	for i := range failures {
+		if failures[i].Asset == asset {
+			failed[failures[i].Partition] = &failures[i]
+		}
+	}
+	return failed
+}
+
+// Status returns the status of a partition that has a status without its failure. A partition that is not expected
+// is not failed either.
+func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
+	if f[partition] == nil || without == staleness.Unexpected {
+		return without
+	}
+	return StatusFailed
+}
+
+// Counts are the numbers of partitions of an asset by status. Each partition counts once.
+type Counts struct {
+	staleness.Counts
+
+	Failed int `json:"failed"`
+}
+
+// Count counts the partitions of an asset.
+func (f Failed) Count(e *staleness.Evaluation, asset ids.AssetKey) (Counts, error) {
+	all, err := e.Partitions(asset)
+	var c Counts
+	for _, p := range all {
+		switch f.Status(p.Key, p.Status) {
+		case staleness.Fresh:
+			c.Fresh++
+		case staleness.Stale:
+			c.Stale++
+		case staleness.Missing:
+			c.Missing++
+		case StatusFailed:
+			c.Failed++
+		case staleness.Unexpected:
+		}
+	}
+	return c, err
 }

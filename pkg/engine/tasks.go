@@ -3,18 +3,20 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task of a run that a name denotes: the task with this key or, if there is
-// none, the only task of the asset with this key or, if there is none, the only task whose key
-// contains the name.
+// FindTask returns the task of a run that a name denotes: the task with this key or, if there is none, the
+// task that materializes this partition together with others or, if there is none, the only task of the asset with
+// this key or, if there is none, the only task whose key contains the name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {
@@ -76,6 +78,9 @@ func matching(s *state.State, runID, name string) (found []*state.Task, keys []s
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
 		return []*state.Task{t}, nil
 	}
+	if t := batchWith(s, runID, name); t != nil {
+		return []*state.Task{t}, nil
+	}
 	var ofAsset, containing []*state.Task
 	s.TasksOf(runID, func(t *state.Task) bool {
 		keys = append(keys, t.TaskKey)
@@ -93,4 +98,26 @@ func matching(s *state.State, runID, name string) (found []*state.Task, keys []s
 		return ofAsset, keys
 	}
 	return containing, keys
+}
+
+// batchWith returns the task of a run that materializes the named partition together with others, or nil.
+func batchWith(s *state.State, runID, name string) (task *state.Task) {
+	if s.Batches.Len() == 0 {
+		return nil
+	}
+	asset, partition, err := ids.ParseTaskKey(name)
+	if err != nil || len(partition) == 0 {
+		return nil
+	}
+	key, prefix := partition.Key(), asset.String()+"["
+	s.Batches.Ascend(state.Key2{A: runID, B: prefix}, func(b *state.Batch) bool {
+		if b.RunID != runID || !strings.HasPrefix(b.TaskKey, prefix) {
+			return false
+		}
+		if slices.Contains(b.List(), key) {
+			task = s.Tasks.Get(b.Key())
+		}
+		return task == nil
+	})
+	return task
 }

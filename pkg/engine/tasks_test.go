@@ -48,3 +48,21 @@ func TestFindTaskByKeyAssetOrPart(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+func TestFindTaskByPartitionOfBatch(t *testing.T) {
+	w := foldtest.New(t)
+	days := []string{`{"date":"2025-01-01"}`, `{"date":"2025-01-02"}`}
+	batch := event.TaskDef{TaskKey: "raw/days[date=2025-01-01..2025-01-02]", AssetKey: "raw/days", PartitionKey: days[0], Partitions: days}
+	run := w.Run(batch, event.TaskDef{TaskKey: "raw/days[date=2025-01-03]", AssetKey: "raw/days", PartitionKey: `{"date":"2025-01-03"}`})
+	for name, want := range map[string]string{
+		"raw/days[date=2025-01-01]": batch.TaskKey,
+		"raw/days[date=2025-01-02]": batch.TaskKey,
+		"raw/days[date=2025-01-03]": "raw/days[date=2025-01-03]",
+	} {
+		task, err := engine.FindTask(w.State, run, name)
+		require.NoError(t, err)
+		require.Equal(t, want, task.TaskKey)
+	}
+	_, err := engine.FindTask(w.State, run, "raw/days[date=2025-01-04]")
+	require.ErrorIs(t, err, engine.ErrNoTask)
+}

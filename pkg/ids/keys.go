@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -115,6 +116,31 @@ func TaskKey(asset AssetKey, p Partition) string {
 	}
 	b.WriteByte(']')
 	return b.String()
+}
+
+// ParseTaskKey returns the asset and the partition that the key of a task names. A comma separates dimensions as a
+// semicolon does, because people write both.
+func ParseTaskKey(text string) (asset AssetKey, p Partition, err error) {
+	name, rest, bracket := strings.Cut(text, "[")
+	if asset, err = ParseAssetKey(name); err != nil || !bracket {
+		return asset, nil, err
+	}
+	inside, closed := strings.CutSuffix(rest, "]")
+	if !closed {
+		return asset, nil, fmt.Errorf("task key %q: does not end in ]", text)
+	}
+	p = Partition{}
+	for pair := range strings.FieldsFuncSeq(inside, func(r rune) bool { return r == ';' || r == ',' }) {
+		dimension, value, found := strings.Cut(pair, "=")
+		if _, twice := p[dimension]; !found || twice {
+			return asset, nil, fmt.Errorf("task key %q: %q is not DIMENSION=VALUE", text, pair)
+		}
+		if unescaped, err := url.PathUnescape(value); err == nil {
+			value = unescaped
+		}
+		p[dimension] = value
+	}
+	return asset, p, nil
 }
 
 // GroupKey returns the key of the node that represents all partitions of an asset in a run, so that

@@ -86,3 +86,21 @@ func TestValidateTaskKey(t *testing.T) {
 		require.Error(t, ids.ValidateTaskKey(bad), bad)
 	}
 }
+
+func TestParseTaskKeyInvertsTaskKey(t *testing.T) {
+	asset := ids.AssetKey{Namespace: "raw", Name: "x"}
+	for _, p := range []ids.Partition{nil, {"date": "2025-01-15"}, {"a": "1;2,3=[]/:%", "b": ""}} {
+		key := ids.TaskKey(asset, p)
+		gotAsset, got, err := ids.ParseTaskKey(key)
+		require.NoError(t, err, key)
+		require.Equal(t, asset, gotAsset)
+		require.Equal(t, p, got, key)
+	}
+	_, got, err := ids.ParseTaskKey("raw/x[a=1,b=2]")
+	require.NoError(t, err)
+	require.Equal(t, ids.Partition{"a": "1", "b": "2"}, got, "people write commas")
+	for _, bad := range []string{"x", "raw/x[a=1", "raw/x[a]", "raw/x[a=1;a=2]"} {
+		_, _, err := ids.ParseTaskKey(bad)
+		require.Error(t, err, bad)
+	}
+}

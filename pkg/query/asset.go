@@ -29,6 +29,7 @@ type asset struct {
 	problem         string // why it has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
+	sample          bool // holds failing rows of a check: no commit marker describes its file, and only SQL that names it gets it
 }
 
 // noParquet is the problem of an asset without rows.
@@ -70,6 +71,9 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		}
 	}
 	if err := db.loadCandidates(ctx, source, total); err != nil {
+		return err
+	}
+	if err := db.loadFailingRows(ctx, source); err != nil {
 		return err
 	}
 	db.noteProblems()
@@ -115,6 +119,39 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
+	}
+	return nil
+}
+
+// FailingRowsSchema is the schema of the views of failing rows: the check unique_id of raw/orders has the view
+// failing_rows."raw.orders.unique_id", with the rows that its last failure has stored.
+const FailingRowsSchema = "failing_rows"
+
+// loadFailingRows finds the files with the failing rows of checks.
+func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
+	rows, err := db.runOne(ctx, "SELECT asset_key, check_name, failed_sample FROM asset_checks WHERE failed_sample IS NOT NULL ORDER BY ALL", nil)
+	if err != nil {
+		return fmt.Errorf("table asset_checks: %w", err)
+	}
+	defer rows.Close() // All reports the errors
+	for row, err := range rows.All() {
+		if err != nil {
+			return fmt.Errorf("table asset_checks: %w", err)
+		}
+		key := fmt.Sprint(row[2])
+		a := &asset{namespace: FailingRowsSchema, name: strings.ReplaceAll(fmt.Sprint(row[0]), "/", ".") + "." + fmt.Sprint(row[1]), sample: true}
+		db.assets = append(db.assets, a)
+		local, err := filepath.Localize(key)
+		if err != nil {
+			a.problem = fmt.Sprintf("its file %q is not a path in the store", key)
+			continue
+		}
+		info, err := os.Stat(filepath.Join(source.Outputs, local))
+		if err != nil {
+			a.problem = "the failing rows are deleted: they are kept as long as their output, and for a day if it was not published"
+			continue
+		}
+		a.files = []filecheck.File{{Path: filepath.Join(source.Outputs, local), Size: info.Size()}}
 	}
 	return nil
 }
@@ -210,10 +247,11 @@ func readFile(name string) (_ []byte, err error) {
 
 // mentioned reports whether the lower-case SQL contains namespace.name.
 func (a *asset) mentioned(lower string) bool {
-	if !strings.Contains(lower, a.namespace) || !strings.Contains(lower, a.name) {
+	name := strings.ToLower(a.name) // the name of a check may have capital letters
+	if !strings.Contains(lower, a.namespace) || !strings.Contains(lower, name) {
 		return false
 	}
-	pattern := `\b` + regexp.QuoteMeta(a.namespace) + `"?\s*\.\s*"?` + regexp.QuoteMeta(a.name) + `\b`
+	pattern := `\b` + regexp.QuoteMeta(a.namespace) + `"?\s*\.\s*"?` + regexp.QuoteMeta(name) + `\b`
 	found, err := regexp.MatchString(pattern, lower)
 	return found && err == nil
 }
@@ -247,10 +285,10 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)
 	for _, a := range db.assets {
 		mentioned := a.mentioned(lower)
-		if len(a.files) == 0 || a.problem != "" || !all && !mentioned {
+		if len(a.files) == 0 || a.problem != "" || !mentioned && (a.sample || !all) {
 			continue
 		}
-		if mentioned {
+		if mentioned && !a.sample {
 			if err := db.checkOutputs(ctx, a); err != nil {
 				return err
 			}
@@ -282,6 +320,10 @@ func (db *DB) hint(sql string) string {
 	lower := strings.ToLower(sql)
 	for _, a := range db.assets {
 		if a.problem != "" && a.mentioned(lower) {
+			if a.sample {
+				lines = append(lines, fmt.Sprintf("%s.%q cannot be queried: %s.", a.namespace, a.name, a.problem))
+				continue
+			}
 			lines = append(lines, fmt.Sprintf("The asset %s/%s cannot be queried: %s.", a.namespace, a.name, strings.TrimSuffix(a.problem, ".")))
 		}
 	}

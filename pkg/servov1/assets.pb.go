@@ -702,8 +702,8 @@ type Asset_Status struct {
 	Fresh   int32                  `protobuf:"varint,1,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	Stale   int32                  `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	Missing int32                  `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
-	// Partitions whose task failed and which no later run has materialized. They also count as missing
-	// or stale.
+	// Partitions whose task failed and which no later run has materialized. They count neither as missing nor as
+	// stale.
 	Failed        int32 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -836,7 +836,17 @@ type Asset_Check struct {
 	LastRunId        string                 `protobuf:"bytes,9,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
 	LastPartitionKey string                 `protobuf:"bytes,10,opt,name=last_partition_key,json=lastPartitionKey,proto3" json:"last_partition_key,omitempty"`
 	// The message of the newest result, if it failed.
-	Message       string `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"`
+	// The partition of the newest result, in the form of a task key.
+	LastTask string `protobuf:"bytes,12,opt,name=last_task,json=lastTask,proto3" json:"last_task,omitempty"`
+	// The newest result that failed; empty if no result failed.
+	FailedAt      *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
+	FailedRunId   string                 `protobuf:"bytes,14,opt,name=failed_run_id,json=failedRunId,proto3" json:"failed_run_id,omitempty"`
+	FailedTask    string                 `protobuf:"bytes,15,opt,name=failed_task,json=failedTask,proto3" json:"failed_task,omitempty"`
+	FailedMessage string                 `protobuf:"bytes,16,opt,name=failed_message,json=failedMessage,proto3" json:"failed_message,omitempty"`
+	// The object key of a Parquet file with some of the failing rows. SQL reads it as
+	// failing_rows."namespace.name.check".
+	FailedRows    string `protobuf:"bytes,17,opt,name=failed_rows,json=failedRows,proto3" json:"failed_rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +954,48 @@ func (x *Asset_Check) GetLastPartitionKey() string {
 func (x *Asset_Check) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetLastTask() string {
+	if x != nil {
+		return x.LastTask
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetFailedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailedAt
+	}
+	return nil
+}
+
+func (x *Asset_Check) GetFailedRunId() string {
+	if x != nil {
+		return x.FailedRunId
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetFailedTask() string {
+	if x != nil {
+		return x.FailedTask
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetFailedMessage() string {
+	if x != nil {
+		return x.FailedMessage
+	}
+	return ""
+}
+
+func (x *Asset_Check) GetFailedRows() string {
+	if x != nil {
+		return x.FailedRows
 	}
 	return ""
 }
@@ -1260,7 +1312,7 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\tnamespace\x18\x03 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
-	"[a-z0-9_]+0\x01R\x04name\"\x85\f\n" +
+	"[a-z0-9_]+0\x01R\x04name\"\xe8\r\n" +
 	"\x05Asset\x12\x1b\n" +
 	"\tasset_key\x18\x01 \x01(\tR\bassetKey\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
@@ -1299,7 +1351,7 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\x06failed\x18\x04 \x01(\x05R\x06failed\x1a0\n" +
 	"\x06Column\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\tR\x04type\x1a\xe2\x02\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x1a\xc5\x04\n" +
 	"\x05Check\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -1312,7 +1364,15 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\vlast_run_id\x18\t \x01(\tR\tlastRunId\x12,\n" +
 	"\x12last_partition_key\x18\n" +
 	" \x01(\tR\x10lastPartitionKey\x12\x18\n" +
-	"\amessage\x18\v \x01(\tR\amessage\x1a\xa2\x01\n" +
+	"\amessage\x18\v \x01(\tR\amessage\x12\x1b\n" +
+	"\tlast_task\x18\f \x01(\tR\blastTask\x127\n" +
+	"\tfailed_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x12\"\n" +
+	"\rfailed_run_id\x18\x0e \x01(\tR\vfailedRunId\x12\x1f\n" +
+	"\vfailed_task\x18\x0f \x01(\tR\n" +
+	"failedTask\x12%\n" +
+	"\x0efailed_message\x18\x10 \x01(\tR\rfailedMessage\x12\x1f\n" +
+	"\vfailed_rows\x18\x11 \x01(\tR\n" +
+	"failedRows\x1a\xa2\x01\n" +
 	"\aFailure\x12#\n" +
 	"\rpartition_key\x18\x01 \x01(\tR\fpartitionKey\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x19\n" +
@@ -1409,20 +1469,21 @@ var file_servo_v1_assets_proto_depIdxs = []int32{
 	10, // 6: servo.v1.AssetGraph.nodes:type_name -> servo.v1.AssetGraph.Node
 	11, // 7: servo.v1.AssetGraph.edges:type_name -> servo.v1.AssetGraph.Edge
 	13, // 8: servo.v1.Asset.Check.last_at:type_name -> google.protobuf.Timestamp
-	13, // 9: servo.v1.Asset.Failure.at:type_name -> google.protobuf.Timestamp
-	12, // 10: servo.v1.AssetGraph.Node.health_counts:type_name -> servo.v1.AssetGraph.Node.HealthCountsEntry
-	6,  // 11: servo.v1.AssetGraph.Node.partitions:type_name -> servo.v1.Asset.Status
-	0,  // 12: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
-	2,  // 13: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
-	4,  // 14: servo.v1.AssetService.GetAssetGraph:input_type -> servo.v1.GetAssetGraphRequest
-	1,  // 15: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
-	3,  // 16: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
-	5,  // 17: servo.v1.AssetService.GetAssetGraph:output_type -> servo.v1.AssetGraph
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 9: servo.v1.Asset.Check.failed_at:type_name -> google.protobuf.Timestamp
+	13, // 10: servo.v1.Asset.Failure.at:type_name -> google.protobuf.Timestamp
+	12, // 11: servo.v1.AssetGraph.Node.health_counts:type_name -> servo.v1.AssetGraph.Node.HealthCountsEntry
+	6,  // 12: servo.v1.AssetGraph.Node.partitions:type_name -> servo.v1.Asset.Status
+	0,  // 13: servo.v1.AssetService.ListAssets:input_type -> servo.v1.ListAssetsRequest
+	2,  // 14: servo.v1.AssetService.GetAsset:input_type -> servo.v1.GetAssetRequest
+	4,  // 15: servo.v1.AssetService.GetAssetGraph:input_type -> servo.v1.GetAssetGraphRequest
+	1,  // 16: servo.v1.AssetService.ListAssets:output_type -> servo.v1.ListAssetsResponse
+	3,  // 17: servo.v1.AssetService.GetAsset:output_type -> servo.v1.Asset
+	5,  // 18: servo.v1.AssetService.GetAssetGraph:output_type -> servo.v1.AssetGraph
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_assets_proto_init() }

@@ -95,7 +95,7 @@ func (x Phase_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase_Value.Descriptor instead.
 func (Phase_Value) EnumDescriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{25, 0}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{26, 0}
 }
 
 // TriggerRunRequest asks for a run.
@@ -866,9 +866,11 @@ type RunStatus struct {
 	// Some of the failed tasks.
 	Failed []*FailedTask `protobuf:"bytes,17,rep,name=failed,proto3" json:"failed,omitempty"`
 	// Reasons for which the run waits.
-	Waits         []*Wait `protobuf:"bytes,18,rep,name=waits,proto3" json:"waits,omitempty"`
-	Error         string  `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
-	CancelReason  string  `protobuf:"bytes,20,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
+	Waits        []*Wait `protobuf:"bytes,18,rep,name=waits,proto3" json:"waits,omitempty"`
+	Error        string  `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
+	CancelReason string  `protobuf:"bytes,20,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
+	// How to repeat what failed, once the run has ended.
+	Next          []*Step `protobuf:"bytes,21,rep,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,6 +1045,78 @@ func (x *RunStatus) GetCancelReason() string {
 	return ""
 }
 
+func (x *RunStatus) GetNext() []*Step {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// Step is a way to repeat what failed.
+type Step struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "retry" repeats the tasks of a run, "run" starts a new run of the failed partitions, and "fix" means that
+	// only a change of the data or the code helps.
+	Action string `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// The command that does it.
+	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// Why this action helps, in a sentence.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Step) Reset() {
+	*x = Step{}
+	mi := &file_servo_v1_execution_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Step) ProtoMessage() {}
+
+func (x *Step) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_execution_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Step.ProtoReflect.Descriptor instead.
+func (*Step) Descriptor() ([]byte, []int) {
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Step) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Step) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Step) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // RunningTask is a task that a worker executes.
 type RunningTask struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1059,7 +1133,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_servo_v1_execution_proto_msgTypes[8]
+	mi := &file_servo_v1_execution_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1145,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[8]
+	mi := &file_servo_v1_execution_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1158,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{8}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunningTask) GetTaskKey() string {
@@ -1144,7 +1218,7 @@ type FailedTask struct {
 
 func (x *FailedTask) Reset() {
 	*x = FailedTask{}
-	mi := &file_servo_v1_execution_proto_msgTypes[9]
+	mi := &file_servo_v1_execution_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1230,7 @@ func (x *FailedTask) String() string {
 func (*FailedTask) ProtoMessage() {}
 
 func (x *FailedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[9]
+	mi := &file_servo_v1_execution_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1243,7 @@ func (x *FailedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedTask.ProtoReflect.Descriptor instead.
 func (*FailedTask) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{9}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FailedTask) GetTaskKey() string {
@@ -1224,7 +1298,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_servo_v1_execution_proto_msgTypes[10]
+	mi := &file_servo_v1_execution_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1310,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[10]
+	mi := &file_servo_v1_execution_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1323,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{10}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Wait) GetTasks() int32 {
@@ -1306,7 +1380,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[11]
+	mi := &file_servo_v1_execution_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1392,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[11]
+	mi := &file_servo_v1_execution_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1405,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{11}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelRunRequest) GetTenantId() string {
@@ -1384,7 +1458,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[12]
+	mi := &file_servo_v1_execution_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1470,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[12]
+	mi := &file_servo_v1_execution_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1483,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{12}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RetryRunRequest) GetTenantId() string {
@@ -1456,7 +1530,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[13]
+	mi := &file_servo_v1_execution_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1542,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[13]
+	mi := &file_servo_v1_execution_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1555,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{13}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListTasksRequest) GetTenantId() string {
@@ -1548,7 +1622,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_servo_v1_execution_proto_msgTypes[14]
+	mi := &file_servo_v1_execution_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1634,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[14]
+	mi := &file_servo_v1_execution_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1647,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{14}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListTasksResponse) GetRevision() int64 {
@@ -1633,7 +1707,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_servo_v1_execution_proto_msgTypes[15]
+	mi := &file_servo_v1_execution_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1719,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[15]
+	mi := &file_servo_v1_execution_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1732,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{15}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Task) GetTaskKey() string {
@@ -1790,7 +1864,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[16]
+	mi := &file_servo_v1_execution_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1876,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[16]
+	mi := &file_servo_v1_execution_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1889,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{16}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetTaskRequest) GetTenantId() string {
@@ -1863,7 +1937,7 @@ type ExplainTaskRequest struct {
 
 func (x *ExplainTaskRequest) Reset() {
 	*x = ExplainTaskRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[17]
+	mi := &file_servo_v1_execution_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1949,7 @@ func (x *ExplainTaskRequest) String() string {
 func (*ExplainTaskRequest) ProtoMessage() {}
 
 func (x *ExplainTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[17]
+	mi := &file_servo_v1_execution_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1962,7 @@ func (x *ExplainTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainTaskRequest.ProtoReflect.Descriptor instead.
 func (*ExplainTaskRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{17}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainTaskRequest) GetTenantId() string {
@@ -1954,7 +2028,7 @@ type TaskExplanation struct {
 
 func (x *TaskExplanation) Reset() {
 	*x = TaskExplanation{}
-	mi := &file_servo_v1_execution_proto_msgTypes[18]
+	mi := &file_servo_v1_execution_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2040,7 @@ func (x *TaskExplanation) String() string {
 func (*TaskExplanation) ProtoMessage() {}
 
 func (x *TaskExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[18]
+	mi := &file_servo_v1_execution_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2053,7 @@ func (x *TaskExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation.ProtoReflect.Descriptor instead.
 func (*TaskExplanation) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TaskExplanation) GetRunId() string {
@@ -2135,7 +2209,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_servo_v1_execution_proto_msgTypes[19]
+	mi := &file_servo_v1_execution_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2221,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[19]
+	mi := &file_servo_v1_execution_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2234,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -2243,7 +2317,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_servo_v1_execution_proto_msgTypes[20]
+	mi := &file_servo_v1_execution_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2329,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[20]
+	mi := &file_servo_v1_execution_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2342,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{20}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Attempt) GetAttempt() int32 {
@@ -2379,7 +2453,7 @@ type ListAttemptsRequest struct {
 
 func (x *ListAttemptsRequest) Reset() {
 	*x = ListAttemptsRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[21]
+	mi := &file_servo_v1_execution_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2465,7 @@ func (x *ListAttemptsRequest) String() string {
 func (*ListAttemptsRequest) ProtoMessage() {}
 
 func (x *ListAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[21]
+	mi := &file_servo_v1_execution_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2478,7 @@ func (x *ListAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ListAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{21}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAttemptsRequest) GetTenantId() string {
@@ -2448,7 +2522,7 @@ type ListAttemptsResponse struct {
 
 func (x *ListAttemptsResponse) Reset() {
 	*x = ListAttemptsResponse{}
-	mi := &file_servo_v1_execution_proto_msgTypes[22]
+	mi := &file_servo_v1_execution_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2534,7 @@ func (x *ListAttemptsResponse) String() string {
 func (*ListAttemptsResponse) ProtoMessage() {}
 
 func (x *ListAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[22]
+	mi := &file_servo_v1_execution_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2547,7 @@ func (x *ListAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ListAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{22}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListAttemptsResponse) GetRevision() int64 {
@@ -2527,7 +2601,7 @@ type GetGanttRequest struct {
 
 func (x *GetGanttRequest) Reset() {
 	*x = GetGanttRequest{}
-	mi := &file_servo_v1_execution_proto_msgTypes[23]
+	mi := &file_servo_v1_execution_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2613,7 @@ func (x *GetGanttRequest) String() string {
 func (*GetGanttRequest) ProtoMessage() {}
 
 func (x *GetGanttRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[23]
+	mi := &file_servo_v1_execution_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2626,7 @@ func (x *GetGanttRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGanttRequest.ProtoReflect.Descriptor instead.
 func (*GetGanttRequest) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{23}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetGanttRequest) GetTenantId() string {
@@ -2633,7 +2707,7 @@ type Gantt struct {
 
 func (x *Gantt) Reset() {
 	*x = Gantt{}
-	mi := &file_servo_v1_execution_proto_msgTypes[24]
+	mi := &file_servo_v1_execution_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2719,7 @@ func (x *Gantt) String() string {
 func (*Gantt) ProtoMessage() {}
 
 func (x *Gantt) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[24]
+	mi := &file_servo_v1_execution_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2732,7 @@ func (x *Gantt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gantt.ProtoReflect.Descriptor instead.
 func (*Gantt) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{24}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Gantt) GetRunId() string {
@@ -2747,7 +2821,7 @@ type Phase struct {
 
 func (x *Phase) Reset() {
 	*x = Phase{}
-	mi := &file_servo_v1_execution_proto_msgTypes[25]
+	mi := &file_servo_v1_execution_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2833,7 @@ func (x *Phase) String() string {
 func (*Phase) ProtoMessage() {}
 
 func (x *Phase) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[25]
+	mi := &file_servo_v1_execution_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2846,7 @@ func (x *Phase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Phase.ProtoReflect.Descriptor instead.
 func (*Phase) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{25}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{26}
 }
 
 // Cause is one step towards the root cause.
@@ -2787,7 +2861,7 @@ type TaskExplanation_Cause struct {
 
 func (x *TaskExplanation_Cause) Reset() {
 	*x = TaskExplanation_Cause{}
-	mi := &file_servo_v1_execution_proto_msgTypes[30]
+	mi := &file_servo_v1_execution_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2873,7 @@ func (x *TaskExplanation_Cause) String() string {
 func (*TaskExplanation_Cause) ProtoMessage() {}
 
 func (x *TaskExplanation_Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[30]
+	mi := &file_servo_v1_execution_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2886,7 @@ func (x *TaskExplanation_Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Cause.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Cause) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 0}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *TaskExplanation_Cause) GetTaskKey() string {
@@ -2850,7 +2924,7 @@ type TaskExplanation_Upstream struct {
 
 func (x *TaskExplanation_Upstream) Reset() {
 	*x = TaskExplanation_Upstream{}
-	mi := &file_servo_v1_execution_proto_msgTypes[31]
+	mi := &file_servo_v1_execution_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2936,7 @@ func (x *TaskExplanation_Upstream) String() string {
 func (*TaskExplanation_Upstream) ProtoMessage() {}
 
 func (x *TaskExplanation_Upstream) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[31]
+	mi := &file_servo_v1_execution_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2949,7 @@ func (x *TaskExplanation_Upstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Upstream.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Upstream) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 1}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 1}
 }
 
 func (x *TaskExplanation_Upstream) GetTaskKey() string {
@@ -2931,7 +3005,7 @@ type TaskExplanation_Limit struct {
 
 func (x *TaskExplanation_Limit) Reset() {
 	*x = TaskExplanation_Limit{}
-	mi := &file_servo_v1_execution_proto_msgTypes[32]
+	mi := &file_servo_v1_execution_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3017,7 @@ func (x *TaskExplanation_Limit) String() string {
 func (*TaskExplanation_Limit) ProtoMessage() {}
 
 func (x *TaskExplanation_Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[32]
+	mi := &file_servo_v1_execution_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3030,7 @@ func (x *TaskExplanation_Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Limit.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Limit) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 2}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 2}
 }
 
 func (x *TaskExplanation_Limit) GetScope() string {
@@ -3016,7 +3090,7 @@ type TaskExplanation_Timer struct {
 
 func (x *TaskExplanation_Timer) Reset() {
 	*x = TaskExplanation_Timer{}
-	mi := &file_servo_v1_execution_proto_msgTypes[33]
+	mi := &file_servo_v1_execution_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3102,7 @@ func (x *TaskExplanation_Timer) String() string {
 func (*TaskExplanation_Timer) ProtoMessage() {}
 
 func (x *TaskExplanation_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[33]
+	mi := &file_servo_v1_execution_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3115,7 @@ func (x *TaskExplanation_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Timer.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Timer) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 3}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 3}
 }
 
 func (x *TaskExplanation_Timer) GetTimerId() string {
@@ -3095,7 +3169,7 @@ type TaskExplanation_Dispatch struct {
 
 func (x *TaskExplanation_Dispatch) Reset() {
 	*x = TaskExplanation_Dispatch{}
-	mi := &file_servo_v1_execution_proto_msgTypes[34]
+	mi := &file_servo_v1_execution_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3181,7 @@ func (x *TaskExplanation_Dispatch) String() string {
 func (*TaskExplanation_Dispatch) ProtoMessage() {}
 
 func (x *TaskExplanation_Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[34]
+	mi := &file_servo_v1_execution_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3194,7 @@ func (x *TaskExplanation_Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Dispatch.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Dispatch) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 4}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 4}
 }
 
 func (x *TaskExplanation_Dispatch) GetDispatchId() string {
@@ -3187,7 +3261,7 @@ type TaskExplanation_Heartbeat struct {
 
 func (x *TaskExplanation_Heartbeat) Reset() {
 	*x = TaskExplanation_Heartbeat{}
-	mi := &file_servo_v1_execution_proto_msgTypes[35]
+	mi := &file_servo_v1_execution_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3273,7 @@ func (x *TaskExplanation_Heartbeat) String() string {
 func (*TaskExplanation_Heartbeat) ProtoMessage() {}
 
 func (x *TaskExplanation_Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[35]
+	mi := &file_servo_v1_execution_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3286,7 @@ func (x *TaskExplanation_Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_Heartbeat.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_Heartbeat) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 5}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 5}
 }
 
 func (x *TaskExplanation_Heartbeat) GetAt() *timestamppb.Timestamp {
@@ -3261,7 +3335,7 @@ type TaskExplanation_TaskEvent struct {
 
 func (x *TaskExplanation_TaskEvent) Reset() {
 	*x = TaskExplanation_TaskEvent{}
-	mi := &file_servo_v1_execution_proto_msgTypes[36]
+	mi := &file_servo_v1_execution_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3347,7 @@ func (x *TaskExplanation_TaskEvent) String() string {
 func (*TaskExplanation_TaskEvent) ProtoMessage() {}
 
 func (x *TaskExplanation_TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[36]
+	mi := &file_servo_v1_execution_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3360,7 @@ func (x *TaskExplanation_TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskExplanation_TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskExplanation_TaskEvent) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{18, 6}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{19, 6}
 }
 
 func (x *TaskExplanation_TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3380,7 +3454,7 @@ type Gantt_Row struct {
 
 func (x *Gantt_Row) Reset() {
 	*x = Gantt_Row{}
-	mi := &file_servo_v1_execution_proto_msgTypes[37]
+	mi := &file_servo_v1_execution_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3466,7 @@ func (x *Gantt_Row) String() string {
 func (*Gantt_Row) ProtoMessage() {}
 
 func (x *Gantt_Row) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[37]
+	mi := &file_servo_v1_execution_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3479,7 @@ func (x *Gantt_Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gantt_Row.ProtoReflect.Descriptor instead.
 func (*Gantt_Row) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{24, 0}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *Gantt_Row) GetKey() string {
@@ -3508,7 +3582,7 @@ type Gantt_Segment struct {
 
 func (x *Gantt_Segment) Reset() {
 	*x = Gantt_Segment{}
-	mi := &file_servo_v1_execution_proto_msgTypes[38]
+	mi := &file_servo_v1_execution_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3594,7 @@ func (x *Gantt_Segment) String() string {
 func (*Gantt_Segment) ProtoMessage() {}
 
 func (x *Gantt_Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_execution_proto_msgTypes[38]
+	mi := &file_servo_v1_execution_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3607,7 @@ func (x *Gantt_Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gantt_Segment.ProtoReflect.Descriptor instead.
 func (*Gantt_Segment) Descriptor() ([]byte, []int) {
-	return file_servo_v1_execution_proto_rawDescGZIP(), []int{24, 1}
+	return file_servo_v1_execution_proto_rawDescGZIP(), []int{25, 1}
 }
 
 func (x *Gantt_Segment) GetPhase() Phase_Value {
@@ -3663,7 +3737,7 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xc6\x06\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xea\x06\n" +
 	"\tRunStatus\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.servo.v1.RunState.ValueR\x05state\x12\x18\n" +
@@ -3689,11 +3763,16 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x06failed\x18\x11 \x03(\v2\x14.servo.v1.FailedTaskR\x06failed\x12$\n" +
 	"\x05waits\x18\x12 \x03(\v2\x0e.servo.v1.WaitR\x05waits\x12\x14\n" +
 	"\x05error\x18\x13 \x01(\tR\x05error\x12#\n" +
-	"\rcancel_reason\x18\x14 \x01(\tR\fcancelReason\x1a8\n" +
+	"\rcancel_reason\x18\x14 \x01(\tR\fcancelReason\x12\"\n" +
+	"\x04next\x18\x15 \x03(\v2\x0e.servo.v1.StepR\x04next\x1a8\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xc2\x01\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"g\n" +
+	"\x04Step\x12-\n" +
+	"\x06action\x18\x01 \x01(\tB\x15\xca\xe1\x18\x11:\x05retry:\x03run:\x03fixR\x06action\x12\x18\n" +
+	"\acommand\x18\x02 \x01(\tR\acommand\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc2\x01\n" +
 	"\vRunningTask\x12\x19\n" +
 	"\btask_key\x18\x01 \x01(\tR\ataskKey\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
@@ -3968,7 +4047,7 @@ func file_servo_v1_execution_proto_rawDescGZIP() []byte {
 }
 
 var file_servo_v1_execution_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_servo_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_servo_v1_execution_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_servo_v1_execution_proto_goTypes = []any{
 	(Phase_Value)(0),                  // 0: servo.v1.Phase.Value
 	(*TriggerRunRequest)(nil),         // 1: servo.v1.TriggerRunRequest
@@ -3979,139 +4058,141 @@ var file_servo_v1_execution_proto_goTypes = []any{
 	(*ListRunsResponse)(nil),          // 6: servo.v1.ListRunsResponse
 	(*Run)(nil),                       // 7: servo.v1.Run
 	(*RunStatus)(nil),                 // 8: servo.v1.RunStatus
-	(*RunningTask)(nil),               // 9: servo.v1.RunningTask
-	(*FailedTask)(nil),                // 10: servo.v1.FailedTask
-	(*Wait)(nil),                      // 11: servo.v1.Wait
-	(*CancelRunRequest)(nil),          // 12: servo.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),           // 13: servo.v1.RetryRunRequest
-	(*ListTasksRequest)(nil),          // 14: servo.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),         // 15: servo.v1.ListTasksResponse
-	(*Task)(nil),                      // 16: servo.v1.Task
-	(*GetTaskRequest)(nil),            // 17: servo.v1.GetTaskRequest
-	(*ExplainTaskRequest)(nil),        // 18: servo.v1.ExplainTaskRequest
-	(*TaskExplanation)(nil),           // 19: servo.v1.TaskExplanation
-	(*CheckResult)(nil),               // 20: servo.v1.CheckResult
-	(*Attempt)(nil),                   // 21: servo.v1.Attempt
-	(*ListAttemptsRequest)(nil),       // 22: servo.v1.ListAttemptsRequest
-	(*ListAttemptsResponse)(nil),      // 23: servo.v1.ListAttemptsResponse
-	(*GetGanttRequest)(nil),           // 24: servo.v1.GetGanttRequest
-	(*Gantt)(nil),                     // 25: servo.v1.Gantt
-	(*Phase)(nil),                     // 26: servo.v1.Phase
-	nil,                               // 27: servo.v1.TriggerRunRequest.LabelsEntry
-	nil,                               // 28: servo.v1.Run.LabelsEntry
-	nil,                               // 29: servo.v1.Run.TasksEntry
-	nil,                               // 30: servo.v1.RunStatus.TasksEntry
-	(*TaskExplanation_Cause)(nil),     // 31: servo.v1.TaskExplanation.Cause
-	(*TaskExplanation_Upstream)(nil),  // 32: servo.v1.TaskExplanation.Upstream
-	(*TaskExplanation_Limit)(nil),     // 33: servo.v1.TaskExplanation.Limit
-	(*TaskExplanation_Timer)(nil),     // 34: servo.v1.TaskExplanation.Timer
-	(*TaskExplanation_Dispatch)(nil),  // 35: servo.v1.TaskExplanation.Dispatch
-	(*TaskExplanation_Heartbeat)(nil), // 36: servo.v1.TaskExplanation.Heartbeat
-	(*TaskExplanation_TaskEvent)(nil), // 37: servo.v1.TaskExplanation.TaskEvent
-	(*Gantt_Row)(nil),                 // 38: servo.v1.Gantt.Row
-	(*Gantt_Segment)(nil),             // 39: servo.v1.Gantt.Segment
-	(RunState_Value)(0),               // 40: servo.v1.RunState.Value
-	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
-	(TaskState_Value)(0),              // 42: servo.v1.TaskState.Value
-	(AttemptState_Value)(0),           // 43: servo.v1.AttemptState.Value
-	(*durationpb.Duration)(nil),       // 44: google.protobuf.Duration
-	(Resolution_Value)(0),             // 45: servo.v1.Resolution.Value
-	(TimerState_Value)(0),             // 46: servo.v1.TimerState.Value
-	(DispatchStatus_Value)(0),         // 47: servo.v1.DispatchStatus.Value
+	(*Step)(nil),                      // 9: servo.v1.Step
+	(*RunningTask)(nil),               // 10: servo.v1.RunningTask
+	(*FailedTask)(nil),                // 11: servo.v1.FailedTask
+	(*Wait)(nil),                      // 12: servo.v1.Wait
+	(*CancelRunRequest)(nil),          // 13: servo.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),           // 14: servo.v1.RetryRunRequest
+	(*ListTasksRequest)(nil),          // 15: servo.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),         // 16: servo.v1.ListTasksResponse
+	(*Task)(nil),                      // 17: servo.v1.Task
+	(*GetTaskRequest)(nil),            // 18: servo.v1.GetTaskRequest
+	(*ExplainTaskRequest)(nil),        // 19: servo.v1.ExplainTaskRequest
+	(*TaskExplanation)(nil),           // 20: servo.v1.TaskExplanation
+	(*CheckResult)(nil),               // 21: servo.v1.CheckResult
+	(*Attempt)(nil),                   // 22: servo.v1.Attempt
+	(*ListAttemptsRequest)(nil),       // 23: servo.v1.ListAttemptsRequest
+	(*ListAttemptsResponse)(nil),      // 24: servo.v1.ListAttemptsResponse
+	(*GetGanttRequest)(nil),           // 25: servo.v1.GetGanttRequest
+	(*Gantt)(nil),                     // 26: servo.v1.Gantt
+	(*Phase)(nil),                     // 27: servo.v1.Phase
+	nil,                               // 28: servo.v1.TriggerRunRequest.LabelsEntry
+	nil,                               // 29: servo.v1.Run.LabelsEntry
+	nil,                               // 30: servo.v1.Run.TasksEntry
+	nil,                               // 31: servo.v1.RunStatus.TasksEntry
+	(*TaskExplanation_Cause)(nil),     // 32: servo.v1.TaskExplanation.Cause
+	(*TaskExplanation_Upstream)(nil),  // 33: servo.v1.TaskExplanation.Upstream
+	(*TaskExplanation_Limit)(nil),     // 34: servo.v1.TaskExplanation.Limit
+	(*TaskExplanation_Timer)(nil),     // 35: servo.v1.TaskExplanation.Timer
+	(*TaskExplanation_Dispatch)(nil),  // 36: servo.v1.TaskExplanation.Dispatch
+	(*TaskExplanation_Heartbeat)(nil), // 37: servo.v1.TaskExplanation.Heartbeat
+	(*TaskExplanation_TaskEvent)(nil), // 38: servo.v1.TaskExplanation.TaskEvent
+	(*Gantt_Row)(nil),                 // 39: servo.v1.Gantt.Row
+	(*Gantt_Segment)(nil),             // 40: servo.v1.Gantt.Segment
+	(RunState_Value)(0),               // 41: servo.v1.RunState.Value
+	(*timestamppb.Timestamp)(nil),     // 42: google.protobuf.Timestamp
+	(TaskState_Value)(0),              // 43: servo.v1.TaskState.Value
+	(AttemptState_Value)(0),           // 44: servo.v1.AttemptState.Value
+	(*durationpb.Duration)(nil),       // 45: google.protobuf.Duration
+	(Resolution_Value)(0),             // 46: servo.v1.Resolution.Value
+	(TimerState_Value)(0),             // 47: servo.v1.TimerState.Value
+	(DispatchStatus_Value)(0),         // 48: servo.v1.DispatchStatus.Value
 }
 var file_servo_v1_execution_proto_depIdxs = []int32{
-	27, // 0: servo.v1.TriggerRunRequest.labels:type_name -> servo.v1.TriggerRunRequest.LabelsEntry
-	40, // 1: servo.v1.ListRunsRequest.state:type_name -> servo.v1.RunState.Value
+	28, // 0: servo.v1.TriggerRunRequest.labels:type_name -> servo.v1.TriggerRunRequest.LabelsEntry
+	41, // 1: servo.v1.ListRunsRequest.state:type_name -> servo.v1.RunState.Value
 	7,  // 2: servo.v1.ListRunsResponse.runs:type_name -> servo.v1.Run
-	40, // 3: servo.v1.Run.state:type_name -> servo.v1.RunState.Value
-	28, // 4: servo.v1.Run.labels:type_name -> servo.v1.Run.LabelsEntry
-	29, // 5: servo.v1.Run.tasks:type_name -> servo.v1.Run.TasksEntry
-	41, // 6: servo.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	41, // 7: servo.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	41, // 8: servo.v1.Run.completed_at:type_name -> google.protobuf.Timestamp
-	40, // 9: servo.v1.RunStatus.state:type_name -> servo.v1.RunState.Value
-	41, // 10: servo.v1.RunStatus.created_at:type_name -> google.protobuf.Timestamp
-	41, // 11: servo.v1.RunStatus.completed_at:type_name -> google.protobuf.Timestamp
-	30, // 12: servo.v1.RunStatus.tasks:type_name -> servo.v1.RunStatus.TasksEntry
-	9,  // 13: servo.v1.RunStatus.running:type_name -> servo.v1.RunningTask
-	10, // 14: servo.v1.RunStatus.retrying:type_name -> servo.v1.FailedTask
-	10, // 15: servo.v1.RunStatus.failed:type_name -> servo.v1.FailedTask
-	11, // 16: servo.v1.RunStatus.waits:type_name -> servo.v1.Wait
-	41, // 17: servo.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
-	41, // 18: servo.v1.FailedTask.again_at:type_name -> google.protobuf.Timestamp
-	42, // 19: servo.v1.ListTasksRequest.state:type_name -> servo.v1.TaskState.Value
-	16, // 20: servo.v1.ListTasksResponse.tasks:type_name -> servo.v1.Task
-	42, // 21: servo.v1.Task.state:type_name -> servo.v1.TaskState.Value
-	41, // 22: servo.v1.Task.started_at:type_name -> google.protobuf.Timestamp
-	41, // 23: servo.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
-	40, // 24: servo.v1.TaskExplanation.run_state:type_name -> servo.v1.RunState.Value
-	42, // 25: servo.v1.TaskExplanation.state:type_name -> servo.v1.TaskState.Value
-	31, // 26: servo.v1.TaskExplanation.cause:type_name -> servo.v1.TaskExplanation.Cause
-	20, // 27: servo.v1.TaskExplanation.checks:type_name -> servo.v1.CheckResult
-	21, // 28: servo.v1.TaskExplanation.attempts:type_name -> servo.v1.Attempt
-	32, // 29: servo.v1.TaskExplanation.upstreams:type_name -> servo.v1.TaskExplanation.Upstream
-	33, // 30: servo.v1.TaskExplanation.limits:type_name -> servo.v1.TaskExplanation.Limit
-	34, // 31: servo.v1.TaskExplanation.timers:type_name -> servo.v1.TaskExplanation.Timer
-	35, // 32: servo.v1.TaskExplanation.dispatch:type_name -> servo.v1.TaskExplanation.Dispatch
-	36, // 33: servo.v1.TaskExplanation.heartbeat:type_name -> servo.v1.TaskExplanation.Heartbeat
-	37, // 34: servo.v1.TaskExplanation.events:type_name -> servo.v1.TaskExplanation.TaskEvent
-	43, // 35: servo.v1.Attempt.state:type_name -> servo.v1.AttemptState.Value
-	41, // 36: servo.v1.Attempt.created_at:type_name -> google.protobuf.Timestamp
-	41, // 37: servo.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	41, // 38: servo.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	21, // 39: servo.v1.ListAttemptsResponse.attempts:type_name -> servo.v1.Attempt
-	41, // 40: servo.v1.GetGanttRequest.from:type_name -> google.protobuf.Timestamp
-	41, // 41: servo.v1.GetGanttRequest.to:type_name -> google.protobuf.Timestamp
-	40, // 42: servo.v1.Gantt.state:type_name -> servo.v1.RunState.Value
-	41, // 43: servo.v1.Gantt.from:type_name -> google.protobuf.Timestamp
-	41, // 44: servo.v1.Gantt.to:type_name -> google.protobuf.Timestamp
-	38, // 45: servo.v1.Gantt.rows:type_name -> servo.v1.Gantt.Row
-	44, // 46: servo.v1.Gantt.unlimited_duration:type_name -> google.protobuf.Duration
-	44, // 47: servo.v1.Gantt.critical_duration:type_name -> google.protobuf.Duration
-	42, // 48: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
-	42, // 49: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
-	45, // 50: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
-	41, // 51: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
-	46, // 52: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
-	41, // 53: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
-	47, // 54: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
-	41, // 55: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
-	41, // 56: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
-	41, // 57: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
-	41, // 58: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
-	41, // 59: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	39, // 60: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
-	42, // 61: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
-	0,  // 62: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
-	41, // 63: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
-	41, // 64: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
-	1,  // 65: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
-	3,  // 66: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
-	5,  // 67: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
-	4,  // 68: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
-	12, // 69: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
-	13, // 70: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
-	14, // 71: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
-	17, // 72: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
-	18, // 73: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
-	22, // 74: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
-	24, // 75: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
-	2,  // 76: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
-	7,  // 77: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
-	6,  // 78: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
-	8,  // 79: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
-	7,  // 80: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
-	2,  // 81: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
-	15, // 82: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
-	16, // 83: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
-	19, // 84: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
-	23, // 85: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
-	25, // 86: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
-	76, // [76:87] is the sub-list for method output_type
-	65, // [65:76] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	41, // 3: servo.v1.Run.state:type_name -> servo.v1.RunState.Value
+	29, // 4: servo.v1.Run.labels:type_name -> servo.v1.Run.LabelsEntry
+	30, // 5: servo.v1.Run.tasks:type_name -> servo.v1.Run.TasksEntry
+	42, // 6: servo.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	42, // 7: servo.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	42, // 8: servo.v1.Run.completed_at:type_name -> google.protobuf.Timestamp
+	41, // 9: servo.v1.RunStatus.state:type_name -> servo.v1.RunState.Value
+	42, // 10: servo.v1.RunStatus.created_at:type_name -> google.protobuf.Timestamp
+	42, // 11: servo.v1.RunStatus.completed_at:type_name -> google.protobuf.Timestamp
+	31, // 12: servo.v1.RunStatus.tasks:type_name -> servo.v1.RunStatus.TasksEntry
+	10, // 13: servo.v1.RunStatus.running:type_name -> servo.v1.RunningTask
+	11, // 14: servo.v1.RunStatus.retrying:type_name -> servo.v1.FailedTask
+	11, // 15: servo.v1.RunStatus.failed:type_name -> servo.v1.FailedTask
+	12, // 16: servo.v1.RunStatus.waits:type_name -> servo.v1.Wait
+	9,  // 17: servo.v1.RunStatus.next:type_name -> servo.v1.Step
+	42, // 18: servo.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
+	42, // 19: servo.v1.FailedTask.again_at:type_name -> google.protobuf.Timestamp
+	43, // 20: servo.v1.ListTasksRequest.state:type_name -> servo.v1.TaskState.Value
+	17, // 21: servo.v1.ListTasksResponse.tasks:type_name -> servo.v1.Task
+	43, // 22: servo.v1.Task.state:type_name -> servo.v1.TaskState.Value
+	42, // 23: servo.v1.Task.started_at:type_name -> google.protobuf.Timestamp
+	42, // 24: servo.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
+	41, // 25: servo.v1.TaskExplanation.run_state:type_name -> servo.v1.RunState.Value
+	43, // 26: servo.v1.TaskExplanation.state:type_name -> servo.v1.TaskState.Value
+	32, // 27: servo.v1.TaskExplanation.cause:type_name -> servo.v1.TaskExplanation.Cause
+	21, // 28: servo.v1.TaskExplanation.checks:type_name -> servo.v1.CheckResult
+	22, // 29: servo.v1.TaskExplanation.attempts:type_name -> servo.v1.Attempt
+	33, // 30: servo.v1.TaskExplanation.upstreams:type_name -> servo.v1.TaskExplanation.Upstream
+	34, // 31: servo.v1.TaskExplanation.limits:type_name -> servo.v1.TaskExplanation.Limit
+	35, // 32: servo.v1.TaskExplanation.timers:type_name -> servo.v1.TaskExplanation.Timer
+	36, // 33: servo.v1.TaskExplanation.dispatch:type_name -> servo.v1.TaskExplanation.Dispatch
+	37, // 34: servo.v1.TaskExplanation.heartbeat:type_name -> servo.v1.TaskExplanation.Heartbeat
+	38, // 35: servo.v1.TaskExplanation.events:type_name -> servo.v1.TaskExplanation.TaskEvent
+	44, // 36: servo.v1.Attempt.state:type_name -> servo.v1.AttemptState.Value
+	42, // 37: servo.v1.Attempt.created_at:type_name -> google.protobuf.Timestamp
+	42, // 38: servo.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	42, // 39: servo.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	22, // 40: servo.v1.ListAttemptsResponse.attempts:type_name -> servo.v1.Attempt
+	42, // 41: servo.v1.GetGanttRequest.from:type_name -> google.protobuf.Timestamp
+	42, // 42: servo.v1.GetGanttRequest.to:type_name -> google.protobuf.Timestamp
+	41, // 43: servo.v1.Gantt.state:type_name -> servo.v1.RunState.Value
+	42, // 44: servo.v1.Gantt.from:type_name -> google.protobuf.Timestamp
+	42, // 45: servo.v1.Gantt.to:type_name -> google.protobuf.Timestamp
+	39, // 46: servo.v1.Gantt.rows:type_name -> servo.v1.Gantt.Row
+	45, // 47: servo.v1.Gantt.unlimited_duration:type_name -> google.protobuf.Duration
+	45, // 48: servo.v1.Gantt.critical_duration:type_name -> google.protobuf.Duration
+	43, // 49: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
+	43, // 50: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
+	46, // 51: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
+	42, // 52: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
+	47, // 53: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
+	42, // 54: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
+	48, // 55: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
+	42, // 56: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
+	42, // 57: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
+	42, // 58: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
+	42, // 59: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
+	42, // 60: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	40, // 61: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
+	43, // 62: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
+	0,  // 63: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
+	42, // 64: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
+	42, // 65: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
+	1,  // 66: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
+	3,  // 67: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
+	5,  // 68: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
+	4,  // 69: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
+	13, // 70: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
+	14, // 71: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
+	15, // 72: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
+	18, // 73: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
+	19, // 74: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
+	23, // 75: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
+	25, // 76: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
+	2,  // 77: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
+	7,  // 78: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
+	6,  // 79: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
+	8,  // 80: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
+	7,  // 81: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
+	2,  // 82: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
+	16, // 83: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
+	17, // 84: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
+	20, // 85: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
+	24, // 86: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
+	26, // 87: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
+	77, // [77:88] is the sub-list for method output_type
+	66, // [66:77] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_execution_proto_init() }
@@ -4127,7 +4208,7 @@ func file_servo_v1_execution_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_execution_proto_rawDesc), len(file_servo_v1_execution_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -201,7 +201,8 @@ type Partition struct {
 	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Its key as canonical JSON: {"date":"2025-01-15"}.
 	PartitionKey string `protobuf:"bytes,2,opt,name=partition_key,json=partitionKey,proto3" json:"partition_key,omitempty"`
-	Status       string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	// "failed": its newest task failed, and no later run has materialized it.
+	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	// The current output of the partition; not set if there is none.
 	Output        *Output `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -631,7 +632,7 @@ func (x *ExplainPartitionRequest) GetPartition() string {
 	return ""
 }
 
-// PartitionExplanation says why a partition is missing, fresh or stale.
+// PartitionExplanation says why a partition is missing, fresh, stale or failed.
 type PartitionExplanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The partition in the form of a task key: "raw/events[date=2025-01-15]".
@@ -655,7 +656,9 @@ type PartitionExplanation struct {
 	// Upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty"`
 	// Upstream assets with partitions that are stale or missing themselves.
-	Pending       []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
+	// The failed task of a partition with the status "failed".
+	Failure       *Asset_Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,17 +777,26 @@ func (x *PartitionExplanation) GetPending() []*PartitionExplanation_UpstreamPart
 	return nil
 }
 
+func (x *PartitionExplanation) GetFailure() *Asset_Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 // Bucket counts the partitions of neighbouring values.
 type PartitionSummary_Bucket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first value.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	// The last value.
-	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	Missing       int32  `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
-	Fresh         int32  `protobuf:"varint,4,opt,name=fresh,proto3" json:"fresh,omitempty"`
-	Stale         int32  `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
-	Unexpected    int32  `protobuf:"varint,6,opt,name=unexpected,proto3" json:"unexpected,omitempty"`
+	To         string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Missing    int32  `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
+	Fresh      int32  `protobuf:"varint,4,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Stale      int32  `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
+	Unexpected int32  `protobuf:"varint,6,opt,name=unexpected,proto3" json:"unexpected,omitempty"`
+	// Partitions whose newest task failed. They count neither as missing nor as stale.
+	Failed        int32 `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -857,6 +869,13 @@ func (x *PartitionSummary_Bucket) GetStale() int32 {
 func (x *PartitionSummary_Bucket) GetUnexpected() int32 {
 	if x != nil {
 		return x.Unexpected
+	}
+	return 0
+}
+
+func (x *PartitionSummary_Bucket) GetFailed() int32 {
+	if x != nil {
+		return x.Failed
 	}
 	return 0
 }
@@ -939,7 +958,7 @@ type PartitionExplanation_UpstreamPartition struct {
 	Holds     *Output                `protobuf:"bytes,3,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The mark that hides the partition.
 	Mark *PartitionExplanation_Mark `protobuf:"bytes,4,opt,name=mark,proto3" json:"mark,omitempty"`
-	// The number of further partitions like this one.
+	// The number of further partitions of the asset with the same status.
 	More          int32 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1014,15 +1033,15 @@ var File_servo_v1_partitions_proto protoreflect.FileDescriptor
 
 const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\n" +
-	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\"\xf6\x02\n" +
+	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15servo/v1/assets.proto\x1a\x16servo/v1/options.proto\"\xfe\x02\n" +
 	"\x15ListPartitionsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
 	"\tnamespace\x18\x03 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
-	"[a-z0-9_]+0\x01R\x04name\x12C\n" +
-	"\x06status\x18\x05 \x03(\tB+\xca\xe1\x18'\b\x10\x18\x04:\amissing:\x05fresh:\x05stale:\n" +
+	"[a-z0-9_]+0\x01R\x04name\x12K\n" +
+	"\x06status\x18\x05 \x03(\tB3\xca\xe1\x18/\b\x10\x18\x05:\x06failed:\amissing:\x05fresh:\x05stale:\n" +
 	"unexpectedR\x06status\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\bpageSize\x12&\n" +
 	"\n" +
@@ -1033,11 +1052,11 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x03 \x03(\v2\x13.servo.v1.PartitionR\n" +
 	"partitions\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xb9\x01\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xc1\x01\n" +
 	"\tPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12#\n" +
-	"\rpartition_key\x18\x02 \x01(\tR\fpartitionKey\x12?\n" +
-	"\x06status\x18\x03 \x01(\tB'\xca\xe1\x18#:\amissing:\x05fresh:\x05stale:\n" +
+	"\rpartition_key\x18\x02 \x01(\tR\fpartitionKey\x12G\n" +
+	"\x06status\x18\x03 \x01(\tB/\xca\xe1\x18+:\x06failed:\amissing:\x05fresh:\x05stale:\n" +
 	"unexpectedR\x06status\x12(\n" +
 	"\x06output\x18\x04 \x01(\v2\x10.servo.v1.OutputR\x06output\"\x81\x02\n" +
 	"\x06Output\x12-\n" +
@@ -1058,13 +1077,13 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\tdimension\x18\x05 \x01(\tB\x06\xca\xe1\x18\x02\b?R\tdimension\x12\x1b\n" +
 	"\x04from\x18\x06 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x04R\x04from\x12\x17\n" +
 	"\x02to\x18\a \x01(\tB\a\xca\xe1\x18\x03\b\x80\x04R\x02to\x12#\n" +
-	"\abuckets\x18\b \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x80\x04R\abuckets\"\x83\x03\n" +
+	"\abuckets\x18\b \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x80\x04R\abuckets\"\x9b\x03\n" +
 	"\x10PartitionSummary\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x1b\n" +
 	"\tasset_key\x18\x02 \x01(\tR\bassetKey\x12\x1c\n" +
 	"\tdimension\x18\x03 \x01(\tR\tdimension\x12;\n" +
 	"\abuckets\x18\x04 \x03(\v2!.servo.v1.PartitionSummary.BucketR\abuckets\x127\n" +
-	"\x05total\x18\x05 \x01(\v2!.servo.v1.PartitionSummary.BucketR\x05total\x1a\x92\x01\n" +
+	"\x05total\x18\x05 \x01(\v2!.servo.v1.PartitionSummary.BucketR\x05total\x1a\xaa\x01\n" +
 	"\x06Bucket\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x18\n" +
@@ -1073,7 +1092,8 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\x05stale\x18\x05 \x01(\x05R\x05stale\x12\x1e\n" +
 	"\n" +
 	"unexpected\x18\x06 \x01(\x05R\n" +
-	"unexpected\"\x8a\x02\n" +
+	"unexpected\x12\x16\n" +
+	"\x06failed\x18\a \x01(\x05R\x06failed\"\x8a\x02\n" +
 	"\x17ExplainPartitionRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
@@ -1081,10 +1101,10 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\x04name\x12%\n" +
-	"\tpartition\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\tpartition\"\xc2\x06\n" +
+	"\tpartition\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\tpartition\"\xfd\x06\n" +
 	"\x14PartitionExplanation\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\tR\tpartition\x12?\n" +
-	"\x06status\x18\x02 \x01(\tB'\xca\xe1\x18#:\amissing:\x05fresh:\x05stale:\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12G\n" +
+	"\x06status\x18\x02 \x01(\tB/\xca\xe1\x18+:\x06failed:\amissing:\x05fresh:\x05stale:\n" +
 	"unexpectedR\x06status\x12\x1a\n" +
 	"\bheadline\x18\x03 \x01(\tR\bheadline\x12&\n" +
 	"\x05holds\x18\x04 \x01(\v2\x10.servo.v1.OutputR\x05holds\x12\x12\n" +
@@ -1096,7 +1116,8 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\x04mark\x18\n" +
 	" \x01(\v2#.servo.v1.PartitionExplanation.MarkR\x04mark\x12F\n" +
 	"\x05newer\x18\v \x03(\v20.servo.v1.PartitionExplanation.UpstreamPartitionR\x05newer\x12J\n" +
-	"\apending\x18\f \x03(\v20.servo.v1.PartitionExplanation.UpstreamPartitionR\apending\x1an\n" +
+	"\apending\x18\f \x03(\v20.servo.v1.PartitionExplanation.UpstreamPartitionR\apending\x121\n" +
+	"\afailure\x18\r \x01(\v2\x17.servo.v1.Asset.FailureR\afailure\x1an\n" +
 	"\x04Mark\x12\x12\n" +
 	"\x04mark\x18\x01 \x01(\tR\x04mark\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12*\n" +
@@ -1139,6 +1160,7 @@ var file_servo_v1_partitions_proto_goTypes = []any{
 	(*PartitionExplanation_Mark)(nil),              // 9: servo.v1.PartitionExplanation.Mark
 	(*PartitionExplanation_UpstreamPartition)(nil), // 10: servo.v1.PartitionExplanation.UpstreamPartition
 	(*timestamppb.Timestamp)(nil),                  // 11: google.protobuf.Timestamp
+	(*Asset_Failure)(nil),                          // 12: servo.v1.Asset.Failure
 }
 var file_servo_v1_partitions_proto_depIdxs = []int32{
 	2,  // 0: servo.v1.ListPartitionsResponse.partitions:type_name -> servo.v1.Partition
@@ -1150,20 +1172,21 @@ var file_servo_v1_partitions_proto_depIdxs = []int32{
 	9,  // 6: servo.v1.PartitionExplanation.mark:type_name -> servo.v1.PartitionExplanation.Mark
 	10, // 7: servo.v1.PartitionExplanation.newer:type_name -> servo.v1.PartitionExplanation.UpstreamPartition
 	10, // 8: servo.v1.PartitionExplanation.pending:type_name -> servo.v1.PartitionExplanation.UpstreamPartition
-	11, // 9: servo.v1.PartitionExplanation.Mark.at:type_name -> google.protobuf.Timestamp
-	3,  // 10: servo.v1.PartitionExplanation.UpstreamPartition.holds:type_name -> servo.v1.Output
-	9,  // 11: servo.v1.PartitionExplanation.UpstreamPartition.mark:type_name -> servo.v1.PartitionExplanation.Mark
-	0,  // 12: servo.v1.PartitionService.ListPartitions:input_type -> servo.v1.ListPartitionsRequest
-	4,  // 13: servo.v1.PartitionService.GetPartitionSummary:input_type -> servo.v1.GetPartitionSummaryRequest
-	6,  // 14: servo.v1.PartitionService.ExplainPartition:input_type -> servo.v1.ExplainPartitionRequest
-	1,  // 15: servo.v1.PartitionService.ListPartitions:output_type -> servo.v1.ListPartitionsResponse
-	5,  // 16: servo.v1.PartitionService.GetPartitionSummary:output_type -> servo.v1.PartitionSummary
-	7,  // 17: servo.v1.PartitionService.ExplainPartition:output_type -> servo.v1.PartitionExplanation
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 9: servo.v1.PartitionExplanation.failure:type_name -> servo.v1.Asset.Failure
+	11, // 10: servo.v1.PartitionExplanation.Mark.at:type_name -> google.protobuf.Timestamp
+	3,  // 11: servo.v1.PartitionExplanation.UpstreamPartition.holds:type_name -> servo.v1.Output
+	9,  // 12: servo.v1.PartitionExplanation.UpstreamPartition.mark:type_name -> servo.v1.PartitionExplanation.Mark
+	0,  // 13: servo.v1.PartitionService.ListPartitions:input_type -> servo.v1.ListPartitionsRequest
+	4,  // 14: servo.v1.PartitionService.GetPartitionSummary:input_type -> servo.v1.GetPartitionSummaryRequest
+	6,  // 15: servo.v1.PartitionService.ExplainPartition:input_type -> servo.v1.ExplainPartitionRequest
+	1,  // 16: servo.v1.PartitionService.ListPartitions:output_type -> servo.v1.ListPartitionsResponse
+	5,  // 17: servo.v1.PartitionService.GetPartitionSummary:output_type -> servo.v1.PartitionSummary
+	7,  // 18: servo.v1.PartitionService.ExplainPartition:output_type -> servo.v1.PartitionExplanation
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_partitions_proto_init() }
@@ -1171,6 +1194,7 @@ func file_servo_v1_partitions_proto_init() {
 	if File_servo_v1_partitions_proto != nil {
 		return
 	}
+	file_servo_v1_assets_proto_init()
 	file_servo_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -418,7 +418,9 @@ type Attention struct {
 	// The number of assets that depend on the subject, directly or not.
 	DownstreamTotal int32 `protobuf:"varint,10,opt,name=downstream_total,json=downstreamTotal,proto3" json:"downstream_total,omitempty"`
 	// Command lines that show more, or that solve the problem.
-	Commands      []string `protobuf:"bytes,11,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []string `protobuf:"bytes,11,rep,name=commands,proto3" json:"commands,omitempty"`
+	// How to repeat the failed tasks; not set if nothing failed.
+	Next          *Step `protobuf:"bytes,12,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -526,6 +528,13 @@ func (x *Attention) GetDownstreamTotal() int32 {
 func (x *Attention) GetCommands() []string {
 	if x != nil {
 		return x.Commands
+	}
+	return nil
+}
+
+func (x *Attention) GetNext() *Step {
+	if x != nil {
+		return x.Next
 	}
 	return nil
 }
@@ -655,9 +664,9 @@ const file_servo_v1_state_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"u\n" +
 	"\x15ListAttentionResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x121\n" +
-	"\tattention\x18\x02 \x03(\v2\x13.servo.v1.AttentionR\tattention\"\xc3\x03\n" +
-	"\tAttention\x12Z\n" +
-	"\x04kind\x18\x01 \x01(\tBF\xca\xe1\x18B:\x06FAILED:\x04LATE:\vQUARANTINED:\x06PAUSED:\x0eSCHEDULE_ERROR:\rUNDELIVERABLER\x04kind\x12\x18\n" +
+	"\tattention\x18\x02 \x03(\v2\x13.servo.v1.AttentionR\tattention\"\x98\x04\n" +
+	"\tAttention\x12\x8a\x01\n" +
+	"\x04kind\x18\x01 \x01(\tBv\xca\xe1\x18r:\x06FAILED:\x04LATE:\vQUARANTINED:\x06PAUSED:\x0eSCHEDULE_ERROR:\rUNDELIVERABLE:\fCHECK_FAILED:\x0fBACKFILL_FAILED:\x0fREQUEST_WAITINGR\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x124\n" +
 	"\bseverity\x18\x03 \x01(\x0e2\x18.servo.v1.Severity.ValueR\bseverity\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12#\n" +
@@ -670,7 +679,8 @@ const file_servo_v1_state_proto_rawDesc = "" +
 	"\btask_key\x18\t \x01(\tR\ataskKey\x12)\n" +
 	"\x10downstream_total\x18\n" +
 	" \x01(\x05R\x0fdownstreamTotal\x12\x1a\n" +
-	"\bcommands\x18\v \x03(\tR\bcommands\"F\n" +
+	"\bcommands\x18\v \x03(\tR\bcommands\x12\"\n" +
+	"\x04next\x18\f \x01(\v2\x0e.servo.v1.StepR\x04next\"F\n" +
 	"\bSeverity\":\n" +
 	"\x05Value\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
@@ -707,6 +717,7 @@ var file_servo_v1_state_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),          // 8: google.protobuf.Timestamp
 	(*Run)(nil),                            // 9: servo.v1.Run
 	(*Task)(nil),                           // 10: servo.v1.Task
+	(*Step)(nil),                           // 11: servo.v1.Step
 }
 var file_servo_v1_state_proto_depIdxs = []int32{
 	8,  // 0: servo.v1.WatchResponse.published_at:type_name -> google.protobuf.Timestamp
@@ -716,15 +727,16 @@ var file_servo_v1_state_proto_depIdxs = []int32{
 	5,  // 4: servo.v1.ListAttentionResponse.attention:type_name -> servo.v1.Attention
 	0,  // 5: servo.v1.Attention.severity:type_name -> servo.v1.Severity.Value
 	8,  // 6: servo.v1.Attention.since:type_name -> google.protobuf.Timestamp
-	1,  // 7: servo.v1.StateService.Watch:input_type -> servo.v1.WatchRequest
-	3,  // 8: servo.v1.StateService.ListAttention:input_type -> servo.v1.ListAttentionRequest
-	2,  // 9: servo.v1.StateService.Watch:output_type -> servo.v1.WatchResponse
-	4,  // 10: servo.v1.StateService.ListAttention:output_type -> servo.v1.ListAttentionResponse
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 7: servo.v1.Attention.next:type_name -> servo.v1.Step
+	1,  // 8: servo.v1.StateService.Watch:input_type -> servo.v1.WatchRequest
+	3,  // 9: servo.v1.StateService.ListAttention:input_type -> servo.v1.ListAttentionRequest
+	2,  // 10: servo.v1.StateService.Watch:output_type -> servo.v1.WatchResponse
+	4,  // 11: servo.v1.StateService.ListAttention:output_type -> servo.v1.ListAttentionResponse
+	10, // [10:12] is the sub-list for method output_type
+	8,  // [8:10] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_state_proto_init() }

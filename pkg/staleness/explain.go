@@ -30,8 +30,8 @@ type Explanation struct {
 	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
 	// has read.
 	Newer []Source
-	// Via lists the upstream assets with partitions that are stale or missing themselves. When they
-	// are materialized, the partition becomes stale.
+	// Via lists the upstream assets with partitions that are stale or missing themselves: an asset with both has
+	// two items. When they are materialized, the partition becomes stale.
 	Via []Source
 }
 
@@ -39,14 +39,14 @@ type Explanation struct {
 type Source struct {
 	Asset ids.AssetKey
 	// Key is the most relevant partition. In [Explanation.Newer] it is the partition with the newest
-	// version, and in [Explanation.Via] the first one that is stale or missing. Status is its status, and
-	// Row its row, nil if it is missing.
+	// version, and in [Explanation.Via] the first one with its status. Status is its status, and Row its row, nil
+	// if it is missing.
 	Key    string
 	Status Status
 	Row    *state.Partition
 	// Mark is the mark that hides the partition; nil: none does.
 	Mark *state.Mark
-	// Count is the number of such partitions.
+	// Count is the number of such partitions; in Via, of those with the same status.
 	Count int
 }
 
@@ -131,7 +131,8 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 		keys = slices.Concat(keys, hidden)
 	}
 	keys = slices.Sorted(slices.Values(keys))
-	newerOf, via, version := Source{Asset: dep}, Source{Asset: dep}, int64(0)
+	newerOf, version := Source{Asset: dep}, int64(0)
+	var via []*Source // by status
 	for _, key := range slices.Compact(keys) {
 		status := Missing
 		q, err := e.cell(up, key)
@@ -152,25 +153,33 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 			continue
 		}
 		if status != Fresh {
-			if via.Count++; via.Count == 1 {
-				via.Key, via.Status = key, status
+			at := slices.IndexFunc(via, func(s *Source) bool { return s.Status == status })
+			if at < 0 {
+				at, via = len(via), append(via, &Source{Asset: dep, Key: key, Status: status})
 			}
+			via[at].Count++
 		}
 	}
-	for _, found := range []struct {
-		source *Source
-		to     *[]Source
-	}{{&newerOf, &x.Newer}, {&via, &x.Via}} {
-		if found.source.Count == 0 {
-			continue
-		}
-		if found.source.Row, err = e.data.Row(dep, found.source.Key); err != nil {
+	if newerOf.Count > 0 {
+		if x.Newer, err = e.addSource(x.Newer, up, newerOf); err != nil {
 			return err
 		}
-		if found.source.Row == nil {
-			found.source.Mark = up.hidden[found.source.Key]
+	}
+	for _, source := range via {
+		if x.Via, err = e.addSource(x.Via, up, *source); err != nil {
+			return err
 		}
-		*found.to = append(*found.to, *found.source)
 	}
 	return nil
+}
+
+// addSource appends a source with its row, or with the mark that hides its partition.
+func (e *Evaluation) addSource(to []Source, up *evaluated, s Source) (_ []Source, err error) {
+	if s.Row, err = e.data.Row(s.Asset, s.Key); err != nil {
+		return to, err
+	}
+	if s.Row == nil {
+		s.Mark = up.hidden[s.Key]
+	}
+	return append(to, s), nil
 }

@@ -460,5 +460,8 @@ func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
 	require.Equal(t, staleness.Fresh, x.Status)
 	require.Equal(t, key("clean"), x.Via[0].Asset)
 	require.Equal(t, day(1), x.Via[0].Key)
-	require.Equal(t, 3, x.Via[0].Count)
+	require.Equal(t, 1, x.Via[0].Count, "the stale partition")
+	require.Equal(t, staleness.Stale, x.Via[0].Status)
+	require.Equal(t, 2, x.Via[1].Count, "the missing partitions count apart")
+	require.Equal(t, staleness.Missing, x.Via[1].Status)
 }

@@ -247,3 +247,42 @@ export function manyAssets(count, namespaces = 8) {
   write(dir, files);
   return dir;
 }
+
+// broken is a project in which a check blocks outputs, a batch fails, and a query is wrong.
+export function broken() {
+  const dir = join(folder("broken"), "broken");
+  const days = "partitions: {daily: {start: 2025-01-01, end: 2025-01-04}}";
+  write(dir, {
+    "servo.yaml": "name: broken\n",
+    "assets/raw/days.sql": `/* servo
+${days}
+*/
+SELECT getvariable('date') AS day, i AS id FROM range(3) AS t(i)
+`,
+    "assets/clean/held.sql": `/* servo
+${days}
+quarantine: {expires: 7d}
+checks: [{name: small, range: {column: id, max: 1}}]
+*/
+SELECT day, id FROM raw.days
+`,
+    "assets/clean/batched.sql": `/* servo
+${days}
+batch: all
+checks: [{name: few, range: {column: n, max: 2}}]
+*/
+SELECT date, dayofmonth(date) AS n FROM (SELECT unnest(getvariable('date_keys')) AS date)
+`,
+    "assets/mart/wrong.sql": `/* servo
+${days}
+*/
+SELECT day, error('the query is wrong') AS x FROM raw.days
+`,
+  });
+  run(dir, ["validate"]);
+  run(dir, ["run", "raw/days", "-p", "2025-01-01..2025-01-02"]);
+  run(dir, ["run", "clean/held", "-p", "2025-01-01..2025-01-02"], [1]);
+  run(dir, ["run", "clean/batched", "-p", "2025-01-01..2025-01-03"], [1]);
+  run(dir, ["run", "mart/wrong", "-p", "2025-01-01"], [1]);
+  return dir;
+}

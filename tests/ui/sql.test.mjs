@@ -165,6 +165,18 @@ test("the examples are valid", async () => {
   quiet();
 });
 
+test("the example for stale partitions finds those that the page shows", async () => {
+  await goTo(page, "sql");
+  await page.getByRole("tab", { name: "Examples" }).click();
+  await page.getByRole("tabpanel").getByRole("button", { name: "Which partitions are stale, and why?" }).click();
+  await page.keyboard.press("Control+Enter");
+  await sees(page, "raw/orders is newer");
+  const found = (await page.locator("[role=row]").allInnerTexts()).filter((text) => text.includes("is newer"));
+  const { assets } = await page.evaluate(async () => (await fetch("/v1/assets")).json());
+  assert.equal(found.length, assets.reduce((sum, a) => sum + a.status.stale, 0));
+  quiet();
+});
+
 for (const [theme, size] of [["light", wide], ["dark", wide], ["light", narrow], ["dark", narrow]]) {
   test(`the console is accessible and fits: ${theme}, ${size.width} px`, async () => {
     const one = await open(browser, run(server.dir, ["ui"]).trim(), { theme, size });

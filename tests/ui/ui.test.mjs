@@ -51,12 +51,18 @@ test("the overview says what needs a person, and why", async () => {
   await sees("failures need you");
   await sees("check range_orders: 10 of 10 rows failed");
   await sees("1 asset depends on it");
-  await page.getByRole("button", { name: "Retry mart/bad" }).click();
-  await sees("A new run repeats the tasks that did not succeed");
+  await page.getByRole("button", { name: "Retry raw/prices" }).click();
+  await sees("A retry repeats the tasks that did not succeed");
   await sees("servo retry");
   await page.keyboard.press("Escape");
   await page.waitForSelector("dialog", { state: "detached" });
-  assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("aria-label")), "Retry mart/bad", "the focus returns");
+  assert.equal(await page.evaluate(() => document.activeElement?.getAttribute("aria-label")), "Retry raw/prices", "the focus returns");
+  // A retry would check the same data again, so the page proposes a new run, as `servo status` does.
+  await page.getByRole("button", { name: "Run again: mart/bad" }).click();
+  await sees("A retry would check the same data again");
+  await sees("servo run mart/bad --failed-only");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("dialog", { state: "detached" });
   quiet();
 });
 
@@ -195,6 +201,7 @@ const screens = async () => {
     "assets",
     "assets/raw/prices",
     "assets/clean/orders?tab=code",
+    "assets/mart/bad?tab=checks",
     "assets/clean/orders?tab=lineage",
     "assets/raw/nasty",
     "assets/raw/nasty?tab=data",

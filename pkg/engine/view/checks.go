@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -132,4 +133,13 @@ func (c *AssetCheck) Last() string {
 		return "passed"
 	}
 	return "failed"
+}
+
+// TaskName returns a partition of the asset in the form of a task key.
+func (c *AssetCheck) TaskName(partition string) string {
+	key, err := ids.ParseAssetKey(c.Asset)
+	if err != nil {
+		return c.Asset
+	}
+	return partitionName(key, partition)
 }

@@ -13,6 +13,7 @@ import (
 // Statuses of a partition.
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
+	PartitionFailed       = "failed"       // its newest task failed, and no later run has materialized it
 	PartitionMaterialized = "materialized" // the partition has an output; the row does not say whether it is fresh or stale
 )
 
@@ -116,15 +117,15 @@ func PartitionRanges(asset *plan.Asset, all []Partition, status string) string {
 // stripLength is the number of periods in a strip.
 const stripLength = 60
 
-// Strip draws the newest periods, oldest first: "█" if all their partitions are materialized, "▒" if
-// some are, and "·" if none is. It returns "" for an asset that is not partitioned by time.
+// Strip draws the newest periods, oldest first: "×" if some partition failed, "█" if all partitions are materialized,
+// "▒" if some are, and "·" if none is. It returns "" for an asset that is not partitioned by time.
 func Strip(asset *plan.Asset, all []Partition) string {
 	time := asset.Partitions.Time()
 	if time == nil {
 		return ""
 	}
 	var periods []string
-	made, count := map[string]int{}, map[string]int{}
+	made, count, failed := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, p := range all {
 		partition, err := ids.ParsePartition(p.Key)
 		if err != nil {
@@ -134,17 +135,23 @@ func Strip(asset *plan.Asset, all []Partition) string {
 		if count[period]++; count[period] == 1 {
 			periods = append(periods, period)
 		}
-		if p.Status != PartitionMissing {
+		switch p.Status {
+		case PartitionFailed:
+			failed[period] = true
+		case PartitionMissing:
+		default:
 			made[period]++
 		}
 	}
 	slices.Sort(periods)
 	var b strings.Builder
 	for _, period := range periods[max(0, len(periods)-stripLength):] {
-		switch made[period] {
-		case 0:
+		switch {
+		case failed[period]:
+			b.WriteRune('×')
+		case made[period] == 0:
 			b.WriteRune('·')
-		case count[period]:
+		case made[period] == count[period]:
 			b.WriteRune('█')
 		default:
 			b.WriteRune('▒')

@@ -35,36 +35,9 @@ type Status struct {
 	Error    string           `json:"error,omitempty"`
 	// Cancelled is the reason of the cancellation.
 	Cancelled string `json:"cancel_reason,omitempty"`
-	// Repeat says how the failed tasks can be repeated.
+	// Repeat counts the failed tasks by how they can be repeated, and Next says what to do.
 	Repeat Repeat `json:"-"`
-}
-
-// Repeat counts the failed tasks of a run by the way in which they can be repeated.
-type Repeat struct {
-	Total int
-	// Checks are the tasks that failed because of a check. A retry would check the same data again, so the
-	// asset itself must run again.
-	Checks int
-	// OnlyChecks means that the run checks outputs and materializes nothing, so it cannot be retried.
-	OnlyChecks bool
-}
-
-// codeCheckFailed is the code of tasks that failed because of a check.
-const codeCheckFailed = "CHECK_FAILED"
-
-// RepeatOf counts the failed tasks of a run.
-func RepeatOf(s *state.State, runID string) (f Repeat) {
-	s.TasksOf(runID, func(t *state.Task) bool {
-		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck
-		if t.State == state.TaskFailed {
-			f.Total++
-			if t.ErrorCode == codeCheckFailed {
-				f.Checks++
-			}
-		}
-		return true
-	})
-	return f
+	Next   []Step `json:"next"`
 }
 
 // RunningTask is a task that runs.
@@ -109,7 +82,10 @@ func StatusOf(s *state.State, r *state.Run, now event.Time) *Status {
 		}
 		return true
 	})
-	st.Repeat = RepeatOf(s, r.RunID)
+	st.Repeat, st.Next = RepeatOf(s, r.RunID), []Step{}
+	if r.State.Terminal() && r.State != state.RunSucceeded {
+		st.Next = st.Repeat.Steps(r.RunID)
+	}
 	slices.SortStableFunc(st.Running, func(a, b RunningTask) int { return cmp.Compare(a.Since, b.Since) })
 	return st
 }

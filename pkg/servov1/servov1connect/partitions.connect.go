@@ -51,7 +51,7 @@ type PartitionServiceClient interface {
 	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
 	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
-	// ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+	// ExplainPartition says why a partition is missing, fresh, stale or failed. Use the shorter route for an
 	// asset without partitions.
 	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }
@@ -132,7 +132,7 @@ type PartitionServiceHandler interface {
 	ListPartitions(context.Context, *servov1.ListPartitionsRequest) (*servov1.ListPartitionsResponse, error)
 	// GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension.
 	GetPartitionSummary(context.Context, *servov1.GetPartitionSummaryRequest) (*servov1.PartitionSummary, error)
-	// ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+	// ExplainPartition says why a partition is missing, fresh, stale or failed. Use the shorter route for an
 	// asset without partitions.
 	ExplainPartition(context.Context, *servov1.ExplainPartitionRequest) (*servov1.PartitionExplanation, error)
 }

@@ -11,6 +11,7 @@ import type {
   ListBackfillsResponse,
   ListDeadlinesResponse,
   ListPartitionsResponse,
+  ListQuarantinedResponse,
   ListRunsRequest,
   ListRunsResponse,
   ListSchedulesResponse,
@@ -208,6 +209,12 @@ export const useAttention = () =>
     queryKey: ["attention"],
     queryFn: ({ signal }) => get<ListAttentionResponse>(path(["attention"]), signal),
     refetchInterval: 60_000, // deadlines and calendars move without a new revision
+  });
+
+export const useQuarantine = () =>
+  useQuery({
+    queryKey: ["quarantine"],
+    queryFn: ({ signal }) => get<ListQuarantinedResponse>(path(["quarantine"]), signal),
   });
 
 export const useDeadlines = () =>

@@ -30,3 +30,11 @@ export function statementOf(asset: string, partition: string, columns: string[],
   const where = conditions.length > 0 ? `\nWHERE ${conditions.join(" AND ")}` : "";
   return `SELECT *\nFROM ${quoted(namespace)}.${quoted(name)}${where}\nLIMIT ${most}`;
 }
+
+// failingRowsOf reads the rows that the last failure of a check has stored.
+export const failingRowsOf = (asset: string, check: string, most: number) =>
+  `FROM failing_rows."${asset.replaceAll("/", ".")}.${check.replaceAll('"', '""')}"\nLIMIT ${most}`;
+
+// quarantinedRowsOf reads the outputs of an asset that wait for a decision.
+export const quarantinedRowsOf = (asset: string, most: number) =>
+  `FROM quarantine."${asset.replaceAll("/", ".")}"\nLIMIT ${most}`;

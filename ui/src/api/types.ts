@@ -311,8 +311,8 @@ export interface AssetStatus {
   stale: number;
   missing: number;
   /**
-   * Partitions whose task failed and which no later run has materialized. They also count as missing
-   * or stale.
+   * Partitions whose task failed and which no later run has materialized. They count neither as missing nor as
+   * stale.
    */
   failed: number;
 }
@@ -339,6 +339,18 @@ export interface AssetCheck {
   last_partition_key: string;
   /** The message of the newest result, if it failed. */
   message: string;
+  /** The partition of the newest result, in the form of a task key. */
+  last_task: string;
+  /** The newest result that failed; empty if no result failed. */
+  failed_at?: string;
+  failed_run_id: string;
+  failed_task: string;
+  failed_message: string;
+  /**
+   * The object key of a Parquet file with some of the failing rows. SQL reads it as
+   * failing_rows."namespace.name.check".
+   */
+  failed_rows: string;
 }
 
 /** Failure is a partition whose newest task failed. */
@@ -1270,6 +1282,21 @@ export interface RunStatus {
   waits: Wait[];
   error: string;
   cancel_reason: string;
+  /** How to repeat what failed, once the run has ended. */
+  next: Step[];
+}
+
+/** Step is a way to repeat what failed. */
+export interface Step {
+  /**
+   * "retry" repeats the tasks of a run, "run" starts a new run of the failed partitions, and "fix" means that
+   * only a change of the data or the code helps.
+   */
+  action: "retry" | "run" | "fix";
+  /** The command that does it. */
+  command: string;
+  /** Why this action helps, in a sentence. */
+  reason: string;
 }
 
 /** RunningTask is a task that a worker executes. */
@@ -1825,7 +1852,7 @@ export interface ListPartitionsRequest {
    */
   name?: string;
   /** Only partitions with one of these statuses. */
-  status?: ("missing" | "fresh" | "stale" | "unexpected")[];
+  status?: ("failed" | "missing" | "fresh" | "stale" | "unexpected")[];
   /** The maximum number of results. 0 means 1,000. */
   page_size?: number;
   /** The next_page_token of the previous page. */
@@ -1848,7 +1875,8 @@ export interface Partition {
   partition: string;
   /** Its key as canonical JSON: {"date":"2025-01-15"}. */
   partition_key: string;
-  status: "missing" | "fresh" | "stale" | "unexpected";
+  /** "failed": its newest task failed, and no later run has materialized it. */
+  status: "failed" | "missing" | "fresh" | "stale" | "unexpected";
   /** The current output of the partition; not set if there is none. */
   output?: Output;
 }
@@ -1913,6 +1941,8 @@ export interface PartitionSummaryBucket {
   fresh: number;
   stale: number;
   unexpected: number;
+  /** Partitions whose newest task failed. They count neither as missing nor as stale. */
+  failed: number;
 }
 
 /** ExplainPartitionRequest names a partition. */
@@ -1935,11 +1965,11 @@ export interface ExplainPartitionRequest {
   partition?: string;
 }
 
-/** PartitionExplanation says why a partition is missing, fresh or stale. */
+/** PartitionExplanation says why a partition is missing, fresh, stale or failed. */
 export interface PartitionExplanation {
   /** The partition in the form of a task key: "raw/events[date=2025-01-15]". */
   partition: string;
-  status: "missing" | "fresh" | "stale" | "unexpected";
+  status: "failed" | "missing" | "fresh" | "stale" | "unexpected";
   /** The answer in a sentence without its subject: "is stale: raw/events is newer". */
   headline: string;
   holds?: Output;
@@ -1959,6 +1989,8 @@ export interface PartitionExplanation {
   newer: PartitionExplanationUpstreamPartition[];
   /** Upstream assets with partitions that are stale or missing themselves. */
   pending: PartitionExplanationUpstreamPartition[];
+  /** The failed task of a partition with the status "failed". */
+  failure?: AssetFailure;
 }
 
 /** Mark is what a person said about an output. */
@@ -1977,7 +2009,7 @@ export interface PartitionExplanationUpstreamPartition {
   holds?: Output;
   /** The mark that hides the partition. */
   mark?: PartitionExplanationMark;
-  /** The number of further partitions like this one. */
+  /** The number of further partitions of the asset with the same status. */
   more: number;
 }
 
@@ -2138,7 +2170,7 @@ export interface ListAttentionResponse {
 
 /** Attention is something that needs the attention of a person. */
 export interface Attention {
-  kind: "FAILED" | "LATE" | "QUARANTINED" | "PAUSED" | "SCHEDULE_ERROR" | "UNDELIVERABLE";
+  kind: "FAILED" | "LATE" | "QUARANTINED" | "PAUSED" | "SCHEDULE_ERROR" | "UNDELIVERABLE" | "CHECK_FAILED" | "BACKFILL_FAILED" | "REQUEST_WAITING";
   /** An asset, a schedule, the id of a backfill, or a channel. */
   subject: string;
   severity: Severity;
@@ -2156,6 +2188,8 @@ export interface Attention {
   downstream_total: number;
   /** Command lines that show more, or that solve the problem. */
   commands: string[];
+  /** How to repeat the failed tasks; not set if nothing failed. */
+  next?: Step;
 }
 
 /** The request and the response of each call. */
@@ -2274,7 +2308,7 @@ export interface Calls {
   /** GetPartitionSummary counts the partitions of an asset in at most 512 buckets of one dimension. */
   "PartitionService.GetPartitionSummary": { request: GetPartitionSummaryRequest; response: PartitionSummary };
   /**
-   * ExplainPartition says why a partition is missing, fresh or stale. Use the shorter route for an
+   * ExplainPartition says why a partition is missing, fresh, stale or failed. Use the shorter route for an
    * asset without partitions.
    */
   "PartitionService.ExplainPartition": { request: ExplainPartitionRequest; response: PartitionExplanation };

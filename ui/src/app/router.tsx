@@ -21,6 +21,7 @@ function given<T extends Raw>(search: T): { [K in keyof T]?: Exclude<T[K], undef
 
 export const runFilters = ["live", "failed", "succeeded", "cancelled"] as const;
 export const assetFilters = ["failed", "stale", "missing", "fresh"] as const;
+export const partitionFilters = ["fresh", "stale", "missing", "failed"] as const;
 export const assetTabs = ["partitions", "data", "lineage", "runs", "checks", "schema", "code"] as const;
 export const graphWays = ["upstream", "downstream"] as const;
 export const graphDepths = ["1", "2", "3", "100"] as const;
@@ -84,7 +85,7 @@ const asset = createRoute({
     given({
       tab: oneOf(raw.tab, assetTabs),
       partition: text(raw.partition),
-      status: oneOf(raw.status, ["fresh", "stale", "missing"] as const),
+      status: oneOf(raw.status, partitionFilters),
       page: text(raw.page),
       way: oneOf(raw.way, graphWays),
       depth: oneOf(raw.depth, graphDepths),

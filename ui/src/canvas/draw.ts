@@ -41,9 +41,10 @@ export function prepare(canvas: HTMLCanvasElement, width: number, height: number
 
 const patterns = new Map<string, CanvasPattern | null>();
 
-// hatch returns a pattern of diagonal lines in a colour.
-export function hatch(context: CanvasRenderingContext2D, colour: string): CanvasPattern | string {
-  if (!patterns.has(colour)) {
+// hatch returns a pattern of diagonal lines in a colour, or of lines in both directions.
+export function hatch(context: CanvasRenderingContext2D, colour: string, crossed = false): CanvasPattern | string {
+  const name = crossed ? `x ${colour}` : colour;
+  if (!patterns.has(name)) {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;
     const draw = tile.getContext("2d");
@@ -54,10 +55,13 @@ export function hatch(context: CanvasRenderingContext2D, colour: string): Canvas
       for (const at of [-3, 3, 9]) {
         draw.moveTo(at - 4, 7);
         draw.lineTo(at + 4, -1);
+        if (!crossed) continue;
+        draw.moveTo(at - 4, -1);
+        draw.lineTo(at + 4, 7);
       }
       draw.stroke();
     }
-    patterns.set(colour, context.createPattern(tile, "repeat"));
+    patterns.set(name, context.createPattern(tile, "repeat"));
   }
-  return patterns.get(colour) ?? colour;
+  return patterns.get(name) ?? colour;
 }

@@ -26,7 +26,8 @@ const phaseWords: Record<Phase, string> = {
 const executing = (s: GanttSegment) => ["RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"].includes(s.phase);
 const start = (s: GanttSegment) => Date.parse(s.from ?? "");
 
-// A segment that reaches the end of the answer of a live run lasts until now.
+// endOf returns when a segment ends. In a live run, a segment that lasts until the answer ends is still open, so it
+// ends now.
 const endOf = (s: GanttSegment, now: number, open: number) => {
   const to = Date.parse(s.to ?? "");
   return to >= open ? now : to;

@@ -5,13 +5,14 @@ import type { Theme } from "../style/tokens";
 import { hatch, prepare, useColors, useSize } from "./draw";
 import css from "./strip.module.css";
 
-const one = (b: PartitionSummaryBucket) => b.fresh + b.stale + b.missing === 1;
+const statuses = ["fresh", "stale", "missing", "failed"] as const;
+const totalOf = (b: PartitionSummaryBucket) => statuses.reduce((sum, status) => sum + b[status], 0);
 
 // bucketText describes a bucket in words.
 export function bucketText(b: PartitionSummaryBucket): string {
-  const parts = (["fresh", "stale", "missing"] as const)
+  const parts = statuses
     .filter((status) => b[status] > 0)
-    .map((status) => (one(b) ? status : `${count(b[status])} ${status}`));
+    .map((status) => (totalOf(b) === 1 ? status : `${count(b[status])} ${status}`));
   return `${b.from === b.to ? b.from : `${b.from} to ${b.to}`}: ${parts.join(", ") || "none expected"}`;
 }
 
@@ -23,7 +24,7 @@ function drawBucket(
   height: number,
   colours: Theme,
 ) {
-  const total = b.fresh + b.stale + b.missing;
+  const total = totalOf(b);
   if (total === 0) return;
   let y = height;
   const part = (n: number, fill: string | CanvasPattern, under?: string) => {
@@ -47,6 +48,14 @@ function drawBucket(
       context.lineWidth = 1;
       context.strokeRect(x + 0.5, y + 0.5, w - 1, Math.max((missing / total) * height - 1, 2));
     }
+  }
+  if (b.failed > 0) {
+    // A failure stays visible among thousands of other partitions, and its cross shows it without the colour.
+    const h = Math.min(height, Math.max(8, (b.failed / total) * height));
+    context.fillStyle = colours["failed-soft"];
+    context.fillRect(x, 0, w, h);
+    context.fillStyle = hatch(context, colours.failed, true);
+    context.fillRect(x, 0, w, h);
   }
 }
 
@@ -128,6 +137,9 @@ export function StripView({
 
 export function StripLegend() {
   const colours = useColors();
+  const crosses = [45, 135]
+    .map((degrees) => `repeating-linear-gradient(${degrees}deg, ${colours.failed} 0 1.5px, transparent 1.5px 4px)`)
+    .join(", ");
   const stripes = `repeating-linear-gradient(135deg, ${colours.stale} 0 1.5px, ${colours["stale-soft"]} 1.5px 4px)`;
   return (
     <div className={css.legend}>
@@ -135,6 +147,7 @@ export function StripLegend() {
         ["fresh", colours.fresh],
         ["stale", stripes],
         ["missing", colours["waiting-soft"]],
+        ["failed", `${crosses}, ${colours["failed-soft"]}`],
       ].map(([label, background]) => (
         <span key={label}>
           <span

@@ -13,12 +13,12 @@ import type { Layout } from "./layout";
 import { useLayout } from "./uselayout";
 import { inOrder, pathOf, step, type Way } from "./walk";
 
-const width = 196;
-const height = 54;
+const width = 204;
+const height = 70;
 const furthest = 0.08;
 const nearest = 2;
-const far = 0.7; // below this scale, a node shows its name only, in larger letters
-const largest = 25; // pixels of these letters
+const far = 0.7; // below this scale, a node shows namespace and name only, in larger letters
+const largest = 21; // pixels of these letters
 
 export const healthTone: Record<AssetGraphNode["health"], Tone> = {
   failed: "failed",
@@ -69,6 +69,7 @@ export function GraphView({
   const plane = useRef<HTMLDivElement>(null);
   const zooming = useRef<ZoomBehavior<HTMLDivElement, unknown>>(undefined);
   const [selected, setSelected] = useState<string>();
+  const [hovered, setHovered] = useState<string>();
   const navigate = useNavigate();
   const layout = shown?.layout;
 
@@ -165,6 +166,8 @@ export function GraphView({
     const [namespace = "", name = ""] = node.id.split("/");
     void navigate({ to: "/assets/$namespace/$name", params: { namespace, name } });
   };
+  // The whole name is readable at any scale, for the node under the pointer or with the focus.
+  const told = byId.get(hovered ?? selected ?? "");
   const tabbable = selected !== undefined && at.has(selected) ? selected : (centre ?? ids[0]);
 
   return (
@@ -203,6 +206,7 @@ export function GraphView({
                         setSelected(id);
                         reveal(id);
                       }}
+                      onHover={setHovered}
                       onOpen={() => open(node)}
                     />
                   );
@@ -212,6 +216,13 @@ export function GraphView({
           )}
         </div>
       </div>
+      {told && (
+        <div className={css.tip} aria-hidden="true">
+          <Shape tone={healthTone[told.health]} />
+          <bdi>{told.kind === "group" ? `${told.label}, ${plural(told.assets, "asset")}` : told.id}</bdi>
+          <span>{state(told)}</span>
+        </div>
+      )}
       <div className={css.tools}>
         <Button kind="icon" icon="plus" aria-label="Closer" onClick={() => scaleBy(1.4)} />
         <Button kind="icon" icon="minus" aria-label="Further away" onClick={() => scaleBy(1 / 1.4)} />
@@ -268,6 +279,7 @@ interface NodeProps {
   reads: number;
   readBy: number;
   onSelect: () => void;
+  onHover: (id: string | undefined) => void;
   onOpen: () => void;
 }
 
@@ -281,14 +293,26 @@ const same = (a: NodeProps, b: NodeProps) =>
   a.reads === b.reads &&
   a.readBy === b.readBy;
 
-const Node = memo(function Node({ node, x, y, centre, dim, tabbable, reads, readBy, onSelect, onOpen }: NodeProps) {
+const Node = memo(function Node({
+  node,
+  x,
+  y,
+  centre,
+  dim,
+  tabbable,
+  reads,
+  readBy,
+  onSelect,
+  onHover,
+  onOpen,
+}: NodeProps) {
   const text = state(node);
   const group = node.kind === "group";
   const [namespace = "", name = ""] = group ? ["", node.label] : node.id.split("/");
   // The name begins with what is visible, for people who speak to their browser.
-  const second = group ? plural(node.assets, "asset") : namespace;
+  const second = plural(node.assets, "asset");
   const label = [
-    `${name} ${second} ${text}`,
+    group ? `${name} ${second} ${text}` : `${namespace}/ ${name} ${text}`,
     ...(text === node.health || group ? [] : [node.health]),
     ...(group ? ["group"] : []),
     `reads ${reads}`,
@@ -296,12 +320,19 @@ const Node = memo(function Node({ node, x, y, centre, dim, tabbable, reads, read
   ].join(", ");
   const content = (
     <>
+      {!group && (
+        <>
+          <span className={css.space}>
+            <bdi>{namespace}/</bdi>
+          </span>{" "}
+        </>
+      )}
       <span className={css.name}>
         <Shape tone={healthTone[node.health]} />
         <bdi>{name}</bdi>
       </span>{" "}
       <span className={css.state}>
-        <bdi>{second}</bdi> <span style={{ color: `var(--${healthTone[node.health]})` }}>{text}</span>
+        {group && <bdi>{second}</bdi>} <span style={{ color: `var(--${healthTone[node.health]})` }}>{text}</span>
       </span>
     </>
   );
@@ -311,6 +342,8 @@ const Node = memo(function Node({ node, x, y, centre, dim, tabbable, reads, read
     "aria-label": label,
     tabIndex: tabbable ? 0 : -1,
     onFocus: onSelect,
+    onPointerEnter: () => onHover(node.id),
+    onPointerLeave: () => onHover(undefined),
     style: { borderInlineStartColor: `var(--${healthTone[node.health]})` },
   };
   return (

@@ -93,7 +93,7 @@ export function Assets() {
           onChange={setView}
         />
         <Button kind="primary" icon="runs" onClick={() => setStarting(true)}>
-          Run what is stale
+          Run stale assets
         </Button>
       </div>
       <div className={page.filters}>
@@ -177,7 +177,7 @@ function Item({ asset }: { asset: Asset }) {
   const { tone, text } = health(asset);
   const status = asset.status;
   const counts = status
-    ? `${count(status.fresh)} fresh, ${count(status.stale)} stale, ${count(status.missing)} missing`
+    ? `${count(status.fresh)} fresh, ${count(status.stale)} stale, ${count(status.missing)} missing, ${count(status.failed)} failed`
     : `${count(asset.materialized)} materialized`;
   return (
     <li className={css.item}>
@@ -196,6 +196,7 @@ function Item({ asset }: { asset: Asset }) {
                 { tone: "fresh", count: status.fresh },
                 { tone: "stale", count: status.stale },
                 { tone: "waiting", count: status.missing },
+                { tone: "failed", count: status.failed },
               ]}
             />
             <span className={table.muted}>
@@ -209,10 +210,12 @@ function Item({ asset }: { asset: Asset }) {
       <span>
         <Badge tone={tone}>{text}</Badge>
       </span>
-      <span className={css.right} title={asset.byte_size ? bytes(asset.byte_size) : ""}>
+      <span className={css.right} data-label="Rows" title={asset.byte_size ? bytes(asset.byte_size) : ""}>
         {asset.row_count ? count(asset.row_count) : ""}
       </span>
-      <span className={css.right}>{asset.last_materialized_at ? <Time at={asset.last_materialized_at} /> : ""}</span>
+      <span className={css.right} data-label="Made">
+        {asset.last_materialized_at ? <Time at={asset.last_materialized_at} /> : ""}
+      </span>
     </li>
   );
 }

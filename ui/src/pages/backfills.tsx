@@ -131,7 +131,7 @@ function Line({ b }: { b: Backfill }) {
         />
         <span className={table.muted}>{text}</span>
       </td>
-      <td className={table.nowrap}>
+      <td className={table.nowrap} data-label="Created">
         <Time at={b.created_at} />
       </td>
       <td>

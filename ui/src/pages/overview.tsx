@@ -6,7 +6,20 @@ import type { Asset, Attention, Deadline, Run, Schedule, TriggerRunResponse } fr
 import { ago, count, plural, shortID, span } from "../app/format";
 import { Confirm } from "../parts/confirm";
 import { Icon } from "../parts/icons";
-import { Badge, Bar, Button, Card, Command, Empty, Problem, Shape, Skeleton, Time, toast } from "../parts/parts";
+import {
+  Badge,
+  Bar,
+  Button,
+  buttonClass,
+  Card,
+  Command,
+  Empty,
+  Problem,
+  Shape,
+  Skeleton,
+  Time,
+  toast,
+} from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
 import { runTone, type Tone, words } from "../parts/status";
 import css from "./overview.module.css";
@@ -126,6 +139,9 @@ const kinds: Record<string, string> = {
   FAILED: "failed",
   LATE: "deadline missed",
   QUARANTINED: "waits for a decision",
+  CHECK_FAILED: "check failed",
+  BACKFILL_FAILED: "backfill failed",
+  REQUEST_WAITING: "waits to be planned",
   PAUSED: "paused",
   SCHEDULE_ERROR: "schedule error",
   UNDELIVERABLE: "not delivered",
@@ -217,7 +233,7 @@ function RunButton({ assets }: { assets: string[] }) {
     <>
       <Button
         icon="runs"
-        aria-label={`Run what is stale${assets.length > 0 ? ` of ${assets.join(", ")}` : ""}`}
+        aria-label={`Run stale assets${assets.length > 0 ? ` of ${assets.join(", ")}` : ""}`}
         onClick={() => setOpen(true)}
       >
         Run
@@ -231,8 +247,19 @@ function ItemAction({ x }: { x: Attention }) {
   const [open, setOpen] = useState(false);
   const navigate = useNavigate();
   const close = () => setOpen(false);
-  if (x.run_id && x.kind === "FAILED") {
+  if (x.kind === "FAILED" && x.next) {
+    const { action, command, reason } = x.next;
     const run = x.run_id;
+    if (action === "run") {
+      return (
+        <>
+          <Button icon="runs" aria-label={`Run again: ${x.subject}`} onClick={() => setOpen(true)}>
+            Run again
+          </Button>
+          {open && <RunDialog onClose={close} assets={[x.subject]} need="failed" note={reason} />}
+        </>
+      );
+    }
     return (
       <>
         <Button icon="retry" aria-label={`Retry ${x.subject}`} onClick={() => setOpen(true)}>
@@ -241,8 +268,8 @@ function ItemAction({ x }: { x: Attention }) {
         {open && (
           <Confirm
             title={`Retry run ${shortID(run)}`}
-            effect="A new run repeats the tasks that did not succeed in this run, with the code and inputs of this run."
-            command={`servo retry ${shortID(run)} --failed`}
+            effect={reason}
+            command={command}
             action="Retry"
             onClose={close}
             onConfirm={async () => {
@@ -254,6 +281,20 @@ function ItemAction({ x }: { x: Attention }) {
           />
         )}
       </>
+    );
+  }
+  if (x.kind === "QUARANTINED" || x.kind === "CHECK_FAILED") {
+    const [namespace = "", name = ""] = x.subject.split("/");
+    return (
+      <Link
+        to="/assets/$namespace/$name"
+        params={{ namespace, name }}
+        search={{ tab: "checks" }}
+        className={buttonClass}
+        aria-label={`Review ${x.subject}`}
+      >
+        Review
+      </Link>
     );
   }
   if (x.kind === "LATE") return <RunButton assets={[x.subject]} />;
@@ -289,7 +330,7 @@ function Flight() {
   return (
     <Card>
       <div className={page.cardHead}>
-        <h2>In flight</h2>
+        <h2>Live runs</h2>
       </div>
       {!data && <Skeleton lines={3} />}
       {data?.runs.length === 0 && <p className={`${page.pad} ${page.sub}`}>No run is live.</p>}
@@ -399,11 +440,12 @@ function Partitions({ assets }: { assets: Asset[] }) {
           </div>
           <div className={page.pad} style={{ paddingTop: 0 }}>
             <Bar
-              label={`${count(fresh)} fresh, ${count(stale)} stale, ${count(missing)} missing`}
+              label={`${count(fresh)} fresh, ${count(stale)} stale, ${count(missing)} missing, ${count(failed)} failed`}
               parts={[
                 { tone: "fresh", count: fresh },
                 { tone: "stale", count: stale },
                 { tone: "waiting", count: missing },
+                { tone: "failed", count: failed },
               ]}
             />
           </div>

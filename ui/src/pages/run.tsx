@@ -8,6 +8,7 @@ import { useCommands } from "../app/keys";
 import { Gantt } from "../canvas/gantt";
 import { Confirm } from "../parts/confirm";
 import { Badge, Button, Card, Command, Empty, Problem, Segmented, Shape, Skeleton, Time, toast } from "../parts/parts";
+import { RunDialog } from "../parts/rundialog";
 import { ended, runTone, type Tone, words } from "../parts/status";
 import page from "./page.module.css";
 import css from "./run.module.css";
@@ -34,13 +35,15 @@ function Loaded({ detail }: { detail: RunDetail }) {
   const search = useSearch({ from: "/runs/$run" });
   const navigate = useNavigate({ from: "/runs/$run" });
   const clock = useNow();
-  const [asking, setAsking] = useState<"retry" | "cancel">();
+  const [asking, setAsking] = useState<"retry" | "cancel" | "run">();
   const live = !ended(run.state);
   const answered = Date.parse(gantt.to ?? "");
   const now = live ? Math.max(clock, answered) : Date.parse(run.completed_at ?? "");
   const open = live ? answered : Number.POSITIVE_INFINITY;
   const folded = gantt.folded_by === "asset";
-  const retryable = !live && run.state !== "SUCCEEDED";
+  const again = (action: string) => status.next.find((step) => step.action === action);
+  const retry = again("retry");
+  const rerun = again("run");
   const table = search.view === "table";
 
   const bounds = useMemo(() => {
@@ -62,7 +65,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
 
   useCommands([
     { keys: "v", label: "Chart or table", run: toggleView },
-    { keys: "r", label: "Retry the run", run: () => retryable && setAsking("retry") },
+    { keys: "r", label: "Retry the run", run: () => setAsking(retry ? "retry" : rerun && "run") },
     { keys: "c", label: "Cancel the run", run: () => live && setAsking("cancel") },
     { keys: "Escape", label: "Close the task", run: () => select(undefined) },
   ]);
@@ -79,9 +82,14 @@ function Loaded({ detail }: { detail: RunDetail }) {
           <bdi>{assetsText(run)}</bdi>
         </span>
         <div className={page.spacer} />
-        {retryable && (
-          <Button kind="primary" icon="retry" onClick={() => setAsking("retry")}>
+        {retry && (
+          <Button kind={rerun ? undefined : "primary"} icon="retry" onClick={() => setAsking("retry")}>
             Retry
+          </Button>
+        )}
+        {rerun && (
+          <Button kind="primary" icon="runs" onClick={() => setAsking("run")}>
+            Run failed partitions
           </Button>
         )}
         {live && (
@@ -139,6 +147,9 @@ function Loaded({ detail }: { detail: RunDetail }) {
         </div>
       </div>
       {asking === "retry" && <Retry run={run} onClose={() => setAsking(undefined)} />}
+      {asking === "run" && rerun && (
+        <RunDialog onClose={() => setAsking(undefined)} need="failed" note={rerun.reason} />
+      )}
       {asking === "cancel" && <Cancel run={run} onClose={() => setAsking(undefined)} />}
     </>
   );
@@ -189,7 +200,7 @@ function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number
 
 // Notices answers at once why the run failed, or what it waits for.
 function Notices({
-  status: { waits, error },
+  status: { waits, error, next },
   rows,
   onSelect,
 }: {
@@ -222,6 +233,11 @@ function Notices({
             </p>
           ))}
           {failed.length > most && <p>and {plural(failed.length - most, "more task")} failed</p>}
+          {next.map((step) => (
+            <p key={step.action} className={css.next}>
+              <span>{step.reason}</span> <Command text={step.command} />
+            </p>
+          ))}
         </div>
       )}
       {waits.length > 0 && (
@@ -301,7 +317,7 @@ function Cancel({ run, onClose }: { run: Run; onClose: () => void }) {
   return (
     <Confirm
       title={`Cancel run ${shortID(run.run_id)}`}
-      effect="Tasks that have not started will not start. Running tasks are asked to end."
+      effect="Tasks that have not started will not start. Running tasks are asked to stop."
       command={`servo cancel ${shortID(run.run_id)}`}
       action="Cancel the run"
       danger

@@ -140,8 +140,10 @@ export function RunsTable({ runs }: { runs: Run[] }) {
                 <Bar parts={progressParts(run)} label={progressText(run)} />
                 <span className={table.muted}>{progressText(run)}</span>
               </td>
-              <td className={table.num}>{span(seconds(run, now))}</td>
-              <td className={table.num}>
+              <td className={table.num} data-label="Duration">
+                {span(seconds(run, now))}
+              </td>
+              <td className={table.num} data-label="Created">
                 <Time at={run.created_at} />
               </td>
             </tr>

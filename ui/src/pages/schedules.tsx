@@ -92,8 +92,10 @@ function List({ schedules, chosen }: { schedules: Schedule[]; chosen: string | u
               <td>
                 <code>{when(s)}</code>
               </td>
-              <td className={table.nowrap}>{s.next_at && !s.paused_at ? <Time at={s.next_at} /> : ""}</td>
-              <td>
+              <td className={table.nowrap} data-label="Next">
+                {s.next_at && !s.paused_at ? <Time at={s.next_at} /> : ""}
+              </td>
+              <td data-label="Last run">
                 {s.last_run && (
                   <Link to="/runs/$run" params={{ run: s.last_run }} className={table.above}>
                     {s.last_run_state ? (
@@ -106,7 +108,7 @@ function List({ schedules, chosen }: { schedules: Schedule[]; chosen: string | u
                   </Link>
                 )}
               </td>
-              <td className={table.num}>
+              <td className={table.num} data-label="Ticks started, skipped">
                 {count(s.ticks_started)}, {count(s.ticks_skipped)}
               </td>
             </tr>

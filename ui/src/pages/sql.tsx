@@ -147,7 +147,7 @@ export function SqlPage() {
             <Card>
               <Empty title="Write a statement, or choose a question">
                 <ul className={css.questions}>
-                  {examples.slice(0, 5).map((e) => (
+                  {examples.slice(0, 6).map((e) => (
                     <li key={e.question}>
                       <button type="button" data-row onClick={() => choose(e.sql)}>
                         {e.question}

@@ -15,6 +15,36 @@ ORDER BY completed_at DESC
 LIMIT 100;`,
   },
   {
+    question: "Which partitions are stale, and why?",
+    sql: `-- A partition is stale if a person marked it, or if an input has a newer output than it has read. Staleness is
+-- not stored, so this query compares partitions with the same key. The page of an asset and \`servo explain\` know
+-- all mappings between partitions, and changes of the code.
+WITH reads AS (
+  SELECT DISTINCT reader.asset_key, input.asset_key AS input
+  FROM dep_satisfaction d
+  JOIN tasks reader ON reader.run_id = d.run_id AND reader.task_key = d.downstream_task_key
+  JOIN tasks input ON input.run_id = d.run_id AND input.task_key = d.upstream_task_key
+), newer AS (
+  SELECT p.asset_key, p.partition_key, q.asset_key AS input, max(q.version_seq) AS version
+  FROM partition_status p
+  JOIN reads r ON r.asset_key = p.asset_key
+  JOIN partition_status q ON q.asset_key = r.input
+    AND (p.partition_key IN ('', q.partition_key) OR q.partition_key = '')
+  WHERE q.version_seq > p.inputs_seq AND coalesce(q.root_run, q.run_id) <> coalesce(p.root_run, p.run_id)
+  GROUP BY ALL
+), marked AS (
+  SELECT asset_key, partition_key, materialization_id, reason FROM partition_marks WHERE mark = 'stale'
+)
+SELECT p.asset_key, p.partition_key, p.last_materialization_at,
+  coalesce('a person marked it: ' || m.reason, n.input || ' is newer') AS reason
+FROM partition_status p
+LEFT JOIN newer n USING (asset_key, partition_key)
+LEFT JOIN marked m ON m.asset_key = p.asset_key AND m.partition_key = p.partition_key
+  AND m.materialization_id = p.last_materialization_id
+WHERE n.input IS NOT NULL OR m.reason IS NOT NULL
+ORDER BY ALL;`,
+  },
+  {
     question: "Which assets take the most time?",
     sql: `-- The time that tasks executed, by asset.
 SELECT asset_key,

@@ -1,5 +1,5 @@
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 import { useExplanation, useNow } from "../api/queries";
 import type { Attempt, TaskExplanation } from "../api/types";
 import { count, shortID, span } from "../app/format";
@@ -8,6 +8,9 @@ import { Badge, Button, Card, Command, Problem, Skeleton, TabPanel, Tabs, Time }
 import { taskTone, words } from "../parts/status";
 import page from "./page.module.css";
 import css from "./run.module.css";
+
+// stacked matches screens on which the panel is below the tasks: see run.module.css.
+const stacked = "(max-width: 1080px)";
 
 // TaskPanel explains a task: why it is in its state, its attempts, its log, and its events.
 export function TaskPanel({
@@ -26,8 +29,20 @@ export function TaskPanel({
   const navigate = useNavigate({ from: "/runs/$run" });
   const panel = search.panel ?? "why";
   const asset = /^([^/[]+)\/([^[]+)/.exec(task);
+  // A name may denote one partition of a batch. The task of the batch has another key.
+  const found = data?.task_key;
+  useEffect(() => {
+    if (found && found !== task) onSelect(found);
+  });
+  // Below the tasks on a small screen, the panel would open unseen.
+  const top = useRef<HTMLDivElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the panel has its final size once the task is known
+  useEffect(() => {
+    if (window.matchMedia(stacked).matches) top.current?.scrollIntoView({ block: "start" });
+  }, [found]);
   return (
     <Card className={css.side}>
+      <div ref={top} className={css.sideTop} />
       <div className={page.cardHead}>
         <h2>
           <bdi>{task}</bdi>
@@ -118,7 +133,7 @@ function Why({ task, onSelect }: { task: TaskExplanation; onSelect: (task: strin
         <p className={css.headline}>{sentence(task.headline, task.state)}</p>
       </div>
       {task.cause.length > 0 && (
-        <Section title="Because of">
+        <Section title="Root cause">
           <ul>
             {task.cause.map((cause) => (
               <li key={cause.task_key}>

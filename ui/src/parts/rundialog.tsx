@@ -12,11 +12,13 @@ export function RunDialog({
   assets: given = [],
   need: first = "stale",
   partitions: chosen = [],
+  note,
 }: {
   onClose: () => void;
   assets?: string[];
   need?: Need;
   partitions?: string[];
+  note?: string; // why this run, and not a retry
 }) {
   const navigate = useNavigate();
   const known = useAssets();
@@ -53,6 +55,7 @@ export function RunDialog({
   return (
     <Dialog title="Start a run" onClose={onClose}>
       <form onSubmit={submit} style={{ display: "grid", gap: 14 }}>
+        {note && <p>{note}</p>}
         <Field label="Assets" hint="Keys or selections, such as clean/* or +report/climate. Empty: all assets.">
           <input
             className={inputClass}

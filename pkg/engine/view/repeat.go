@@ -1,0 +1,109 @@
+package view
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Repeat counts the failed tasks of a run by the way in which they can be repeated.
+type Repeat struct {
+	Total int
+	// Checks are the tasks that failed because of a check. A retry would check the same data again, so the
+	// asset itself must run again.
+	Checks int
+	// Code are the tasks whose code failed for good. A retry would execute the same code with the same inputs.
+	Code int
+	// OnlyChecks means that the run checks outputs and materializes nothing, so it cannot be retried.
+	OnlyChecks bool
+}
+
+// codeCheckFailed is the code of tasks that failed because of a check.
+const codeCheckFailed = "CHECK_FAILED"
+
+// codesOfCode are the codes of tasks that fail again as long as their code is the same.
+var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVALID_OUTPUT": true}
+
+// RepeatOf counts the failed tasks of a run.
+func RepeatOf(s *state.State, runID string) (f Repeat) {
+	s.TasksOf(runID, func(t *state.Task) bool {
+		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck
+		if t.State == state.TaskFailed {
+			f.Add(t)
+		}
+		return true
+	})
+	return f
+}
+
+// Add counts a failed task.
+func (f *Repeat) Add(t *state.Task) {
+	f.Total++
+	switch {
+	case t.ErrorCode == codeCheckFailed:
+		f.Checks++
+	case codesOfCode[t.ErrorCode]:
+		f.Code++
+	}
+}
+
+// Actions of a [Step].
+const (
+	StepRetry = "retry" // repeat the tasks of a run, with its code and its inputs
+	StepRun   = "run"   // start a new run of the failed partitions
+	StepFix   = "fix"   // only a change of the data or the code helps
+)
+
+// Step says how to repeat what failed.
+type Step struct {
+	Action  string `json:"action"`
+	Command string `json:"command"`
+	// Reason says in a sentence why this action helps.
+	Reason string `json:"reason"`
+}
+
+// Steps returns how to repeat what failed in a run, first what the user has to do first. A retry is offered only if
+// it can succeed.
+func (f Repeat) Steps(runID string) []Step {
+	if f.OnlyChecks {
+		return []Step{{StepFix, "servo run", "The run only checked outputs: fix the data that the checks reject, then materialize it again."}}
+	}
+	var steps []Step
+	if reason := f.incurable(); reason != "" {
+		steps = append(steps, Step{StepRun, "servo run --failed-only", reason})
+	}
+	if others := f.Total - f.Checks - f.Code; others > 0 || f.Total == 0 {
+		reason := "A retry repeats the tasks that did not succeed, with the code and the inputs of that run."
+		if len(steps) > 0 {
+			reason = "A retry can only help " + Count(others, "other failed task") + ": it uses the code and the inputs of that run."
+		}
+		steps = append(steps, Step{StepRetry, "servo retry " + runID + " --failed", reason})
+	}
+	return steps
+}
+
+// StepOf returns how to repeat the failed tasks of an asset. A retry is offered only if it can succeed and if all the
+// tasks belong to one run.
+func (f Repeat) StepOf(asset, runID string, oneRun bool) Step {
+	run := Step{StepRun, "servo run " + asset + " --failed-only", f.incurable()}
+	switch {
+	case run.Reason != "":
+		return run
+	case !oneRun:
+		run.Reason = "The failed tasks belong to several runs, so a new run repeats all of them."
+		return run
+	}
+	return f.Steps(runID)[0]
+}
+
+// incurable says why a retry would fail again, or returns "".
+func (f Repeat) incurable() string {
+	switch {
+	case f.Checks > 0 && f.Code > 0:
+		return "A retry would repeat the same code with the same data: fix the code and the data, then run the failed partitions again."
+	case f.Checks > 0:
+		return "A retry would check the same data again: fix the data that the checks reject, then run the failed partitions again."
+	case f.Code > 0:
+		return "A retry would execute the same code again: fix the code, then run the failed partitions again."
+	}
+	return ""
+}

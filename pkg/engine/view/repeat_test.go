@@ -1,0 +1,49 @@
+package view_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func repeatOf(codes ...string) (f view.Repeat) {
+	for _, code := range codes {
+		f.Add(&state.Task{ErrorCode: code})
+	}
+	return f
+}
+
+func TestRetryIsOfferedOnlyIfItCanSucceed(t *testing.T) {
+	for _, c := range []struct {
+		codes []string
+		want  []string
+	}{
+		{nil, []string{"servo retry R --failed"}}, // the run was cancelled
+		{[]string{"EXIT_STATUS"}, []string{"servo retry R --failed"}},
+		{[]string{"CHECK_FAILED"}, []string{"servo run --failed-only"}},
+		{[]string{"SQL_ERROR"}, []string{"servo run --failed-only"}},
+		{[]string{"CHECK_FAILED", "SQL_ERROR"}, []string{"servo run --failed-only"}},
+		{[]string{"SQL_ERROR", "EXIT_STATUS"}, []string{"servo run --failed-only", "servo retry R --failed"}},
+	} {
+		var got []string
+		for _, step := range repeatOf(c.codes...).Steps("R") {
+			got = append(got, step.Command)
+			require.NotEmpty(t, step.Reason)
+		}
+		require.Equal(t, c.want, got, "%v", c.codes)
+	}
+	checks := view.Repeat{Total: 1, Checks: 1, OnlyChecks: true}
+	require.Equal(t, view.StepFix, checks.Steps("R")[0].Action)
+}
+
+func TestRetryOfAssetNeedsTasksOfOneRun(t *testing.T) {
+	f := repeatOf("EXIT_STATUS", "EXIT_STATUS")
+	require.Equal(t, view.StepRetry, f.StepOf("a/b", "R", true).Action)
+	several := f.StepOf("a/b", "R", false)
+	require.Equal(t, "servo run a/b --failed-only", several.Command)
+	require.Contains(t, several.Reason, "several runs")
+	require.Equal(t, view.StepRun, repeatOf("SQL_ERROR", "EXIT_STATUS").StepOf("a/b", "R", true).Action)
+}

@@ -50,8 +50,9 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	c.Schedules, c.Backfills, c.Wide = 0, 0, 0
 	kind := r.IntN(6)
 	if kind == 0 || kind == 1 {
-		c.Schedules, c.Wide = 1+r.IntN(4), 20+r.IntN(170)
-		c.Requests = 2
+		// Every tick is a run, so the world is short.
+		c.Schedules, c.Wide = 1+r.IntN(3), 20+r.IntN(170)
+		c.Requests, c.Minutes = 2, 6+r.IntN(12)
 	}
 	if kind == 1 || kind == 2 {
 		c.Backfills = 1 + r.IntN(2)
@@ -217,8 +218,9 @@ func (p *project) largeSelection(only, draw int) []plan.Selection {
 
 // scheduledPartitions returns the partitions of each run of a schedule of a partitioned asset.
 func (l *workload) scheduledPartitions(r *rand.Rand, asset string) []string {
-	if !l.partitioned[asset] || r.IntN(4) == 0 {
+	const most = 60
+	if !l.partitioned[asset] || r.IntN(8) == 0 {
 		return []string{"all"}
 	}
-	return []string{"date=" + dayBack(r.IntN(min(l.w.cfg.Days, 60))) + ".." + dayBack(0)}
+	return []string{"date=" + dayBack(r.IntN(min(l.w.cfg.Days, most))) + ".." + dayBack(0)}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -62,6 +63,9 @@ func (o *oracle) appended(key string) {
 				o.requested(f, e.Payload)
 			}
 		}
+	}
+	if has((*event.RunTriggered)(nil)) {
+		f.noteTriggers(entry, data)
 	}
 	if has((*event.ProjectDeployed)(nil)) {
 		f.noteDeployments(data)
@@ -255,6 +259,27 @@ func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	return false
 }
 
+// noteTriggers records the triggers in a ledger entry that answer a request.
+func (f *followed) noteTriggers(entry string, data []byte) {
+	for _, group := range event.Groups(event.DecodeEntry(data)) {
+		for _, e := range group.Events {
+			if p, ok := e.Payload.(*event.RunTriggered); ok && p.RequestID != "" {
+				f.triggers[p.RunID] = append(f.triggers[p.RunID], state.Key2{A: entry, B: group.ID})
+			}
+		}
+	}
+}
+
+// neverRan reports whether a row is a command about a run that a rebuild from the bare ledger refused, because it
+// decided that the request of the run had ended before. The command then waits for the run.
+func (f *followed) neverRan(row *state.Entry) bool {
+	triggers := f.triggers[row.RunID]
+	return f.unordered && row.Reason == fold.ReasonUnknownRun && len(triggers) > 0 && !slices.ContainsFunc(triggers, func(key state.Key2) bool {
+		trigger := f.state.Entries.Get(key)
+		return trigger == nil || trigger.Outcome != state.Stale
+	})
+}
+
 // everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its
 // writer appended the same events again, died first, or reported to its callers that the result is
 // unknown.
@@ -269,7 +294,7 @@ func (o *oracle) everyEntry(f *followed) {
 		must, may := f.ahead[row.Entry]
 		if must && !refused || refused && !may {
 			o.violation("clocks", "group %s of entry %s is %s %s; entirely far ahead: %t", row.Group, row.Entry, row.Outcome, row.Reason, must)
-		} else if row.Outcome == state.DeadLetter && !refused {
+		} else if row.Outcome == state.DeadLetter && !refused && !f.neverRan(row) {
 			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
 		}
 	}

@@ -87,6 +87,7 @@ type followed struct {
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
 	ticks    map[instant]string                // ids of ticks
 	runsOf   map[string]string                 // runs by tick
+	triggers map[string][]state.Key2           // ledger entries and groups that trigger a run for a request
 }
 
 // revision is the state of a revision, including history, and its history cutoff.

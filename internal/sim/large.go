@@ -21,10 +21,10 @@ func DrawLarge(seed uint64) World {
 	r := random(seed, "large", 0)
 	c.Overtaken, c.Chained, c.Batched, c.Idle = 0, 0, 0, false
 	c.Tasks, c.Requests = 0, 3+r.IntN(6)
-	c.Large, c.Slots = 100+r.IntN(1400), 16<<r.IntN(4)
-	if c.Days = 10 + r.IntN(90); r.IntN(2) == 0 {
-		c.Days = 100 + r.IntN(500)
-		c.Large = 50 + r.IntN(200)
+	c.Large, c.Slots = 100+r.IntN(500), 16<<r.IntN(4)
+	if c.Days = 10 + r.IntN(50); r.IntN(2) == 0 {
+		c.Days = 60 + r.IntN(240)
+		c.Large = 30 + r.IntN(100)
 	}
 	c.drawLargeAutomation(r)
 	c.MinBase, c.MaxDeltas = int64(20_000)<<r.IntN(6), 4+r.IntN(28)
@@ -51,12 +51,12 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	kind := r.IntN(6)
 	if kind == 0 || kind == 1 {
 		// Every tick is a run, so the world is short.
-		c.Schedules, c.Wide = 1+r.IntN(3), 20+r.IntN(170)
-		c.Requests, c.Minutes = 2, 6+r.IntN(12)
+		c.Schedules, c.Wide = 1+r.IntN(2), 10+r.IntN(60)
+		c.Requests, c.Minutes = 2, 5+r.IntN(8)
 	}
 	if kind == 1 || kind == 2 {
 		c.Backfills = 1 + r.IntN(2)
-		c.Days, c.Large = 100+r.IntN(500), 20+r.IntN(100)
+		c.Days, c.Large = 60+r.IntN(240), 20+r.IntN(60)
 		c.Requests = 2
 	}
 	if c.Schedules == 0 {
@@ -79,7 +79,7 @@ func (c World) manySlots(slots int32) int32 {
 // chunk draws the number of partitions in the chunks of a backfill.
 func (c World) chunk(r *rand.Rand) int {
 	if c.Large > 0 {
-		return 20 + r.IntN(400)
+		return 20 + r.IntN(200)
 	}
 	return 1 + r.IntN(3)
 }
@@ -123,7 +123,7 @@ func (l *workload) drawLargeRuns() {
 		return
 	}
 	r := random(l.w.cfg.Seed, "large runs", 0)
-	for range 2 + r.IntN(3) {
+	for range 1 + r.IntN(3) {
 		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
 		a := ask{
 			after: time.Duration(r.Int64N(int64(l.w.cfg.horizon()/8) + 1)), verb: askRun, project: l.projects[r.IntN(len(l.projects))], only: -1,
@@ -218,7 +218,7 @@ func (p *project) largeSelection(only, draw int) []plan.Selection {
 
 // scheduledPartitions returns the partitions of each run of a schedule of a partitioned asset.
 func (l *workload) scheduledPartitions(r *rand.Rand, asset string) []string {
-	const most = 60
+	const most = 30
 	if !l.partitioned[asset] || r.IntN(8) == 0 {
 		return []string{"all"}
 	}

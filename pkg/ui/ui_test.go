@@ -56,6 +56,13 @@ func TestPageLoadsOnlyFilesThatExist(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, ask("/assets/../index.html").Code)
 }
 
+// The first picture needs no script but the one that sets the theme.
+func TestPageShowsSomethingBeforeItsScript(t *testing.T) {
+	page := ask("/w/acme/prod/").Body.String()
+	require.Regexp(t, `<head>\s*<script type="module" async blocking="render" [^>]*src="/assets/early-`, page)
+	require.Regexp(t, `(?s)<div id="root">.*<header class="early">.*Servo`, page)
+}
+
 // The policy forbids everything that the page does not need.
 func TestPageHasStrictPolicy(t *testing.T) {
 	page := ask("/w/acme/prod/")

@@ -155,9 +155,9 @@ ${shell('i=0; while true; do i=$((i+1)); echo "line $i"; sleep 0.2; done')}`,
   return dir;
 }
 
-// serve starts `servo dev`, and returns the address that logs a browser in.
-export async function serve(dir, env = {}) {
-  const child = spawn(servo, ["-C", dir, "dev", "--listen", "127.0.0.1:0"], { env: { ...process.env, NO_COLOR: "1", ...env } });
+// serve starts `servo dev`, and returns the address that logs a browser in. program is another build of servo.
+export async function serve(dir, env = {}, program = servo) {
+  const child = spawn(program, ["-C", dir, "dev", "--listen", "127.0.0.1:0"], { env: { ...process.env, NO_COLOR: "1", ...env } });
   processes.push(child);
   let said = "";
   const login = await new Promise((resolve, reject) => {

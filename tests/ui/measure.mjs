@@ -1,29 +1,40 @@
-// Measures how long the page takes to show something useful: node tests/ui/measure.mjs
+// Measures how long the page takes to show something useful: node tests/ui/measure.mjs [OTHER_SERVO]
 import { base, cleanUp, launch, open, run, serve, weather } from "./harness.mjs";
 
 const samples = 5;
 const median = (numbers) => numbers.sort((a, b) => a - b)[Math.floor(numbers.length / 2)];
 
+// other is another build of servo, such as one from before a change. Its samples alternate with those of bin/servo, so
+// that both meet the same load of the machine.
+const other = process.argv[2];
+
+// firstView measures a visit of the overview with an empty cache and a slow processor.
+async function firstView(browser, server, times) {
+  const one = await open(browser, run(server.dir, ["ui"]).trim());
+  await one.waitForSelector("[aria-label='What needs attention']");
+  const address = base(one);
+  const client = await one.context().newCDPSession(one);
+  await client.send("Network.setCacheDisabled", { cacheDisabled: true });
+  await client.send("Emulation.setCPUThrottlingRate", { rate: 4 });
+  await one.goto(`${address}/`);
+  await one.waitForSelector("[aria-label='What needs attention']");
+  times.useful.push(await one.evaluate(() => performance.now()));
+  times.paint.push(await one.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0));
+  await one.context().close();
+}
+
 async function main() {
   const browser = await launch();
   const server = await serve(weather());
-  const times = { paint: [], useful: [] };
-  const page = await open(browser, server.login);
+  const builds = [["bin/servo", server], ...(other ? [[other, await serve(weather(), {}, other)]] : [])];
+  const times = new Map(builds.map(([name]) => [name, { paint: [], useful: [] }]));
+  for (let i = 0; i < samples; i++) for (const [name, one] of builds) await firstView(browser, one, times.get(name));
+  for (const [name, of] of times)
+    for (const [what, all] of Object.entries(of))
+      console.log(`${name}: ${what}: median of ${samples}: ${Math.round(median(all))} ms, from ${Math.round(Math.min(...all))} to ${Math.round(Math.max(...all))}`);
+  const page = await open(browser, run(server.dir, ["ui"]).trim());
   await page.waitForSelector("main h1");
   const address = base(page);
-  for (let i = 0; i < samples; i++) {
-    const one = await open(browser, run(server.dir, ["ui"]).trim());
-    await one.waitForSelector("main h1");
-    const client = await one.context().newCDPSession(one);
-    await client.send("Network.setCacheDisabled", { cacheDisabled: true });
-    await client.send("Emulation.setCPUThrottlingRate", { rate: 4 });
-    await one.goto(`${address}/`);
-    await one.waitForSelector("[aria-label='What needs attention']");
-    times.useful.push(await one.evaluate(() => performance.now()));
-    times.paint.push(await one.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0));
-    await one.context().close();
-  }
-  for (const [name, all] of Object.entries(times)) console.log(`${name}: median of ${samples}: ${Math.round(median(all))} ms`);
   for (const [name, path, ready] of [
     ["runs", "runs", "main [data-row]"],
     ["assets", "assets", "main [data-row]"],

@@ -42,13 +42,13 @@ test("a code logs one browser in, once", async () => {
   await stranger.context().close();
   const again = run(server.dir, ["ui"]).trim();
   const second = await open(browser, again);
-  await sees("failures need you", second);
+  await sees("failures need attention", second);
   await second.context().close();
 });
 
 test("the overview says what needs a person, and why", async () => {
   await go("");
-  await sees("failures need you");
+  await sees("failures need attention");
   await sees("check range_orders: 10 of 10 rows failed");
   await sees("1 asset depends on it");
   await page.getByRole("button", { name: "Retry raw/prices" }).click();
@@ -64,6 +64,26 @@ test("the overview says what needs a person, and why", async () => {
   await page.keyboard.press("Escape");
   await page.waitForSelector("dialog", { state: "detached" });
   quiet();
+});
+
+test("the first calls are sent before the page's script, and once", async () => {
+  const one = await open(browser, run(server.dir, ["ui"]).trim(), { theme: "dark" });
+  await sees("failures need attention", one);
+  const calls = [];
+  one.on("request", (request) => calls.push(new URL(request.url()).pathname));
+  const first = await (await one.request.get(one.url())).text();
+  assert.match(first, /<header class="early">[\s\S]*Servo/, "the page shows something without its script");
+  await one.route("**/assets/index-*.js", async (route) => {
+    await one.waitForFunction(() => performance.getEntriesByType("resource").some((r) => r.name.includes("/v1/attention")));
+    assert.equal(await one.evaluate(() => document.documentElement.dataset.theme), "dark", "the first picture has the theme");
+    await route.continue();
+  });
+  await one.goto(`${base(one)}/`);
+  await sees("failures need attention", one);
+  assert.equal(calls.filter((path) => path === "/v1/attention").length, 1);
+  assert.equal(calls.filter((path) => path === "/v1/assets").length, 1);
+  quiet(one);
+  await one.context().close();
 });
 
 test("the keyboard alone leads from the overview to why a task failed, and to its log", async () => {

@@ -1,4 +1,6 @@
 // The client of the API: JSON over fetch. Answers of other statuses become a Failure.
+import { answered, options } from "./ask";
+import type { RunState } from "./types";
 
 export class Failure extends Error {
   constructor(
@@ -26,7 +28,7 @@ export function path(segments: string[], params: Params = {}, verb = ""): string
 export async function call(url: string, init: RequestInit): Promise<Response> {
   let answer: Response;
   try {
-    answer = await fetch(url, { ...init, credentials: "same-origin", cache: "no-store", redirect: "error" });
+    answer = await (answered(url) ?? fetch(url, { ...init, ...options }));
   } catch (error) {
     if (init.signal?.aborted) throw error;
     throw new Failure(0, "No answer", "The server does not answer. Does `servo dev` still run?");
@@ -55,3 +57,12 @@ export async function post<T>(url: string, body: unknown): Promise<T> {
   });
   return (await answer.json()) as T;
 }
+
+export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];
+
+// The calls that the page sends before its own script has been read: see early.ts.
+export const first = {
+  live: path(["runs"], { state: liveStates, page_size: 20 }),
+  attention: path(["attention"]),
+  assets: path(["assets"], { page_size: 10_000 }),
+};

@@ -1,6 +1,6 @@
 import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useSyncExternalStore } from "react";
-import { Failure, get, path } from "./client";
+import { Failure, first, get, path } from "./client";
 import type {
   Asset,
   AssetGraph,
@@ -19,7 +19,6 @@ import type {
   PartitionExplanation,
   PartitionSummary,
   Run,
-  RunState,
   RunStatus,
   TaskExplanation,
   WhoAmIResponse,
@@ -45,8 +44,6 @@ let streaming = false;
 // Answers that a new revision does not make stale.
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
 
-export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];
-
 export const useWhoAmI = () =>
   useQuery({
     queryKey: ["whoami"],
@@ -58,7 +55,7 @@ export const useWhoAmI = () =>
 export const useLive = () =>
   useQuery({
     queryKey: ["live"],
-    queryFn: ({ signal }) => get<ListRunsResponse>(path(["runs"], { state: liveStates, page_size: 20 }), signal),
+    queryFn: ({ signal }) => get<ListRunsResponse>(first.live, signal),
     refetchInterval: ({ state }) => (state.error ? slow : streaming ? rare : state.data?.runs.length ? quick : slow),
     refetchOnWindowFocus: "always",
     retry: false,
@@ -157,7 +154,7 @@ export const useExplanation = (run: string, task: string) =>
 export const useAssets = () =>
   useQuery({
     queryKey: ["assets"],
-    queryFn: ({ signal }) => get<ListAssetsResponse>(path(["assets"], { page_size: 10_000 }), signal),
+    queryFn: ({ signal }) => get<ListAssetsResponse>(first.assets, signal),
   });
 
 export const useGraph = (request: GetAssetGraphRequest) =>
@@ -207,7 +204,7 @@ export const usePartition = (key: string, partition: string) =>
 export const useAttention = () =>
   useQuery({
     queryKey: ["attention"],
-    queryFn: ({ signal }) => get<ListAttentionResponse>(path(["attention"]), signal),
+    queryFn: ({ signal }) => get<ListAttentionResponse>(first.attention, signal),
     refetchInterval: 60_000, // deadlines and calendars move without a new revision
   });
 

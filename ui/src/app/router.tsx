@@ -116,7 +116,7 @@ const sql = createRoute({
 function NotFound() {
   return (
     <Empty title="This page does not exist">
-      <p>The address names no screen. Choose one above, or press Ctrl K.</p>
+      <p>No screen has this address. Choose a screen above, or press Ctrl K.</p>
     </Empty>
   );
 }

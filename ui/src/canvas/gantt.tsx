@@ -402,7 +402,7 @@ function Overview({
         from.current = undefined;
       }}
     >
-      <span>at once: at most {most}</span>
+      <span>at most {most} at once</span>
       <canvas ref={canvas} />
     </div>
   );

@@ -162,8 +162,8 @@ function AssetRuns({ asset }: { asset: string }) {
   if (!data) return <Skeleton />;
   if (data.runs.length === 0) {
     return (
-      <Empty title="No run has named this asset">
-        <p>Runs of all assets, and runs that reach it as a dependency, are in the list of all runs.</p>
+      <Empty title="No run has selected this asset by name">
+        <p>Runs of all assets, and runs that include it as an upstream asset, are only in the list of all runs.</p>
         <Link to="/runs">All runs</Link>
       </Empty>
     );
@@ -175,7 +175,7 @@ function Schema({ asset }: { asset: Asset }) {
   if (asset.columns.length === 0) {
     return (
       <Empty title="The columns are not known">
-        <p>The newest output tells them. An output that is not a table has none.</p>
+        <p>They come from the newest output. Only an output that is a table has columns.</p>
       </Empty>
     );
   }

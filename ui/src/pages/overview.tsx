@@ -82,11 +82,11 @@ export function Overview() {
 }
 
 export function title(list: Attention[] | undefined): string {
-  if (!list) return "What needs you now";
+  if (!list) return "What needs attention now";
   const errors = list.filter((x) => x.severity === "ERROR").length;
   const others = list.filter((x) => x.severity === "WARNING").length;
-  if (errors > 0) return `${plural(errors, "failure")} ${errors === 1 ? "needs" : "need"} you`;
-  if (others > 0) return `${plural(others, "thing")} ${others === 1 ? "waits" : "wait"} for you`;
+  if (errors > 0) return `${plural(errors, "failure")} ${errors === 1 ? "needs" : "need"} attention`;
+  if (others > 0) return `${plural(others, "warning")} ${others === 1 ? "needs" : "need"} attention`;
   return "Nothing has failed";
 }
 
@@ -141,7 +141,7 @@ const kinds: Record<string, string> = {
   QUARANTINED: "waits for a decision",
   CHECK_FAILED: "check failed",
   BACKFILL_FAILED: "backfill failed",
-  REQUEST_WAITING: "waits to be planned",
+  REQUEST_WAITING: "cannot be planned yet",
   PAUSED: "paused",
   SCHEDULE_ERROR: "schedule error",
   UNDELIVERABLE: "not delivered",
@@ -188,7 +188,7 @@ function Risk({ deadline: d }: { deadline: Deadline }) {
       <p>
         <AssetName of={d.asset} />{" "}
         <span className={css.what}>
-          {d.error || `may miss the deadline of ${d.period}: the missing work takes about ${span(d.needs_sec)}`}
+          {d.error || `may miss the deadline of ${d.period}: the remaining work takes about ${span(d.needs_sec)}`}
         </span>
       </p>
       <div className={css.actions}>
@@ -307,7 +307,7 @@ function ItemAction({ x }: { x: Attention }) {
         {open && (
           <Confirm
             title={`Resume schedule ${x.subject}`}
-            effect="The schedule starts runs again, from its next instant on."
+            effect="The schedule starts runs again from its next tick."
             command={`servo schedule resume ${x.subject}`}
             action="Resume"
             onClose={close}
@@ -468,7 +468,7 @@ function Next() {
         <h2>Next</h2>
         <Link to="/schedules">{plural(data.schedules.length, "schedule")}</Link>
       </div>
-      {next.length === 0 && <p className={`${page.pad} ${page.sub}`}>No schedule will tick.</p>}
+      {next.length === 0 && <p className={`${page.pad} ${page.sub}`}>No schedule has a next tick.</p>}
       {next.map((s) => (
         <Link key={s.schedule} to="/schedules" search={{ schedule: s.schedule }} className={css.row} data-row>
           <span>

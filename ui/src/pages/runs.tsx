@@ -1,6 +1,7 @@
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
-import { liveStates, useNow, useRuns } from "../api/queries";
+import { liveStates } from "../api/client";
+import { useNow, useRuns } from "../api/queries";
 import type { ListRunsRequest, Run, RunState } from "../api/types";
 import { count, plural, shortID, span } from "../app/format";
 import {

@@ -129,7 +129,7 @@ function Detail({ schedule: s }: { schedule: Schedule }) {
   };
   const effects = {
     pause: "The schedule starts no runs until it is resumed. Live runs continue.",
-    resume: "The schedule starts runs again, from its next instant on.",
+    resume: "The schedule starts runs again from its next tick.",
     trigger: "The schedule starts a run now, according to its overlap policy.",
   };
   const labels = { pause: "Pause", resume: "Resume", trigger: "Trigger now" };
@@ -187,7 +187,7 @@ function Detail({ schedule: s }: { schedule: Schedule }) {
           <table className={table.table}>
             <thead>
               <tr>
-                <th scope="col">Instant</th>
+                <th scope="col">Tick</th>
                 <th scope="col">Kind</th>
                 <th scope="col">Outcome</th>
                 <th scope="col">Run</th>

@@ -74,7 +74,9 @@ export function SqlPage() {
     <>
       <div className={page.head}>
         <h1>SQL</h1>
-        <span className={page.sub}>Ask anything of the assets and of the state. A statement changes nothing.</span>
+        <span className={page.sub}>
+          Query the outputs of assets and the state of Servo. A statement cannot change them.
+        </span>
       </div>
       <div className={css.layout}>
         <div className={css.main}>

@@ -129,21 +129,21 @@ export function Tables({ onPick }: { onPick: (text: string) => void }) {
       />
       <Group
         title="Assets"
-        note="The published rows of each asset, as namespace.name."
+        note="The current outputs of assets, as namespace.name."
         tables={groups.assets.slice(0, drawn)}
         open
         onPick={onPick}
       />
       <Group
         title="State"
-        note="What Servo knows: runs, tasks, attempts, partitions and more."
+        note="The state of Servo: runs, tasks, attempts, partitions and more."
         tables={groups.state}
         open={groups.assets.length === 0 || typed !== ""}
         onPick={onPick}
       />
       <Group
         title="Quarantine"
-        note="Rows that a failed check keeps back."
+        note="Outputs that a failed check has blocked."
         tables={groups.quarantine.slice(0, drawn)}
         open={typed !== ""}
         onPick={onPick}

@@ -190,9 +190,7 @@ function Why({ task, onSelect }: { task: TaskExplanation; onSelect: (task: strin
         </Section>
       )}
       {open.length > 0 && (
-        <Section
-          title={`Waits for, or read nothing of: ${count(open.length)} of ${count(task.upstreams.length)} upstream tasks`}
-        >
+        <Section title={`Upstream tasks without an output: ${count(open.length)} of ${count(task.upstreams.length)}`}>
           <ul>
             {open.slice(0, 12).map((up) => (
               <li key={up.task_key}>
@@ -252,7 +250,7 @@ function Events({ task }: { task: TaskExplanation }) {
           </li>
         ))}
       </ul>
-      {task.events.length === 0 && <p>The ledger keeps no events of this task any more.</p>}
+      {task.events.length === 0 && <p>The ledger no longer has events of this task.</p>}
     </div>
   );
 }

@@ -1,10 +1,10 @@
 // Which partitions a run materializes, and the command that starts it.
 
 export const needs = [
-  { id: "stale", label: "what is missing or stale" },
-  { id: "missing", label: "what is missing" },
-  { id: "failed", label: "what has failed" },
-  { id: "", label: "everything, or the partitions below" },
+  { id: "stale", label: "missing and stale partitions" },
+  { id: "missing", label: "missing partitions" },
+  { id: "failed", label: "failed partitions" },
+  { id: "", label: "all partitions, or those below" },
 ] as const;
 
 export type Need = (typeof needs)[number]["id"];

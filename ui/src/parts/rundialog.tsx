@@ -86,7 +86,7 @@ export function RunDialog({
         {keys.length > 0 && (
           <label>
             <input type="checkbox" checked={upstream} onChange={(event) => setUpstream(event.target.checked)} /> Include
-            what these assets depend on
+            their upstream assets
           </label>
         )}
         <Command text={commandLine(keys, need, upstream, selections)} />

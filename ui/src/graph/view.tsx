@@ -18,6 +18,8 @@ const height = 70;
 const furthest = 0.08;
 const nearest = 2;
 const far = 0.7; // below this scale, a node shows namespace and name only, in larger letters
+const small = 600; // pixels of the width of a small screen
+const readable = 0.75;
 const largest = 21; // pixels of these letters
 
 export const healthTone: Record<AssetGraphNode["health"], Tone> = {
@@ -102,6 +104,15 @@ export function GraphView({
     const to = zoomIdentity.translate((w - layout.width * k) / 2, (h - layout.height * k) / 2).scale(k);
     select(element).call(zooming.current.transform, to);
   };
+  // showStart shows a part of a wide graph in letters that can be read on a small screen: around a node, or the start.
+  const showStart = (node: { x: number; y: number } | undefined) => {
+    const element = frame.current;
+    if (!element || !layout || !zooming.current) return;
+    const [w, h] = [element.clientWidth, element.clientHeight];
+    const x = node ? w / 2 - node.x * readable : 0;
+    const y = h / 2 - (node?.y ?? layout.height / 2) * readable;
+    select(element).call(zooming.current.transform, zoomIdentity.translate(x, y).scale(readable));
+  };
   const scaleBy = (factor: number) => {
     if (frame.current && zooming.current) select(frame.current).call(zooming.current.scaleBy, factor);
   };
@@ -129,6 +140,7 @@ export function GraphView({
     const kept = selected ?? centre;
     const [from, to] = [old, layout].map((l) => l?.nodes.find((n) => n.id === kept));
     if (from && to) select(element).call(zooming.current.translateBy, from.x - to.x, from.y - to.y);
+    else if (element.clientWidth < small && element.clientWidth / layout.width < readable) showStart(to);
     else showAll();
   }, [layout]);
   useCommands([

@@ -9,7 +9,7 @@ import type { Asset, AssetCheck, QuarantinedOutput } from "../api/types";
 import { count, plural, shortID } from "../app/format";
 import { Confirm } from "../parts/confirm";
 import { Grid } from "../parts/grid";
-import { Badge, Button, buttonClass, Dialog, Empty, Problem, Skeleton, Time } from "../parts/parts";
+import { Actions, Badge, Button, buttonClass, Dialog, Empty, Problem, Skeleton, Time } from "../parts/parts";
 import table from "../parts/table.module.css";
 import css from "./assetchecks.module.css";
 import page from "./page.module.css";
@@ -228,9 +228,11 @@ function Rows({ title, statement, onClose }: Shown & { onClose: () => void }) {
           {data.rows.length > 0 && <Grid columns={data.columns} rows={data.rows} label={title} height={360} />}
         </>
       )}
-      <Link to="/sql" search={{ q: statement }} className={buttonClass}>
-        Open in SQL
-      </Link>
+      <Actions>
+        <Link to="/sql" search={{ q: statement }} className={buttonClass}>
+          Open in SQL
+        </Link>
+      </Actions>
     </Dialog>
   );
 }

@@ -4,6 +4,7 @@ package eventtest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -137,6 +138,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			return automationCommand(t)
 		case *event.RevisionPinned:
 			return revisionPinned(t)
+		case *event.AssetsForgotten:
+			return assetsForgotten(t)
 		case *event.BackfillCreated:
 			return backfillCreated(t)
 		case *event.NotificationEnded:
@@ -338,6 +341,14 @@ func revisionPinned(t *rapid.T) event.Payload {
 	return &event.RevisionPinned{
 		CommandID: ULID().Draw(t, "command"), Revision: rapid.Int64Range(1, 1<<40).Draw(t, "revision"), Until: Time().Draw(t, "until"),
 		Reason: text().Draw(t, "reason"),
+	}
+}
+
+func assetsForgotten(t *rapid.T) event.Payload {
+	assets := rapid.SliceOfNDistinct(AssetKey(), 1, 3, rapid.ID[string]).Draw(t, "assets")
+	slices.Sort(assets)
+	return &event.AssetsForgotten{
+		CommandID: ULID().Draw(t, "command"), Assets: assets, Release: optional(t, hash(64), "release"), Reason: text().Draw(t, "reason"),
 	}
 }
 

@@ -10,11 +10,11 @@ import (
 )
 
 // checkStatistics compares the statistics of assets with the successful tasks of the state. Tasks that are in
-// history may be in the statistics, too.
+// history may be in the statistics, too. Forgetting an asset deletes its statistics.
 func checkStatistics(s *state.State) error {
 	made := map[string][]state.Sample{}
 	for t := range s.Tasks.All {
-		if t.State == state.TaskSucceeded && t.Kind == event.KindTask && t.AssetKey != "" {
+		if t.State == state.TaskSucceeded && t.Kind == event.KindTask && t.AssetKey != "" && s.ForgottenRun(t.AssetKey, t.RunID) == nil {
 			made[t.AssetKey] = append(made[t.AssetKey], state.Sample{
 				DurationMS: state.RoundSample(max(t.CompletedAt.Sub(t.StartedAt).Milliseconds(), 0)),
 				Rows:       state.RoundSample(t.RowCount), Bytes: state.RoundSample(t.ByteSize),

@@ -82,6 +82,9 @@ func (o *oracle) appended(key string) {
 	if has((*event.PartitionsMarked)(nil)) {
 		f.noteMarks(entry, data)
 	}
+	if has((*event.AssetsForgotten)(nil)) {
+		f.noteForgotten(entry, data)
+	}
 	prompt := o.w.now().Sub(o.w.firstCreate[key].at) <= abandonedAsk
 	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
 		f.abandoned[entry] = prompt

@@ -61,6 +61,8 @@ type followed struct {
 	// marksFolded holds the folded ones, and marksSaid what they say about each output.
 	marksFolded []markCommand
 	marksSaid   map[state.Key3]markCommand
+	// forgetCommands holds the commands that forget assets.
+	forgetCommands []forgetCommand
 	// held holds the revisions that people have pinned.
 	held map[int64]heldRevision
 	// recreated contains collected revisions whose number a delayed writer has created again.

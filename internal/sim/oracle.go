@@ -150,6 +150,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.lastSetting(f)
 	o.keySets(f)
 	o.marked(f)
+	o.forgotten(f)
 	o.hold(f)
 	o.scheduled(f, before, next, rebuilt)
 	o.backfilled(f, before, next, rebuilt)

@@ -76,8 +76,8 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 		o.violation(keptPromises, "%s of %s has missed its deadline at %s, but names no partition: %q", m.AssetKey, f.domain, m.DueAt, m.Missing)
 		return
 	}
-	if after.Deployments.Len() != before.Deployments.Len() || after.Marks.Len() > 0 {
-		return // both change which partitions are fresh
+	if after.Deployments.Len() != before.Deployments.Len() || after.Marks.Len() > 0 || after.Forgotten.Len() > 0 {
+		return // they change which partitions are fresh
 	}
 	fresh, err := o.freshOf(f, before, m.AssetKey)
 	if err != nil {

@@ -85,6 +85,7 @@ const (
 	askKeys
 	askMark
 	askPin
+	askForget
 	askSchedule
 	askBackfill
 	askCommandBackfill
@@ -155,6 +156,7 @@ func newWorkload(w *world) *workload {
 	l.drawKeys(w.cfg.horizon() / 8)
 	l.drawMarks(w.cfg.horizon() / 6)
 	l.drawPins(w.cfg.horizon() / 6)
+	l.drawForgetting(w.cfg.horizon() / 6)
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	l.drawCommands()
 	l.drawBackfills()
@@ -502,6 +504,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return c.changeKeys(ctx, e.Engine)
 	case askMark:
 		return c.mark(ctx, e, a)
+	case askForget:
+		return c.forget(ctx, e, a)
 	case askPin:
 		return c.pin(ctx, e.Engine, a.force)
 	case askSchedule:

@@ -101,6 +101,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "list")
+	cmd.AddCommand(a.forgetCommand())
 	return cmd
 }
 

@@ -188,7 +188,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 		return p.RunID == runID
 	case *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
 		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned,
-		*event.BackfillCreated, *event.NotificationEnded, *event.DeadlineJudged:
+		*event.AssetsForgotten, *event.BackfillCreated, *event.NotificationEnded, *event.DeadlineJudged:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -259,6 +259,8 @@ func summary(p event.Payload) string {
 		return fmt.Sprintf("%s of %s", view.Count(len(p.Sizes), "chunk"), view.Some(p.Assets))
 	case *event.RevisionPinned:
 		return fmt.Sprintf("revision %d until %s: %s", p.Revision, p.Until, p.Reason)
+	case *event.AssetsForgotten:
+		return fmt.Sprintf("%s: %s", view.Some(p.Assets), p.Reason)
 	case *event.DeadlineJudged:
 		return view.Count(len(p.Items), "deadline")
 	case *event.NotificationEnded:

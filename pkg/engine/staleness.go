@@ -55,7 +55,7 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 			return AcceptedCodes(snap.State, asset.String(), code)
 		},
 		Marks: func(asset ids.AssetKey) iter.Seq[*state.Mark] {
-			return func(yield func(*state.Mark) bool) { snap.State.MarksOf(asset.String(), yield) }
+			return snap.MarksOf(ctx, asset.String())
 		},
 		Calendar:   view.Calendar(snap.State, now),
 		KeyChanges: snap.State.KeyChanges,

@@ -76,7 +76,7 @@ func happened(e *Envelope, see func(t *Time, name string)) {
 	case *PartitionsMarked:
 		see(&p.ObservedTime, "payload.observed_time")
 	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged,
-		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested, *DispatchEnqueued,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *AssetsForgotten, *BackfillCreated, *DispatchRequested, *DispatchEnqueued,
 		*DispatchFailed, *TimerRequested, *TimerEnqueued, *NotificationEnded, *DeadlineJudged:
 	}
 }

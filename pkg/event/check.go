@@ -42,6 +42,8 @@ func (c *checker) payload(p Payload) {
 		c.automationCommand(p)
 	case *RevisionPinned:
 		c.revisionPinned(p)
+	case *AssetsForgotten:
+		c.assetsForgotten(p)
 	case *BackfillCreated:
 		c.backfillCreated(p)
 	case *NotificationEnded:
@@ -235,6 +237,8 @@ func ULIDs(e *Envelope) []string {
 		found = append(found, p.NotificationID)
 	case *RevisionPinned:
 		found = append(found, p.CommandID)
+	case *AssetsForgotten:
+		found = append(found, p.CommandID)
 	case *BackfillCreated:
 		found = append(found, p.BackfillID)
 	case *DispatchRequested:
@@ -277,7 +281,7 @@ func HasFiredTimer(group []*Envelope) bool {
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,
-		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *BackfillCreated, *DispatchRequested,
+		*RunRequested, *RequestRefused, *SchedulesDefined, *CalendarAdvanced, *AutomationCommand, *RevisionPinned, *AssetsForgotten, *BackfillCreated, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished, *DeadlineJudged:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat, *NotificationEnded:

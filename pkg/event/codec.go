@@ -234,7 +234,7 @@ func Payloads() []Payload {
 		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{}, &QuarantineResolved{},
 		&PartitionsChanged{},
 		&PartitionsMarked{},
-		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{}, &BackfillCreated{},
+		&RunRequested{}, &RequestRefused{}, &SchedulesDefined{}, &CalendarAdvanced{}, &AutomationCommand{}, &RevisionPinned{}, &AssetsForgotten{}, &BackfillCreated{},
 		&NotificationEnded{}, &DeadlineJudged{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},

@@ -411,6 +411,7 @@ func (*SchedulesDefined) Type() string   { return "SchedulesDefined" }
 func (*CalendarAdvanced) Type() string   { return "CalendarAdvanced" }
 func (*AutomationCommand) Type() string  { return "AutomationCommand" }
 func (*RevisionPinned) Type() string     { return "RevisionPinned" }
+func (*AssetsForgotten) Type() string    { return "AssetsForgotten" }
 func (*NotificationEnded) Type() string  { return "NotificationEnded" }
 func (*DeadlineJudged) Type() string     { return "DeadlineJudged" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
@@ -437,6 +438,7 @@ func (*SchedulesDefined) Version() int   { return 1 }
 func (*CalendarAdvanced) Version() int   { return 1 }
 func (*AutomationCommand) Version() int  { return 1 }
 func (*RevisionPinned) Version() int     { return 1 }
+func (*AssetsForgotten) Version() int    { return 1 }
 func (*NotificationEnded) Version() int  { return 1 }
 func (*DeadlineJudged) Version() int     { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
@@ -462,6 +464,7 @@ func (p *QuarantineResolved) Key() string { return "quarantine:" + p.CommandID }
 func (p *PartitionsChanged) Key() string { return "partitions:" + p.CommandID }
 func (p *PartitionsMarked) Key() string  { return "mark:" + p.CommandID }
 func (p *RevisionPinned) Key() string    { return "pinned:" + p.CommandID }
+func (p *AssetsForgotten) Key() string   { return "forgotten:" + p.CommandID }
 
 func (p *RunRequested) Key() string { return "request:" + p.CommandID }
 
@@ -507,6 +510,7 @@ func (*SchedulesDefined) payload()   {}
 func (*CalendarAdvanced) payload()   {}
 func (*AutomationCommand) payload()  {}
 func (*RevisionPinned) payload()     {}
+func (*AssetsForgotten) payload()    {}
 func (*NotificationEnded) payload()  {}
 func (*DeadlineJudged) payload()     {}
 func (*DispatchRequested) payload()  {}

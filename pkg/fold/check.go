@@ -133,6 +133,9 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	if p, ok := p.(*event.RevisionPinned); ok {
 		v = f.checkPin(p, c)
 	}
+	if p, ok := p.(*event.AssetsForgotten); ok {
+		v = f.checkForgotten(p)
+	}
 	if p, ok := p.(*event.BackfillCreated); ok {
 		v = f.checkBackfill(p, c)
 	}
@@ -236,7 +239,7 @@ func target(p event.Payload) (runID, taskKey string) {
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
 	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
-		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.BackfillCreated, *event.DispatchEnqueued,
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.AssetsForgotten, *event.BackfillCreated, *event.DispatchEnqueued,
 		*event.DispatchFailed, *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired, *event.NotificationEnded, *event.DeadlineJudged:
 	}
 	return "", ""

@@ -263,6 +263,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.automationCommand(p)
 	case *event.RevisionPinned:
 		return f.revisionPinned(p)
+	case *event.AssetsForgotten:
+		return f.assetsForgotten(p)
 	case *event.BackfillCreated:
 		return f.backfillCreated(p)
 	case *event.NotificationEnded:

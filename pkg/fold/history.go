@@ -21,7 +21,8 @@ func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 // learn adds values of a published output to the history of the checks of its asset, unless a person has
 // marked the output as missing.
 func (f *folder) learn(asset, partition, run, materialization string, measured []state.MeasuredValue) {
-	if m := f.st.Marks.Get(state.Key3{A: asset, B: partition, C: materialization}); m != nil && m.Mark == event.MarkMissing {
+	m := f.st.Marks.Get(state.Key3{A: asset, B: partition, C: materialization})
+	if m != nil && m.Mark == event.MarkMissing || f.st.ForgottenRun(asset, run) != nil {
 		return
 	}
 	for _, m := range measured {

@@ -45,7 +45,7 @@ func (w *walk) next() fold.Group {
 		}
 		return g
 	}
-	switch kind := w.int("kind", 16); {
+	switch kind := w.int("kind", 17); {
 	case len(w.runs) == 0 || kind == 0:
 		return w.trigger()
 	case kind == 1:
@@ -60,6 +60,8 @@ func (w *walk) next() fold.Group {
 		return w.Group(&event.RevisionPinned{
 			CommandID: w.ID(), Revision: int64(1 + w.int("revision", 12)), Until: event.At(w.Now.Add(time.Duration(w.int("span", 3)) * time.Hour)), Reason: "r",
 		})
+	case kind == 17:
+		return w.Group(&event.AssetsForgotten{CommandID: w.ID(), Assets: []string{"test/" + rapid.SampledFrom([]string{"a", "b", "none"}).Draw(w.r, "asset")}, Release: w.State.Release(), Reason: "r"})
 	case kind <= 5:
 		return w.timer()
 	case kind <= 7:

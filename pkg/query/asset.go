@@ -96,7 +96,8 @@ func (db *DB) noteProblems() {
 // visibleOutputs selects the outputs that readers find.
 const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
 	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
-		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id) ORDER BY ALL`
+		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
+	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND p.run_id < f.command_id) ORDER BY ALL`
 
 // QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the
 // view quarantine."raw.orders". No asset has a name with a dot.

@@ -369,7 +369,7 @@ func runSeenBy(p event.Payload) string {
 		return p.RunID
 	case *event.RunTriggered, *event.PlanCreated, *event.TimerEnqueued, *event.TimerFired, *event.TimerRequested, *event.LimitSet,
 		*event.ProjectDeployed, *event.QuarantineResolved, *event.PartitionsChanged, *event.PartitionsMarked,
-		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.BackfillCreated, *event.NotificationEnded, *event.DeadlineJudged:
+		*event.RunRequested, *event.RequestRefused, *event.SchedulesDefined, *event.CalendarAdvanced, *event.AutomationCommand, *event.RevisionPinned, *event.AssetsForgotten, *event.BackfillCreated, *event.NotificationEnded, *event.DeadlineJudged:
 	}
 	return ""
 }

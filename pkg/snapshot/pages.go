@@ -72,14 +72,17 @@ func (c *Codec) MergeRuns(
 // columns that staleness compares: the key, and what the output was made from. Decoding such rows takes a
 // third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
-	if s.marked(asset) { // marks name materializations
+	if s.marked(asset) { // marks name materializations, which the narrow rows lack
 		return s.Partitions(ctx, asset, "")
 	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
 }
 
-// marked reports whether an output of an asset is marked.
+// marked reports whether an output of an asset is marked, or the asset was forgotten.
 func (s *Snapshot) marked(asset string) (found bool) {
+	if s.State.Forgotten.Get(asset) != nil {
+		return true
+	}
 	s.State.MarksOf(asset, func(*state.Mark) bool {
 		found = true
 		return false
@@ -295,12 +298,31 @@ func (s *Snapshot) WithHidden(ctx context.Context, asset string) iter.Seq2[*stat
 
 // visible leaves out the rows of hidden outputs.
 func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*state.Partition, error] {
-	if s.State.Marks.Len() == 0 {
+	if s.State.Marks.Len() == 0 && s.State.Forgotten.Len() == 0 {
 		return rows
 	}
 	return func(yield func(*state.Partition, error) bool) {
 		for row, err := range rows {
 			if (err != nil || !s.State.Hidden(row)) && !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its hidden outputs are marked as
+// missing. The sequence ends at a row that cannot be read: readers of the rows get the error.
+func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
+	return func(yield func(*state.Mark) bool) {
+		if s.State.Forgotten.Get(asset) == nil {
+			s.State.MarksOf(asset, yield)
+			return
+		}
+		for row, err := range s.WithHidden(ctx, asset) {
+			if err != nil {
+				return
+			}
+			if m := s.State.MarkOf(row); m != nil && !yield(m) {
 				return
 			}
 		}

@@ -40,9 +40,16 @@ func (s *State) MarksOf(asset string, yield func(*Mark) bool) {
 	s.Marks.Ascend(Key3{A: asset}, func(m *Mark) bool { return m.AssetKey == asset && yield(m) })
 }
 
-// MarkOf returns the mark of a partition's output, or nil.
+// MarkOf returns the mark of a partition's output, or nil. The outputs of a forgotten asset are marked as missing.
 func (s *State) MarkOf(row *Partition) *Mark {
-	return s.Marks.Get(Key3{A: row.AssetKey, B: row.PartitionKey, C: row.MaterializationID})
+	mark := s.Marks.Get(Key3{A: row.AssetKey, B: row.PartitionKey, C: row.MaterializationID})
+	if mark != nil && mark.Mark == event.MarkMissing {
+		return mark
+	}
+	if forgotten := s.ForgottenRun(row.AssetKey, row.RunID); forgotten != nil {
+		return forgotten.mark(row)
+	}
+	return mark
 }
 
 // Hidden reports whether a person has marked the output of a partition as missing.

@@ -62,6 +62,8 @@ type Tables struct {
 
 	Pins Table[string, Pin] `table:"revision_pins"`
 
+	Forgotten Table[string, ForgottenAsset] `table:"forgotten_assets"`
+
 	Statistics Table[string, AssetStatistics] `table:"asset_statistics"`
 
 	Backfills Table[string, Backfill] `table:"backfills,history,ulid=backfill_id"`

@@ -1,0 +1,89 @@
+package fold
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// checkForgotten rejects a command about an asset that may be in use. The command names the release that its writer
+// compared with the assets.
+func (f *folder) checkForgotten(p *event.AssetsForgotten) verdict {
+	switch release := f.st.Release(); {
+	case f.forgottenBy(p):
+		return verdict{} // a duplicate
+	case release != p.Release:
+		return verdict{outcome: state.Conflict, detail: fmt.Sprintf("release %.12s was deployed meanwhile", release)}
+	}
+	if detail := InUse(f.st, p.Assets); detail != "" {
+		return verdict{outcome: state.Conflict, detail: detail}
+	}
+	return verdict{}
+}
+
+// InUse says why an asset of a sorted list cannot be forgotten, or returns "".
+func InUse(s *state.State, assets []string) string {
+	for t := range s.Tasks.All {
+		if run := s.Runs.Get(t.RunID); run == nil || run.State.Terminal() {
+			continue
+		}
+		if _, found := slices.BinarySearch(assets, t.AssetKey); found {
+			return fmt.Sprintf("the live run %s has tasks of %s: wait for it, or cancel it", t.RunID, t.AssetKey)
+		}
+	}
+	for c := range s.Candidates.All {
+		if _, found := slices.BinarySearch(assets, c.AssetKey); found && c.State == state.CandidatePending {
+			return fmt.Sprintf("an output of %s waits in quarantine: approve or reject it first", c.AssetKey)
+		}
+	}
+	return ""
+}
+
+// forgottenBy reports whether this command, or a later one, has forgotten all of its assets.
+func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
+	return !slices.ContainsFunc(p.Assets, func(asset string) bool {
+		row := f.st.Forgotten.Get(asset)
+		return row == nil || row.CommandID < p.CommandID
+	})
+}
+
+// assetsForgotten hides the outputs of assets, and deletes what the state has learned about their checks and costs.
+// Rows of partitions stay: they may be in history, which the fold does not read. The row of the asset hides them.
+func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
+	if f.forgottenBy(p) {
+		return noChange
+	}
+	for _, asset := range p.Assets {
+		if row := f.st.Forgotten.Get(asset); row != nil && row.CommandID >= p.CommandID {
+			continue
+		}
+		put(f, f.st.Forgotten, &state.ForgottenAsset{
+			AssetKey: asset, CommandID: p.CommandID, ForgottenAt: f.at(), ForgottenBy: f.ev.Actor, Reason: p.Reason,
+		})
+		if row := f.st.Statistics.Get(asset); row != nil {
+			dead := *row
+			remove(f, f.st.Statistics, &dead)
+		}
+		removeOf(f, f.st.AssetChecks, state.Key2{A: asset}, func(r *state.AssetCheck) bool { return r.AssetKey == asset })
+		removeOf(f, f.st.CheckHistory, state.Key3{A: asset}, func(r *state.CheckHistory) bool { return r.AssetKey == asset })
+		removeOf(f, f.st.AcceptedCodes, state.Key2{A: asset}, func(r *state.AcceptedCode) bool { return r.AssetKey == asset })
+	}
+	return folded
+}
+
+// removeOf deletes the rows of an asset, whose key begins with the asset.
+func removeOf[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], from K, of func(P) bool) {
+	var dead []R
+	t.Ascend(from, func(row *R) bool {
+		if !of(P(row)) {
+			return false
+		}
+		dead = append(dead, *row)
+		return true
+	})
+	for i := range dead {
+		remove(f, t, P(&dead[i]))
+	}
+}

@@ -1,0 +1,38 @@
+package state
+
+import "github.com/servo-orchestration/servo/pkg/event"
+
+// ForgottenAsset is a row of forgotten_assets: an asset that has left the project, and whose outputs a person has
+// declared to be garbage. The outputs of later runs are not concerned: the asset may come back.
+type ForgottenAsset struct {
+	AssetKey string `col:"asset_key,key"`
+	// CommandID is the greatest command that has forgotten the asset. Outputs of runs with smaller ids are hidden.
+	CommandID   string     `col:"command_id"`
+	ForgottenAt event.Time `col:"forgotten_at"`
+	ForgottenBy string     `col:"forgotten_by,null,dict"`
+	Reason      string     `col:"reason,null"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *ForgottenAsset) Key() string { return r.AssetKey }
+
+func (*ForgottenAsset) newTable() store {
+	return new(rowTable[string, ForgottenAsset, *ForgottenAsset])
+}
+
+// ForgottenRun returns the row of an asset that was forgotten after a run was triggered, or nil.
+func (s *State) ForgottenRun(asset, run string) *ForgottenAsset {
+	if row := s.Forgotten.Get(asset); row != nil && run < row.CommandID {
+		return row
+	}
+	return nil
+}
+
+// mark returns the mark that forgetting an asset means for one of its outputs.
+func (r *ForgottenAsset) mark(row *Partition) *Mark {
+	return &Mark{
+		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, Mark: event.MarkMissing,
+		CommandID: r.CommandID, MarkedSeq: r.Seq, MarkedAt: r.ForgottenAt, MarkedBy: r.ForgottenBy, Reason: r.Reason, Meta: r.Meta,
+	}
+}

@@ -236,9 +236,9 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for as long as it took to encode the last publish, so that entries gather. Each file
-// costs half a millisecond whatever it contains: half as many batches of twice the size cost half
-// as much. A row that changes twice in a batch is written once.
+// pause waits for as long as it took to encode the last publish, so that entries gather. Writing a
+// file costs half a millisecond, whatever its size, so fewer and larger batches cost less. A row
+// that changes twice in a batch is written once.
 func (c *Compactor) pause(ctx context.Context) error {
 	wait := min(c.encodingTime, maxPause)
 	c.encodingTime = 0

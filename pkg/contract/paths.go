@@ -76,7 +76,8 @@ func BatchOf(uri string) (batch string, ok bool) {
 }
 
 // IsExecutionURI reports whether uri is the directory of an execution of the materialization
-// with this prefix. The URI of every output must be one.
+// with this prefix. The URI of every output must be one. In a batch, the output of a
+// partition is a folder inside such a directory.
 func IsExecutionURI(uri, materializationPrefix string) bool {
 	rest, ok := strings.CutPrefix(uri, materializationPrefix)
 	if !ok || len(rest) < 2 || len(rest) > ids.MaxSegment || !strings.HasSuffix(rest, "/") {

@@ -38,7 +38,7 @@ const (
 	invalid = "invalid" // the body is no valid envelope
 )
 
-// vectors are envelopes and callbacks with the result that an implementation must have.
+// vectors are envelopes and callbacks with the result that every implementation must return.
 type vectors struct {
 	About     string            `json:"about"`
 	Secrets   map[string]string `json:"secrets"` // maps key ids to secrets: the bytes of the text

@@ -1,5 +1,5 @@
 // Package estimate predicts the duration, rows and bytes of a run from earlier attempts. The package
-// is pure: callers read the past. It invents nothing: an asset without a past has no estimate. This
+// is pure: callers read the past. It invents nothing: an asset without earlier attempts has no estimate. This
 // package is not a stable API.
 package estimate
 
@@ -53,21 +53,21 @@ type Limits struct {
 type Asset struct {
 	Asset string
 	Tasks int
-	// Samples is the number of earlier attempts. 0: the asset has no past, and the other fields
+	// Samples is the number of earlier attempts. 0: there are none, and the other fields
 	// are 0.
 	Samples int
 	// Median and P95 describe one task.
 	Median, P95 Sample
 	// Cost is what all tasks cost, and CostP95 what they cost if each takes its 95th percentile, in
-	// nano-dollars. Priced is false if the asset has no past, or if no attempt has reported a measure that
+	// nano-dollars. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that
 	// has a price.
 	Cost, CostP95 int64
 	Priced        bool
 }
 
-// Estimate is the estimate of a run. Sums and times leave out the assets without a past.
+// Estimate is the estimate of a run. Sums and times exclude the assets without earlier attempts.
 type Estimate struct {
-	// Tasks is the number of tasks, and Unknown how many of them have no past.
+	// Tasks is the number of tasks, and Unknown how many of them have assets without earlier attempts.
 	Tasks, Unknown int
 	// Work is the time of all tasks one after the other. Rows and Bytes are what they write.
 	Work        time.Duration

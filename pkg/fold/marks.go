@@ -26,8 +26,8 @@ func (f *folder) checkMarks(p *event.PartitionsMarked, c *checked) verdict {
 // MarkLimit describes the limit that more marks would exceed, or returns "".
 func MarkLimit(s *state.State, more int) string {
 	if have := s.Marks.Len(); have+more > state.MaxMarks {
-		return fmt.Sprintf("%d partitions are marked, and %d more would be: at most %d are allowed: a mark ends when its partition is materialized again",
-			have, more, state.MaxMarks)
+		return fmt.Sprintf("cannot mark %d more partitions: %d are marked, and at most %d may be; materialize marked partitions to end their marks",
+			more, have, state.MaxMarks)
 	}
 	return ""
 }

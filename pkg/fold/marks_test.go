@@ -125,6 +125,6 @@ func TestMarksAreLimited(t *testing.T) {
 	p := marking(w, run, event.MarkStale)
 	require.Equal(t, state.Conflict, w.Fold(p).Row.Outcome)
 	require.Nil(t, markOf(w, run))
-	require.Contains(t, fold.MarkLimit(w.State, 1), "100000 partitions are marked, and 1 more would be")
+	require.Contains(t, fold.MarkLimit(w.State, 1), "cannot mark 1 more partitions: 100000 are marked")
 	require.Empty(t, fold.MarkLimit(w.State, 0))
 }

@@ -19,9 +19,9 @@ type pin struct {
 }
 
 // unpin deletes expired pins. It treats a pinned revision as current until the next kept revision
-// was published. That is safe: if a collected revision in between was current at a full hour, it
-// would have its own pin. unpin works from the oldest pin and stops at the first one in the
-// youngest tier, so that it does not read the pins of that tier.
+// was published. This is safe, because a collected revision in between would have its own pin if it
+// had been current at a full hour. unpin starts at the oldest pin and stops at the first pin that
+// belongs to the shortest rule of retention, because it keeps all later pins without reading them.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)

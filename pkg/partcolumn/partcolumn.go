@@ -129,8 +129,8 @@ func parse(key string, columns []space.Column) (ids.Partition, error) {
 	return partition, nil
 }
 
-// Read returns how to read the parts of an asset. Links are below folder, which is an absolute path.
-// Parts without files are left out. At least one part must have some.
+// Read returns the queries that read the parts of an asset. Links are below folder, which is an absolute path.
+// Read skips parts without files, and at least one part must have files.
 func Read(parts []Part, columns []space.Column, folder string) (*View, error) {
 	r := reader{columns: columns, folder: folder, at: map[string]int{}, view: &View{}}
 	for i := range parts {

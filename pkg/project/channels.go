@@ -112,7 +112,7 @@ var smtpFields = table[release.SMTPChannel]{
 		func(f yamlFile, n *yaml.Node, c *release.SMTPChannel) { c.From = f.mailAddress(n, "from") }),
 	other("to", shape{Type: "array", Items: &shape{Type: "string"}, MinItems: 1, MaxItems: maxRecipients, Description: "The recipients.", Examples: []any{[]any{"data@example.com"}}},
 		func(f yamlFile, n *yaml.Node, c *release.SMTPChannel) {
-			f.each(n, "to", func(item *yaml.Node) { c.To = append(c.To, f.mailAddress(item, "an item of to")) })
+			f.each(n, "to", func(item *yaml.Node) { c.To = append(c.To, f.mailAddress(item, "a recipient in to")) })
 			f.notEmptyList(n, "to", "name a recipient")
 			if len(c.To) > maxRecipients {
 				f.fail(n, "use a mailing list", "to has %d recipients; at most %d are allowed", len(c.To), maxRecipients)

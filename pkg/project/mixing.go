@@ -162,7 +162,7 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 		switch {
 		case op.Op != space.Identity && op.Op != space.Coarsen:
 			return BatchTable{
-				Why:    fmt.Sprintf("a partition reads several partitions of %s (%s)", upstream.Key, m),
+				Why:    fmt.Sprintf("several partitions of a batch read the same partitions of %s (%s)", upstream.Key, m),
 				Advice: "filter the rows of each partition, for example by a join with unnest(getvariable('" + dimension + "_keys'))",
 			}
 		case c.origin(upstream, d.Name) != columnPartition:

@@ -123,7 +123,8 @@ type Parsed struct {
 	Variables []Variable
 	// Tree is what the query computes.
 	Tree *plan.Tree
-	// Files are the literal names of files that the query reads with functions.
+	// Files are the names of files that the query passes as literals to table functions, such as
+	// read_csv('data/x.csv').
 	Files []string
 	Bad   *SyntaxError
 }

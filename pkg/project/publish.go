@@ -52,8 +52,8 @@ var publishPlacesField = other("publish", placesFields.shape(shape{
 		f.fail(n, "add folder: ./published, or duckdb: ./outputs.duckdb", "publish names no place")
 	}
 	if overlap(to.folder, to.duckdb) {
-		f.report(to.duckdbAt, "choose paths beside one another, for example ./published and ./outputs.duckdb",
-			"duckdb and folder of publish overlap: the file has its links in %s.links", to.duckdb)
+		f.report(to.duckdbAt, "choose two paths of which neither contains the other, for example ./published and ./outputs.duckdb",
+			"duckdb and folder of publish overlap: Servo stores the links of the DuckDB file in %s.links", to.duckdb)
 	}
 	if to.folder == "" && to.modeAt != (place{}) {
 		f.report(to.modeAt, "remove it, or add folder", "mode describes files in a folder, but publish has no folder")

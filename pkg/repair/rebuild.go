@@ -287,8 +287,8 @@ func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	return b.rejectLoss()
 }
 
-// fill puts base, history and the changes since the base into a manifest. It first copies files
-// that may be collected under the manifest's floor.
+// fill puts base, history and the changes since the base into a manifest. It first copies the
+// files below the manifest's orphan floor, because a collector may delete them.
 func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	cfg := b.cfg
 	err := cfg.refresh(ctx, m.OrphanFloor, manifest.TierBase, b.base.Files)

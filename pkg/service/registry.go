@@ -33,7 +33,7 @@ const openTimeout = 5 * time.Minute
 // independently of each other and of the requests: a domain that takes longer to open than a
 // request may take is open for a later request.
 type registry[T any] struct {
-	open    func(context.Context, ids.Domain) (*served[T], error) // nil: unknown domain
+	open    func(context.Context, ids.Domain) (*served[T], error) // returns nil if the domain is unknown
 	metrics metrics.Recorder
 	clock   clock.Clock
 	limit   int // on open domains

@@ -46,7 +46,7 @@ type TaskPage struct {
 	Next string
 }
 
-// FindTasks returns tasks of a run, live or closed. Of a large closed run it decodes only some parts.
+// FindTasks returns tasks of a run, live or closed. It decodes only the needed parts of a large closed run.
 func (s *Snapshot) FindTasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	f := taskFinder{h: s.History, q: q}
 	rows := s.State

@@ -42,7 +42,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 	if err != nil {
 		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
 	}
-	if d.axis.clocked() { // the number of the key counts from a multiple of the period in UTC
+	if d.axis.clocked() { // index counts from a multiple of the period in UTC, and the axis from its phase
 		start, err := time.Parse(layoutHour, key)
 		if err != nil {
 			return "", time.Time{}, false, d.axis.notAPeriod(key)

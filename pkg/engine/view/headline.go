@@ -69,8 +69,8 @@ func (x *explainer) blocked(upstreams []Edge) string {
 	return fmt.Sprintf("waits for %s", Some(open))
 }
 
-// openOrder names the unfinished tasks before an order node. The task waits only for their end and
-// does not read their outputs.
+// openOrder names the unfinished tasks before an order node, a node of the plan that only orders tasks.
+// The explained task waits until they end, but does not read their outputs.
 func (x *explainer) openOrder(node *state.Task) string {
 	var open []string
 	queue := []string{node.TaskKey}

@@ -62,8 +62,8 @@ type AutomationServiceClient interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines returns the promises of the deployed release about assets, and whether they are
-	// kept.
+	// ListDeadlines returns the deadlines and the freshness that the deployed release promises for
+	// assets, and whether each promise is met.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
@@ -215,8 +215,8 @@ type AutomationServiceHandler interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines returns the promises of the deployed release about assets, and whether they are
-	// kept.
+	// ListDeadlines returns the deadlines and the freshness that the deployed release promises for
+	// assets, and whether each promise is met.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
 	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)

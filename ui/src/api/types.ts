@@ -2229,8 +2229,8 @@ export interface Calls {
   /** CancelRequest ends a request that has not become a run. */
   "AutomationService.CancelRequest": { request: CancelRequestRequest; response: CancelRequestResponse };
   /**
-   * ListDeadlines returns the promises of the deployed release about assets, and whether they are
-   * kept.
+   * ListDeadlines returns the deadlines and the freshness that the deployed release promises for
+   * assets, and whether each promise is met.
    */
   "AutomationService.ListDeadlines": { request: ListDeadlinesRequest; response: ListDeadlinesResponse };
   /** ListAlerts returns the alerts that are not over, the rules, and the newest messages. */

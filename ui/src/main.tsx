@@ -3,19 +3,31 @@ import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import "./early";
-import { queries } from "./api/queries";
+import { prime, queries } from "./api/queries";
 import { router } from "./app/router";
 import { start } from "./app/settings";
 import "./style/base.css";
 
 start();
-const root = document.getElementById("root");
-if (root) {
-  createRoot(root).render(
-    <StrictMode>
-      <QueryClientProvider client={queries}>
-        <RouterProvider router={router} />
-      </QueryClientProvider>
-    </StrictMode>,
-  );
+
+// The first picture of index.html stays until the screen and its first answers are there, so that they appear at
+// once. A slow server does not delay the page for long.
+const patience = 150; // milliseconds
+const ready = Promise.all([prime(), router.load()]).catch(() => {}); // the screen shows the error
+const late = new Promise((done) => setTimeout(done, patience));
+
+function show() {
+  const root = document.getElementById("root");
+  if (root) {
+    createRoot(root).render(
+      <StrictMode>
+        <QueryClientProvider client={queries}>
+          <RouterProvider router={router} />
+        </QueryClientProvider>
+      </StrictMode>,
+    );
+  }
 }
+
+// The module must end: the chunks of screens import it.
+void Promise.race([ready, late]).then(show);

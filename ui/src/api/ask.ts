@@ -17,3 +17,6 @@ export function answered(url: string): Promise<Response> | undefined {
   asked.delete(url);
   return answer;
 }
+
+// asks reports whether a call was sent early, and nobody has taken its answer.
+export const asks = (url: string) => asked.has(url);

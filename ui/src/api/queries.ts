@@ -1,5 +1,6 @@
 import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useSyncExternalStore } from "react";
+import { asks } from "./ask";
 import { Failure, first, get, path } from "./client";
 import type {
   Asset,
@@ -35,6 +36,20 @@ export const queries = new QueryClient({
   },
 });
 
+const of = <T>(name: keyof typeof first) => ({
+  queryKey: [name],
+  queryFn: ({ signal }: { signal: AbortSignal }) => get<T>(first[name], signal),
+});
+const live = of<ListRunsResponse>("live");
+const attention = of<ListAttentionResponse>("attention");
+const assets = of<ListAssetsResponse>("assets");
+
+// prime takes the answers to the calls that early.ts has sent, so that the first picture can show them.
+export const prime = () =>
+  Promise.all(
+    [live, attention, assets].map((q) => asks(first[q.queryKey[0] as "live"]) && queries.prefetchQuery<unknown>(q)),
+  );
+
 const slow = 5000;
 const quick = 1000;
 const rare = 30_000; // while the server streams changes
@@ -54,8 +69,7 @@ export const useWhoAmI = () =>
 // second while a run is live, and otherwise every five. A hidden page does not ask.
 export const useLive = () =>
   useQuery({
-    queryKey: ["live"],
-    queryFn: ({ signal }) => get<ListRunsResponse>(first.live, signal),
+    ...live,
     refetchInterval: ({ state }) => (state.error ? slow : streaming ? rare : state.data?.runs.length ? quick : slow),
     refetchOnWindowFocus: "always",
     retry: false,
@@ -153,8 +167,7 @@ export const useExplanation = (run: string, task: string) =>
 
 export const useAssets = () =>
   useQuery({
-    queryKey: ["assets"],
-    queryFn: ({ signal }) => get<ListAssetsResponse>(first.assets, signal),
+    ...assets,
   });
 
 export const useGraph = (request: GetAssetGraphRequest) =>
@@ -203,8 +216,7 @@ export const usePartition = (key: string, partition: string) =>
 
 export const useAttention = () =>
   useQuery({
-    queryKey: ["attention"],
-    queryFn: ({ signal }) => get<ListAttentionResponse>(first.attention, signal),
+    ...attention,
     refetchInterval: 60_000, // deadlines and calendars move without a new revision
   });
 

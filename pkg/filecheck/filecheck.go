@@ -109,9 +109,23 @@ func (c *Cache) Remember(f File) {
 	}
 }
 
+// KindError means that something else has taken the place of a file.
+type KindError struct {
+	Path   string
+	Folder bool
+}
+
+// Error implements error.
+func (e *KindError) Error() string {
+	if e.Folder {
+		return e.Path + " is a folder, not a regular file"
+	}
+	return e.Path + " is not a regular file"
+}
+
 func sized(f File, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", f.Path)
+		return &KindError{Path: f.Path, Folder: info.IsDir()}
 	}
 	if info.Size() != f.Size {
 		return &DamagedError{File: f, FoundSize: info.Size()}

@@ -56,7 +56,7 @@ func TestCheckDetectsDamage(t *testing.T) {
 	require.NoError(t, os.Remove(f.Path))
 	require.ErrorIs(t, c.Check(t.Context(), f), os.ErrNotExist)
 	require.NoError(t, os.Mkdir(f.Path, 0o700))
-	require.ErrorContains(t, c.Check(t.Context(), f), "is not a regular file")
+	require.ErrorContains(t, c.Check(t.Context(), f), "is a folder, not a regular file")
 }
 
 func TestCheckStopsWithContext(t *testing.T) {

@@ -280,9 +280,12 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 func (a *attempt) check(ctx context.Context, path, key string, want contract.CommitMarkerFile) error {
 	err := a.w.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
 	var bad *filecheck.DamagedError
+	var kind *filecheck.KindError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &kind):
+		return permanent(CodeInvalidInput, "input file %w: restore it from a backup, or run its asset again", kind)
 	case errors.As(err, &bad):
 		return damaged(key, bad.FoundSize, bad.FoundCRC32C, want)
 	case errors.Is(err, fs.ErrNotExist):

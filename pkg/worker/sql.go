@@ -318,6 +318,10 @@ func sqlFailure(err error) error {
 		return &failure{CodeSQL, CategoryUser, true, err}
 	}
 	text := readable(err, e)
+	if folder := folderRead(e.message); folder != "" {
+		return permanent(CodeInvalidInput, "%s is a folder, not a file: read the files in it with a pattern such as '%s/*', or replace it by a file\n\n%w",
+			folder, folder, text)
+	}
 	switch {
 	case strings.Contains(e.message, "No space left on device"):
 		return &failure{CodeDiskFull, CategoryResource, true, text}
@@ -330,6 +334,17 @@ func sqlFailure(err error) error {
 			"A computed path must begin with a literal, as in 'data/' || getvariable('date') || '.csv'", text)
 	}
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}
+}
+
+// folderRead returns the folder that a query has read as a file, or "". DuckDB says of a folder that no file has its
+// name, as it says of a file that does not exist yet.
+func folderRead(message string) string {
+	_, rest, _ := strings.Cut(message, "No files found that match the pattern \"")
+	name, _, quoted := strings.Cut(rest, "\"")
+	if info, err := os.Stat(name); !quoted || err != nil || !info.IsDir() {
+		return ""
+	}
+	return name
 }
 
 // readable replaces DuckDB's JSON in an error by text.

@@ -29,6 +29,14 @@ func (l *workload) drawForgetting(span time.Duration) {
 	}
 }
 
+// hide marks the outputs of an asset, or forgets the asset.
+func (c *client) hide(ctx context.Context, e *clientEngine, a ask) error {
+	if a.verb == askForget {
+		return c.forget(ctx, e, a)
+	}
+	return c.mark(ctx, e, a)
+}
+
 // forget forgets an asset. The simulated releases have no list of assets, so the asset may come back with the next run.
 func (c *client) forget(ctx context.Context, e *clientEngine, a ask) error {
 	current, err := e.CurrentDeployment(ctx)

@@ -502,10 +502,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return c.resolve(ctx, e.Engine, a.force)
 	case askKeys:
 		return c.changeKeys(ctx, e.Engine)
-	case askMark:
-		return c.mark(ctx, e, a)
-	case askForget:
-		return c.forget(ctx, e, a)
+	case askMark, askForget:
+		return c.hide(ctx, e, a)
 	case askPin:
 		return c.pin(ctx, e.Engine, a.force)
 	case askSchedule:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -75,7 +76,7 @@ func serveTiers(t testing.TB, dir string, pageKey []byte, limits tiers.Options, 
 	stack, err := embedded.Start(t.Context(), embedded.Options{
 		Dir: dir, Domain: ids.Domain{Tenant: "acme", Workspace: "prod"}, Clock: clock.System{},
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Environ: os.Environ(), Concurrency: 4, Actor: "user:test", Tiers: limits,
+		Environ: os.Environ(), Concurrency: 4, Actor: "user:test", Compactor: compactor.Options{Tiers: limits},
 		Routes: func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
 			f.mux = mux
 			api.Register(mux, api.Config{

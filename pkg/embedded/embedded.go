@@ -43,7 +43,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -93,8 +92,8 @@ type Options struct {
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
-	// Tiers limits the tiers of the state's tables. The zero value selects the defaults.
-	Tiers tiers.Options
+	// Compactor holds the settings of the compactor, except the retention of manifests: it is that of one machine.
+	Compactor compactor.Options
 	// Publish lists the outputs to publish, and the places where they are published. Nil: nothing is
 	// published.
 	Publish Publishing
@@ -193,6 +192,8 @@ func (s *Stack) build(ctx context.Context) error {
 	}
 	s.URL = "http://" + s.listener.Addr().String()
 	p := s.workspace
+	options := s.opts.Compactor
+	options.Retention = manifest.OneMachine()
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
 		Handle: p.Handle,
 		Writer: fmt.Sprintf("servo/%d", os.Getpid()),
@@ -208,7 +209,7 @@ func (s *Stack) build(ctx context.Context) error {
 		},
 		OnFailure:  s.folding.note,
 		OnRecovery: func() { s.folding.note(nil, time.Time{}) },
-		Options:    compactor.Options{Retention: manifest.OneMachine(), Tiers: s.opts.Tiers},
+		Options:    options,
 	})
 	if err != nil {
 		return err

@@ -178,9 +178,9 @@ func (codec) Unmarshal(data []byte, m any) error {
 // revisionHeader is the response header that contains the revision that the response shows.
 const revisionHeader = "Servo-Revision"
 
-// current returns the newest snapshot, and writes its revision into a header of the response.
+// current returns the snapshot that a call reads, by default the newest one, and writes its revision into a header of the response.
 func (s *server) current(ctx context.Context) (*snapshot.Snapshot, error) {
-	snap, err := s.Engine.Current(ctx)
+	snap, err := s.snapshot(ctx)
 	if err == nil {
 		reveal(ctx, snap.Revision)
 	}
@@ -220,9 +220,12 @@ func (s *server) project() (*Project, error) {
 
 // page opens a page of a listing.
 func (s *server) page(ctx context.Context, r pageRequest, fallback int) (*page, error) {
-	p, err := s.pages.open(ctx, r, fallback, s.Engine.Now(), s.Engine.Current)
+	p, err := s.pages.open(ctx, r, fallback, s.Engine.Now(), s.snapshot)
 	if err == nil {
 		reveal(ctx, p.snap.Revision)
+		if readingOf(ctx).asOf != "" {
+			p.now = s.now(ctx, p.snap)
+		}
 	}
 	return p, err
 }

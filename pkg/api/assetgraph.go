@@ -63,7 +63,7 @@ func (s *server) judgedOf(
 			shown = append(shown, assets[key])
 		}
 	}
-	at := &page{snap: snap, now: s.Engine.Now()}
+	at := &page{snap: snap, now: s.now(ctx, snap)}
 	found, err := s.memo.assetsAt(momentOf(snap, p, at.now)).list(ctx, at, p, shown)
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func (s *server) GetAsset(ctx context.Context, r *servov1.GetAssetRequest) (*ser
 	if err != nil {
 		return nil, err
 	}
-	at := &page{snap: snap, now: s.Engine.Now()}
+	at := &page{snap: snap, now: s.now(ctx, snap)}
 	j := s.memo.assetsAt(momentOf(snap, p, at.now))
 	found, err := j.list(ctx, at, p, []*plan.Asset{asset})
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *server) GetBackfill(ctx context.Context, r *servov1.GetBackfillRequest)
 	if err != nil {
 		return nil, err
 	}
-	b, err := engine.FindBackfill(ctx, snap, r.GetBackfillId(), s.Engine.Now())
+	b, err := engine.FindBackfill(ctx, snap, r.GetBackfillId(), s.now(ctx, snap))
 	if err != nil {
 		return nil, err
 	}

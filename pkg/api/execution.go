@@ -81,11 +81,15 @@ func (s *server) GetRun(ctx context.Context, r *servov1.GetRunRequest) (*servov1
 
 // GetRunStatus implements the call.
 func (s *server) GetRunStatus(ctx context.Context, r *servov1.GetRunStatusRequest) (*servov1.RunStatus, error) {
-	rows, run, err := s.findRun(ctx, r.GetRunId())
+	snap, err := s.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return fill(&servov1.RunStatus{}, view.StatusOf(rows, run, event.At(s.Engine.Now()))), nil
+	rows, run, err := engine.FindRun(ctx, snap, r.GetRunId())
+	if err != nil {
+		return nil, err
+	}
+	return fill(&servov1.RunStatus{}, view.StatusOf(rows, run, s.momentNow(ctx, snap))), nil
 }
 
 // ListRuns implements the call.

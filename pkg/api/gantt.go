@@ -28,7 +28,7 @@ func (s *server) GetGantt(ctx context.Context, r *servov1.GetGanttRequest) (*ser
 	if from != 0 && to != 0 && from >= to {
 		return nil, invalid("to", "must be later than from")
 	}
-	g := view.GanttOf(rows, run, event.At(s.Engine.Now()), view.GanttOptions{
+	g := view.GanttOf(rows, run, s.momentNow(ctx, snap), view.GanttOptions{
 		From: from, To: to, Pixels: int32(orDefault(r.GetPixels(), defaultPixels)), ByAsset: r.GetFoldBy() == "asset", //nolint:gosec // at most 10,000
 	})
 	return ganttOf(g, &servov1.Gantt{RunId: run.RunID, State: runOf(run).GetState(), Revision: snap.Revision}), nil

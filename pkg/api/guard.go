@@ -64,6 +64,9 @@ func (g *guard) after(ctx context.Context, spec connect.Spec, err error) error {
 	if err == nil {
 		return nil
 	}
+	if asOf := readingOf(ctx).asOf; asOf != "" && gone(err) {
+		err = notKept(asOf, err) // a file was deleted while the call read it
+	}
 	if kindOf(err) == internal {
 		if _, known := errors.AsType[*connect.Error](err); !known {
 			g.logger.ErrorContext(ctx, "a call has failed", slog.String("call", spec.Procedure), slog.Any("error", err))
@@ -77,6 +80,9 @@ func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		if err := g.before(r.Spec(), r.Header(), r.Any()); err != nil {
 			return nil, g.after(ctx, r.Spec(), err)
+		}
+		if request, ok := r.Any().(proto.Message); ok {
+			ctx = withReading(ctx, request)
 		}
 		response, err := next(ctx, r)
 		if err != nil {

@@ -136,7 +136,7 @@ func expired(format string, args ...any) error {
 // filterOf hashes a request without its page.
 func filterOf(r pageRequest) []byte {
 	without := proto.Clone(r).ProtoReflect()
-	for _, name := range []string{"page_size", "page_token", "tenant_id", "workspace_id"} {
+	for _, name := range []string{"page_size", "page_token", "min_revision", "tenant_id", "workspace_id"} {
 		if field := without.Descriptor().Fields().ByTextName(name); field != nil {
 			without.Clear(field)
 		}
@@ -163,16 +163,7 @@ func (p *pages) snapshot(
 	if p.at == nil {
 		return nil, false, expired("the server no longer holds revision %d", c.Revision)
 	}
-	snap, err = p.loading.do(ctx, c.Revision, func(ctx context.Context) (*snapshot.Snapshot, error) {
-		if kept, found := p.find(c, now); found { // since the search above
-			return kept.snap, nil
-		}
-		snap, err := p.at(ctx, c.Revision)
-		if err == nil {
-			p.keep(snap, now, true)
-		}
-		return snap, err
-	})
+	snap, err = p.revision(ctx, c.Revision, now)
 	switch {
 	case gone(err) || errors.Is(err, engine.ErrNotFound):
 		return nil, false, expired("revision %d is no longer kept", c.Revision)
@@ -182,6 +173,33 @@ func (p *pages) snapshot(
 		return nil, false, expired("another revision has the number %d now", c.Revision)
 	}
 	return snap, true, nil
+}
+
+// revision returns the snapshot of an earlier revision. Clients that request the same one read it from the store once.
+func (p *pages) revision(ctx context.Context, revision int64, now time.Time) (*snapshot.Snapshot, error) {
+	return p.loading.do(ctx, revision, func(ctx context.Context) (*snapshot.Snapshot, error) {
+		if kept, found := p.numbered(revision, now); found {
+			return kept.snap, nil
+		}
+		snap, err := p.at(ctx, revision)
+		if err == nil {
+			p.keep(snap, now, true)
+		}
+		return snap, err
+	})
+}
+
+// numbered returns a kept snapshot that was read from the store. Other ones may have a number that a rebuild of the
+// state has used again.
+func (p *pages) numbered(revision int64, now time.Time) (keptListing, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(now)
+	at := slices.IndexFunc(p.kept, func(kept keptListing) bool { return kept.read && kept.snap.Revision == revision })
+	if at < 0 {
+		return keptListing{}, false
+	}
+	return p.kept[at], true
 }
 
 // find returns a kept listing.

@@ -119,7 +119,7 @@ func (s *server) GetPartitionSummary(ctx context.Context, r *servov1.GetPartitio
 	if err != nil {
 		return nil, err
 	}
-	now := s.Engine.Now()
+	now := s.now(ctx, snap)
 	judged := s.memo.assetsAt(momentOf(snap, p, now))
 	failed, err := judged.failedAt(ctx, &page{snap: snap, now: now}, p, asset.Key)
 	if err != nil {
@@ -257,7 +257,7 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 	if err != nil {
 		return nil, err
 	}
-	now := s.Engine.Now()
+	now := s.now(ctx, snap)
 	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
 	if err != nil {
 		return nil, err

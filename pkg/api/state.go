@@ -22,7 +22,7 @@ func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequ
 	} else {
 		assets = p.Assets
 	}
-	now := s.Engine.Now()
+	now := s.now(ctx, snap)
 	found, err := s.memo.attend(ctx, momentOf(snap, p, now), func(ctx context.Context) ([]engine.Attention, error) {
 		return engine.FindAttention(ctx, snap, assets, event.At(now))
 	})

@@ -173,3 +173,15 @@ func (e *Engine) At(ctx context.Context, revision int64) (*snapshot.Snapshot, er
 		State: s, Revision: m.Revision, Nonce: m.Nonce, CaughtUpAt: m.Watermarks.CaughtUpAt, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m),
 	}, nil
 }
+
+// RevisionAt returns the number of the newest kept revision that was published at or before a time.
+func (e *Engine) RevisionAt(ctx context.Context, t time.Time) (int64, error) {
+	m, err := e.cfg.Manifests.LoadAsOf(ctx, t)
+	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
+		return 0, fmt.Errorf("a revision as of %s is %w: %w", event.At(t), ErrNotFound, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Revision, nil
+}

@@ -35,7 +35,11 @@ type ListAssetsRequest struct {
 	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -103,6 +107,20 @@ func (x *ListAssetsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListAssetsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListAssetsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListAssetsResponse is a page of assets.
@@ -187,7 +205,11 @@ type GetAssetRequest struct {
 	// The namespace of the asset.
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The name of the asset in its namespace.
-	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +270,20 @@ func (x *GetAssetRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *GetAssetRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetAssetRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // Asset is a declared asset with totals of its materialized partitions.
@@ -513,7 +549,11 @@ type GetAssetGraphRequest struct {
 	// The direction from focus. Empty: both.
 	Direction string `protobuf:"bytes,6,opt,name=direction,proto3" json:"direction,omitempty"`
 	// The number of steps from focus. 0 stands for 1.
-	Depth         int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +633,20 @@ func (x *GetAssetGraphRequest) GetDirection() string {
 func (x *GetAssetGraphRequest) GetDepth() int32 {
 	if x != nil {
 		return x.Depth
+	}
+	return 0
+}
+
+func (x *GetAssetGraphRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetAssetGraphRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
 	}
 	return 0
 }
@@ -1293,26 +1347,30 @@ var File_servo_v1_assets_proto protoreflect.FileDescriptor
 
 const file_servo_v1_assets_proto_rawDesc = "" +
 	"\n" +
-	"\x15servo/v1/assets.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\"\xee\x01\n" +
+	"\x15servo/v1/assets.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\"\xd8\x02\n" +
 	"\x11ListAssetsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1f\n" +
 	"\x06select\x18\x03 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\x06select\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\bpageSize\x12&\n" +
 	"\n" +
-	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\"\xaa\x01\n" +
+	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xaa\x01\n" +
 	"\x12ListAssetsResponse\x12\x18\n" +
 	"\aproject\x18\x01 \x01(\tR\aproject\x12)\n" +
 	"\brevision\x18\x02 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12'\n" +
 	"\x06assets\x18\x03 \x03(\v2\x0f.servo.v1.AssetR\x06assets\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xdb\x01\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xc5\x02\n" +
 	"\x0fGetAssetRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
 	"\tnamespace\x18\x03 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
-	"[a-z0-9_]+0\x01R\x04name\"\xe8\r\n" +
+	"[a-z0-9_]+0\x01R\x04name\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xe8\r\n" +
 	"\x05Asset\x12\x1b\n" +
 	"\tasset_key\x18\x01 \x01(\tR\bassetKey\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
@@ -1378,7 +1436,7 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x19\n" +
 	"\btask_key\x18\x03 \x01(\tR\ataskKey\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc5\x02\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xaf\x03\n" +
 	"\x14GetAssetGraphRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1e\n" +
@@ -1389,7 +1447,9 @@ const file_servo_v1_assets_proto_rawDesc = "" +
 	"\tdirection\x18\x06 \x01(\tB\"\xca\xe1\x18\x1e\b\n" +
 	":\bupstream:\n" +
 	"downstream:\x04bothR\tdirection\x12\x1e\n" +
-	"\x05depth\x18\a \x01(\x05B\b\xca\xe1\x18\x04 \x00(dR\x05depth\"\x89\a\n" +
+	"\x05depth\x18\a \x01(\x05B\b\xca\xe1\x18\x04 \x00(dR\x05depth\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\x89\a\n" +
 	"\n" +
 	"AssetGraph\x12/\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x19.servo.v1.AssetGraph.NodeR\x05nodes\x12/\n" +

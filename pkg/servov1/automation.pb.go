@@ -31,7 +31,11 @@ type ListRequestsRequest struct {
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Also requests that have ended.
-	Ended         bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,6 +89,20 @@ func (x *ListRequestsRequest) GetEnded() bool {
 		return x.Ended
 	}
 	return false
+}
+
+func (x *ListRequestsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListRequestsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListRequestsResponse has requested runs.
@@ -1520,11 +1538,13 @@ var File_servo_v1_automation_proto protoreflect.FileDescriptor
 
 const file_servo_v1_automation_proto_rawDesc = "" +
 	"\n" +
-	"\x19servo/v1/automation.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x18servo/v1/schedules.proto\x1a\x15servo/v1/states.proto\"\x95\x01\n" +
+	"\x19servo/v1/automation.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x18servo/v1/schedules.proto\x1a\x15servo/v1/states.proto\"\xff\x01\n" +
 	"\x13ListRequestsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x14\n" +
-	"\x05ended\x18\x03 \x01(\bR\x05ended\"s\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"s\n" +
 	"\x14ListRequestsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x120\n" +
 	"\brequests\x18\x02 \x03(\v2\x14.servo.v1.RunRequestR\brequests\"\xfa\x03\n" +

@@ -318,7 +318,11 @@ type GetBackfillRequest struct {
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a backfill, any unique suffix of it, or "latest".
-	BackfillId    string `protobuf:"bytes,3,opt,name=backfill_id,json=backfillId,proto3" json:"backfill_id,omitempty"`
+	BackfillId string `protobuf:"bytes,3,opt,name=backfill_id,json=backfillId,proto3" json:"backfill_id,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,13 +378,31 @@ func (x *GetBackfillRequest) GetBackfillId() string {
 	return ""
 }
 
+func (x *GetBackfillRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetBackfillRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
 // ListBackfillsRequest asks for all backfills.
 type ListBackfillsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. A local server fills it in if it is empty.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
-	WorkspaceId   string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +449,20 @@ func (x *ListBackfillsRequest) GetWorkspaceId() string {
 		return x.WorkspaceId
 	}
 	return ""
+}
+
+func (x *ListBackfillsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListBackfillsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListBackfillsResponse contains all backfills that have not been moved to history yet.
@@ -1239,15 +1275,19 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x1a9\n" +
 	"\vAssetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xb7\x01\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa1\x02\n" +
 	"\x12GetBackfillRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x127\n" +
 	"\vbackfill_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\n" +
-	"backfillId\"\x80\x01\n" +
+	"backfillId\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xea\x01\n" +
 	"\x14ListBackfillsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
-	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"t\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"t\n" +
 	"\x15ListBackfillsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x120\n" +
 	"\tbackfills\x18\x02 \x03(\v2\x12.servo.v1.BackfillR\tbackfills\"\xa8\n" +

@@ -344,7 +344,11 @@ type GetRunRequest struct {
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a run, any unique suffix of it, or "latest".
-	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +404,20 @@ func (x *GetRunRequest) GetRunId() string {
 	return ""
 }
 
+func (x *GetRunRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetRunRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
 // GetRunStatusRequest names a run.
 type GetRunStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -408,7 +426,11 @@ type GetRunStatusRequest struct {
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a run, any unique suffix of it, or "latest".
-	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +486,20 @@ func (x *GetRunStatusRequest) GetRunId() string {
 	return ""
 }
 
+func (x *GetRunStatusRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetRunStatusRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
 // ListRunsRequest asks for a page of runs.
 type ListRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -482,7 +518,11 @@ type ListRunsRequest struct {
 	// The maximum number of results. 0 means 50.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +611,20 @@ func (x *ListRunsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListRunsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListRunsResponse is a page of runs.
@@ -1523,7 +1577,11 @@ type ListTasksRequest struct {
 	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1605,6 +1663,20 @@ func (x *ListTasksRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListTasksRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListTasksRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListTasksResponse is a page of the tasks of a run.
@@ -1857,7 +1929,11 @@ type GetTaskRequest struct {
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The key of a task, such as "raw/events[date=2025-01-15]".
-	TaskKey       string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	TaskKey string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1918,6 +1994,20 @@ func (x *GetTaskRequest) GetTaskKey() string {
 		return x.TaskKey
 	}
 	return ""
+}
+
+func (x *GetTaskRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetTaskRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ExplainTaskRequest names a task.
@@ -2446,7 +2536,11 @@ type ListAttemptsRequest struct {
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The key of a task, such as "raw/events[date=2025-01-15]".
-	TaskKey       string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	TaskKey string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2507,6 +2601,20 @@ func (x *ListAttemptsRequest) GetTaskKey() string {
 		return x.TaskKey
 	}
 	return ""
+}
+
+func (x *ListAttemptsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListAttemptsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListAttemptsResponse has the attempts of a task.
@@ -2594,7 +2702,11 @@ type GetGanttRequest struct {
 	// The width of the drawing. Segments shorter than a pixel are merged. 0 means 1,000.
 	Pixels int32 `protobuf:"varint,6,opt,name=pixels,proto3" json:"pixels,omitempty"`
 	// "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit.
-	FoldBy        string `protobuf:"bytes,7,opt,name=fold_by,json=foldBy,proto3" json:"fold_by,omitempty"`
+	FoldBy string `protobuf:"bytes,7,opt,name=fold_by,json=foldBy,proto3" json:"fold_by,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2676,6 +2788,20 @@ func (x *GetGanttRequest) GetFoldBy() string {
 		return x.FoldBy
 	}
 	return ""
+}
+
+func (x *GetGanttRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetGanttRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // Gantt is a run over time.
@@ -3680,15 +3806,19 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x05tasks\x18\x02 \x01(\x05R\x05tasks\x12\x1a\n" +
 	"\battached\x18\x03 \x01(\bR\battached\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12\x19\n" +
-	"\bleft_out\x18\x05 \x03(\tR\aleftOut\"\xa8\x01\n" +
+	"\bleft_out\x18\x05 \x03(\tR\aleftOut\"\x92\x02\n" +
 	"\rGetRunRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
-	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\xae\x01\n" +
+	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\x98\x02\n" +
 	"\x13GetRunStatusRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
-	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\x88\x03\n" +
+	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xf2\x03\n" +
 	"\x0fListRunsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x126\n" +
@@ -3698,7 +3828,9 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x05asset\x18\x06 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x02R\x05asset\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\xe8\aR\bpageSize\x12&\n" +
 	"\n" +
-	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\"\x88\x01\n" +
+	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\x88\x01\n" +
 	"\x10ListRunsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12!\n" +
 	"\x04runs\x18\x02 \x03(\v2\r.servo.v1.RunR\x04runs\x12&\n" +
@@ -3802,7 +3934,7 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x0fRetryRunRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
-	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\xda\x02\n" +
+	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\"\xc4\x03\n" +
 	"\x10ListTasksRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
@@ -3811,7 +3943,9 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\tasset_key\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x81\x02R\bassetKey\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\bpageSize\x12&\n" +
 	"\n" +
-	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\"\xa3\x01\n" +
+	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xa3\x01\n" +
 	"\x11ListTasksResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12$\n" +
@@ -3837,12 +3971,14 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"error_code\x18\r \x01(\tR\terrorCode\x12\x14\n" +
 	"\x05error\x18\x0e \x01(\tR\x05error\x12\x15\n" +
 	"\x06run_id\x18\x0f \x01(\tR\x05runId\x12\x12\n" +
-	"\x04pool\x18\x10 \x01(\tR\x04pool\"\xcf\x01\n" +
+	"\x04pool\x18\x10 \x01(\tR\x04pool\"\xb9\x02\n" +
 	"\x0eGetTaskRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
 	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x12$\n" +
-	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\"\xd3\x01\n" +
+	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xd3\x01\n" +
 	"\x12ExplainTaskRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
@@ -3953,17 +4089,19 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	" \x01(\bR\tretryable\x12\x18\n" +
 	"\adetails\x18\v \x01(\tR\adetails\x12)\n" +
 	"\x10suggested_action\x18\f \x01(\tR\x0fsuggestedAction\x12!\n" +
-	"\fretry_reason\x18\r \x01(\tR\vretryReason\"\xd4\x01\n" +
+	"\fretry_reason\x18\r \x01(\tR\vretryReason\"\xbe\x02\n" +
 	"\x13ListAttemptsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
 	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x12$\n" +
-	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\"\xa2\x01\n" +
+	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xa2\x01\n" +
 	"\x14ListAttemptsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x19\n" +
 	"\btask_key\x18\x03 \x01(\tR\ataskKey\x12-\n" +
-	"\battempts\x18\x04 \x03(\v2\x11.servo.v1.AttemptR\battempts\"\xd1\x02\n" +
+	"\battempts\x18\x04 \x03(\v2\x11.servo.v1.AttemptR\battempts\"\xbb\x03\n" +
 	"\x0fGetGanttRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
@@ -3971,7 +4109,9 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12!\n" +
 	"\x06pixels\x18\x06 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\x06pixels\x12&\n" +
-	"\afold_by\x18\a \x01(\tB\r\xca\xe1\x18\t\b\x10:\x05assetR\x06foldBy\"\xe2\b\n" +
+	"\afold_by\x18\a \x01(\tB\r\xca\xe1\x18\t\b\x10:\x05assetR\x06foldBy\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xe2\b\n" +
 	"\x05Gantt\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.servo.v1.RunState.ValueR\x05state\x12.\n" +

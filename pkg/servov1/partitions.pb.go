@@ -39,7 +39,11 @@ type ListPartitionsRequest struct {
 	// The maximum number of results. 0 means 1,000.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +125,20 @@ func (x *ListPartitionsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListPartitionsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListPartitionsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListPartitionsResponse is a page of the partitions of an asset.
@@ -379,7 +397,11 @@ type GetPartitionSummaryRequest struct {
 	// Only values before this value.
 	To string `protobuf:"bytes,7,opt,name=to,proto3" json:"to,omitempty"`
 	// The maximum number of buckets; 0 means 60.
-	Buckets       int32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Buckets int32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +488,20 @@ func (x *GetPartitionSummaryRequest) GetTo() string {
 func (x *GetPartitionSummaryRequest) GetBuckets() int32 {
 	if x != nil {
 		return x.Buckets
+	}
+	return 0
+}
+
+func (x *GetPartitionSummaryRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *GetPartitionSummaryRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
 	}
 	return 0
 }
@@ -562,7 +598,11 @@ type ExplainPartitionRequest struct {
 	// The name of the asset in its namespace.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// The name of the partition, "date=2025-01-15"; empty for an asset without partitions.
-	Partition     string `protobuf:"bytes,5,opt,name=partition,proto3" json:"partition,omitempty"`
+	Partition string `protobuf:"bytes,5,opt,name=partition,proto3" json:"partition,omitempty"`
+	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -630,6 +670,20 @@ func (x *ExplainPartitionRequest) GetPartition() string {
 		return x.Partition
 	}
 	return ""
+}
+
+func (x *ExplainPartitionRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ExplainPartitionRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // PartitionExplanation says why a partition is missing, fresh, stale or failed.
@@ -1033,7 +1087,7 @@ var File_servo_v1_partitions_proto protoreflect.FileDescriptor
 
 const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\n" +
-	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15servo/v1/assets.proto\x1a\x16servo/v1/options.proto\"\xfe\x02\n" +
+	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15servo/v1/assets.proto\x1a\x16servo/v1/options.proto\"\xe8\x03\n" +
 	"\x15ListPartitionsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
@@ -1045,7 +1099,9 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"unexpectedR\x06status\x12&\n" +
 	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x90NR\bpageSize\x12&\n" +
 	"\n" +
-	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\"\xbd\x01\n" +
+	"page_token\x183 \x01(\tB\a\xca\xe1\x18\x03\b\x80@R\tpageToken\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xbd\x01\n" +
 	"\x16ListPartitionsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x1b\n" +
 	"\tasset_key\x18\x02 \x01(\tR\bassetKey\x123\n" +
@@ -1066,7 +1122,7 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12*\n" +
 	"\trow_count\x18\x05 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\browCount\x12*\n" +
 	"\tbyte_size\x18\x06 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\bbyteSize\x12\x12\n" +
-	"\x04code\x18\a \x01(\tR\x04code\"\xe7\x02\n" +
+	"\x04code\x18\a \x01(\tR\x04code\"\xd1\x03\n" +
 	"\x1aGetPartitionSummaryRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
@@ -1077,7 +1133,9 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\tdimension\x18\x05 \x01(\tB\x06\xca\xe1\x18\x02\b?R\tdimension\x12\x1b\n" +
 	"\x04from\x18\x06 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x04R\x04from\x12\x17\n" +
 	"\x02to\x18\a \x01(\tB\a\xca\xe1\x18\x03\b\x80\x04R\x02to\x12#\n" +
-	"\abuckets\x18\b \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x80\x04R\abuckets\"\x9b\x03\n" +
+	"\abuckets\x18\b \x01(\x05B\t\xca\xe1\x18\x05 \x00(\x80\x04R\abuckets\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\x9b\x03\n" +
 	"\x10PartitionSummary\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x1b\n" +
 	"\tasset_key\x18\x02 \x01(\tR\bassetKey\x12\x1c\n" +
@@ -1093,7 +1151,7 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\n" +
 	"unexpected\x18\x06 \x01(\x05R\n" +
 	"unexpected\x12\x16\n" +
-	"\x06failed\x18\a \x01(\x05R\x06failed\"\x8a\x02\n" +
+	"\x06failed\x18\a \x01(\x05R\x06failed\"\xf4\x02\n" +
 	"\x17ExplainPartitionRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
@@ -1101,7 +1159,9 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"[a-z0-9_]+0\x01R\tnamespace\x12)\n" +
 	"\x04name\x18\x04 \x01(\tB\x15\xca\xe1\x18\x11\b\x80\x01\x12\n" +
 	"[a-z0-9_]+0\x01R\x04name\x12%\n" +
-	"\tpartition\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\tpartition\"\xfd\x06\n" +
+	"\tpartition\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\tpartition\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xfd\x06\n" +
 	"\x14PartitionExplanation\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12G\n" +
 	"\x06status\x18\x02 \x01(\tB/\xca\xe1\x18+:\x06failed:\amissing:\x05fresh:\x05stale:\n" +

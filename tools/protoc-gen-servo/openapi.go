@@ -157,6 +157,15 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 			{"schema", object{{"type", "string"}, {"minLength", 1}, {"maxLength", 128}, {"pattern", "^[!-~]+$"}}},
 		})
 	}
+	conditional := !r.body && !m.desc.Desc.IsStreamingServer()
+	if conditional {
+		parameters = append(parameters, object{
+			{"name", "If-None-Match"},
+			{"in", "header"},
+			{"description", "The ETag of an earlier answer: the answer is 304 if it is still the same."},
+			{"schema", object{{"type", "string"}}},
+		})
+	}
 	if len(parameters) > 0 {
 		op = append(op, member{"parameters", parameters})
 	}
@@ -167,11 +176,19 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 	if m.desc.Desc.IsStreamingServer() {
 		kind, result = "text/event-stream", object{{"type", "string"}, {"description", "Events whose data is " + nameOf(m.desc.Output.Desc) + "."}}
 	}
-	return append(op, member{"responses", object{
-		{strconv.Itoa(m.status), object{{"description", "success"}, {"content", object{{kind, object{{"schema", result}}}}}}},
+	success := object{{"description", "success"}}
+	responses := object{}
+	if conditional {
+		text := object{{"type", "string"}}
+		success = append(success, member{"headers", object{{"ETag", object{{"description", "a tag of this answer"}, {"schema", text}}}}})
+		responses = append(responses, member{"304", object{{"description", "the answer is the one that If-None-Match names"}}})
+	}
+	success = append(success, member{"content", object{{kind, object{{"schema", result}}}}})
+	responses = append(object{{strconv.Itoa(m.status), success}}, responses...)
+	return append(op, member{"responses", append(responses, object{
 		{"431", object{{"description", "the URL and the headers are too large"}, {"content", object{{"text/plain", object{{"schema", object{{"type", "string"}}}}}}}}},
 		{"default", object{{"description", "a problem"}, {"content", object{{"application/problem+json", object{{"schema", object{{"$ref", "#/components/schemas/Problem"}}}}}}}}},
-	}})
+	}...)})
 }
 
 func (s *schema) parameter(f *protogen.Field, in string) object {

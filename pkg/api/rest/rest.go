@@ -152,8 +152,20 @@ func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, re
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if route.Body {
+		w.Header().Set("Cache-Control", "no-store")
+	} else {
+		tag := etag(w.Header().Get(EditTagHeader), body)
+		w.Header().Set("ETag", tag)
+		// A browser may keep the answer, and asks each time whether it is current.
+		w.Header().Set("Cache-Control", "private, no-cache")
+		if matches(r.Header.Get("If-None-Match"), tag) {
+			w.Header().Del("Content-Type")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
 	w.WriteHeader(route.Status)
 	_, _ = w.Write(append(body, '\n')) // the client has disconnected if this fails
 }

@@ -224,6 +224,10 @@ export interface ListAssetsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListAssetsResponse is a page of assets. */
@@ -253,6 +257,10 @@ export interface GetAssetRequest {
    * Required.
    */
   name?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** Asset is a declared asset with totals of its materialized partitions. */
@@ -378,6 +386,10 @@ export interface GetAssetGraphRequest {
   direction?: "upstream" | "downstream" | "both";
   /** The number of steps from focus. 0 stands for 1. */
   depth?: number;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** AssetGraph is a part of the graph of assets. */
@@ -437,6 +449,10 @@ export interface ListSchedulesRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListSchedulesResponse has all schedules. */
@@ -456,6 +472,10 @@ export interface GetScheduleRequest {
    * Required.
    */
   schedule?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** Schedule is a schedule of the deployed release, with the numbers of its ticks. */
@@ -559,6 +579,10 @@ export interface ListTicksRequest {
   schedule?: string;
   /** The maximum number of ticks, newest first. 0 means 50. */
   page_size?: number;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListTicksResponse has the newest ticks of a schedule. */
@@ -699,6 +723,10 @@ export interface ListRequestsRequest {
   workspace_id?: string;
   /** Also requests that have ended. */
   ended?: boolean;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListRequestsResponse has requested runs. */
@@ -983,6 +1011,10 @@ export interface GetBackfillRequest {
    * Required.
    */
   backfill_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListBackfillsRequest asks for all backfills. */
@@ -991,6 +1023,10 @@ export interface ListBackfillsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListBackfillsResponse contains all backfills that have not been moved to history yet. */
@@ -1179,6 +1215,10 @@ export interface GetRunRequest {
    * Required.
    */
   run_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** GetRunStatusRequest names a run. */
@@ -1192,6 +1232,10 @@ export interface GetRunStatusRequest {
    * Required.
    */
   run_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListRunsRequest asks for a page of runs. */
@@ -1212,6 +1256,10 @@ export interface ListRunsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListRunsResponse is a page of runs. */
@@ -1381,6 +1429,10 @@ export interface ListTasksRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListTasksResponse is a page of the tasks of a run. */
@@ -1435,6 +1487,10 @@ export interface GetTaskRequest {
    * Required.
    */
   task_key?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ExplainTaskRequest names a task. */
@@ -1608,6 +1664,10 @@ export interface ListAttemptsRequest {
    * Required.
    */
   task_key?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListAttemptsResponse has the attempts of a task. */
@@ -1637,6 +1697,10 @@ export interface GetGanttRequest {
   pixels?: number;
   /** "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit. */
   fold_by?: "asset";
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** Gantt is a run over time. */
@@ -1705,6 +1769,10 @@ export interface ListKeySetsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListKeySetsResponse has all key sets. */
@@ -1737,6 +1805,10 @@ export interface ListKeysRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListKeysResponse is a page of the keys of a key set. */
@@ -1857,6 +1929,10 @@ export interface ListPartitionsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListPartitionsResponse is a page of the partitions of an asset. */
@@ -1917,6 +1993,10 @@ export interface GetPartitionSummaryRequest {
   to?: string;
   /** The maximum number of buckets; 0 means 60. */
   buckets?: number;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** PartitionSummary counts partitions. */
@@ -1963,6 +2043,10 @@ export interface ExplainPartitionRequest {
   name?: string;
   /** The name of the partition, "date=2025-01-15"; empty for an asset without partitions. */
   partition?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** PartitionExplanation says why a partition is missing, fresh, stale or failed. */
@@ -2046,6 +2130,10 @@ export interface ListQuarantinedRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListQuarantinedResponse has all outputs in quarantine. */
@@ -2160,6 +2248,10 @@ export interface ListAttentionRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  as_of?: string;
+  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  min_revision?: number;
 }
 
 /** ListAttentionResponse contains what needs attention. */

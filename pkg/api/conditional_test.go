@@ -1,0 +1,111 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/servov1"
+)
+
+// got is the answer to a GET.
+type got struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// get sends a GET to the routes of the API.
+func (f *fixture) get(t *testing.T, path, ifNoneMatch string) got {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+	if ifNoneMatch != "" {
+		r.Header.Set("If-None-Match", ifNoneMatch)
+	}
+	w := httptest.NewRecorder()
+	f.mux.ServeHTTP(w, r)
+	return got{w.Code, w.Header(), w.Body.String()}
+}
+
+func TestGETIsConditional(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"))
+	run := f.run(t)
+	first := f.get(t, "/v1/runs/"+run, "")
+	require.Equal(t, http.StatusOK, first.status)
+	tag := first.header.Get("ETag")
+	require.Regexp(t, `^"[A-Za-z0-9_-]{16}"$`, tag)
+	require.Equal(t, "private, no-cache", first.header.Get("Cache-Control"))
+	for _, header := range []string{tag, "W/" + tag, `"other", ` + tag, "*"} {
+		same := f.get(t, "/v1/runs/"+run, header)
+		require.Equal(t, http.StatusNotModified, same.status, header)
+		require.Empty(t, same.body)
+		require.Equal(t, tag, same.header.Get("ETag"))
+		require.NotEmpty(t, same.header.Get("Servo-Revision"))
+	}
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/runs/"+run, `"other"`).status)
+	list := f.get(t, "/v1/runs", "").header.Get("ETag")
+	f.run(t)
+	require.Equal(t, http.StatusNotModified, f.get(t, "/v1/runs/"+run, tag).status, "another run changes nothing in this one")
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/runs", list).status)
+	require.Equal(t, http.StatusNotFound, f.get(t, "/v1/runs/none", "*").status)
+}
+
+func TestReadsShowTheStateAsOf(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"))
+	c := f.connect(t)
+	first := f.run(t)
+	snap, err := f.stack.Current(t.Context())
+	require.NoError(t, err)
+	then, asOf := clock.System{}.Now(), fmt.Sprint(snap.Revision)
+	second := f.run(t)
+
+	runs, err := c.execution.ListRuns(t.Context(), &servov1.ListRunsRequest{AsOf: asOf})
+	require.NoError(t, err)
+	require.Len(t, runs.GetRuns(), 1)
+	require.Equal(t, first, runs.GetRuns()[0].GetRunId())
+	require.Equal(t, snap.Revision, runs.GetRevision())
+	_, err = c.execution.GetRun(t.Context(), &servov1.GetRunRequest{RunId: second, AsOf: asOf})
+	require.Equal(t, connect.CodeNotFound, connect.CodeOf(err))
+	_, err = c.execution.GetRun(t.Context(), &servov1.GetRunRequest{RunId: second})
+	require.NoError(t, err)
+	byTime, err := c.execution.ListRuns(t.Context(), &servov1.ListRunsRequest{AsOf: then.UTC().Format(time.RFC3339Nano)})
+	require.NoError(t, err)
+	require.Len(t, byTime.GetRuns(), 1)
+	asset, err := c.assets.GetAsset(t.Context(), &servov1.GetAssetRequest{Namespace: "raw", Name: "a", AsOf: asOf})
+	require.NoError(t, err)
+	require.Equal(t, first, asset.GetLastRunId())
+
+	// The pages of a listing as of a revision show this revision.
+	page := f.get(t, "/v1/runs?as_of="+asOf+"&page_size=1", "")
+	require.Equal(t, asOf, page.header.Get("Servo-Revision"))
+	for value, status := range map[string]int{
+		"yesterday": http.StatusBadRequest, "2025-13-01": http.StatusBadRequest, "0": http.StatusBadRequest, "999999": http.StatusGone, "2001-01-01T00:00:00Z": http.StatusGone,
+	} {
+		answer := f.get(t, "/v1/runs?as_of="+value, "")
+		require.Equal(t, status, answer.status, "%s: %s", value, answer.body)
+	}
+	require.Contains(t, f.get(t, "/v1/whoami?as_of=1", "").body, "as_of")
+}
+
+func TestReadsWaitForRevision(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"))
+	f.run(t)
+	snap, err := f.stack.Current(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, f.get(t, fmt.Sprintf("/v1/runs?min_revision=%d", snap.Revision), "").status)
+	answer := f.get(t, "/v1/runs?as_of=1&min_revision=2", "")
+	require.Equal(t, http.StatusBadRequest, answer.status)
+	answer = f.get(t, "/v1/runs?min_revision=999999", "")
+	require.Equal(t, http.StatusBadRequest, answer.status)
+	answer = f.get(t, fmt.Sprintf("/v1/runs?min_revision=%d", snap.Revision+50), "")
+	require.Equal(t, http.StatusServiceUnavailable, answer.status)
+	require.Equal(t, "1", answer.header.Get("Retry-After"))
+	require.True(t, strings.Contains(answer.body, "has not been published within 5s"))
+}

@@ -1,0 +1,33 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+)
+
+// EditTagHeader is the response header that contains the version of what a command can change. A command with the
+// header If-Match is executed only on this version.
+const EditTagHeader = "Servo-Edit-Tag"
+
+// etag returns the entity tag of an answer: the version of its settings, if it has one, and a hash of the answer. The
+// revision alone would not do, because many answers also depend on the time and on the project.
+func etag(editTag string, body []byte) string {
+	sum := sha256.Sum256(body)
+	hash := base64.RawURLEncoding.EncodeToString(sum[:12])
+	if editTag != "" {
+		hash = editTag + "." + hash
+	}
+	return `"` + hash + `"`
+}
+
+// matches reports whether a header If-None-Match names a tag. Weak tags match, too (RFC 9110, 13.1.2).
+func matches(header, tag string) bool {
+	for one := range strings.SplitSeq(header, ",") {
+		one = strings.TrimSpace(one)
+		if one == "*" || strings.TrimPrefix(one, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}

@@ -96,6 +96,20 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	return err
 }
 
+// conditions returns random conditions of a command: often none, sometimes a key that other commands use, too, and
+// sometimes a tag that nothing has.
+func (c *client) conditions(p *event.AutomationCommand) (to engine.Conditions) {
+	switch c.rng.IntN(8) {
+	case 0:
+		c.p.machine.w.fault("command with a key")
+		to.Key, to.Fingerprint = fmt.Sprintf("idem:%d", c.rng.IntN(4)), p.Name+p.Verb
+	case 1:
+		c.p.machine.w.fault("command with another tag")
+		to.Tag = "0000000000000000"
+	}
+	return to
+}
+
 // commandBackfill makes a random command about a backfill.
 func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	w := c.p.machine.w
@@ -120,8 +134,11 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	default:
 		p.Verb = event.VerbCancel
 	}
-	_, err = e.CommandBackfill(ctx, p)
+	_, err = e.Under(c.conditions(p)).CommandBackfill(ctx, p)
 	switch {
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrOutdated):
+		w.fault("backfill command under conditions")
+		return nil
 	case errors.Is(err, engine.ErrNoEffect), errors.Is(err, engine.ErrNotFound):
 		w.fault("backfill command without effect")
 		return nil

@@ -281,7 +281,7 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 	}
 	if p.Verb != "" {
 		w.fault("schedule " + p.Verb)
-		_, err = e.CommandSchedule(ctx, p)
+		_, err = e.Under(c.conditions(p)).CommandSchedule(ctx, p)
 	}
 	unavailable := errors.Is(err, errUnavailable) || errors.Is(err, errLost)
 	if err != nil && !unavailable {

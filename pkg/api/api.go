@@ -112,7 +112,7 @@ type server struct {
 // handler returns the handler of Connect, gRPC and gRPC-Web.
 func (s *server) handler() http.Handler {
 	g := &guard{
-		domain: s.Engine.Domain(), logger: s.Logger,
+		domain: s.Engine.Domain(), logger: s.Logger, user: s.User,
 		may: func(http.Header, servov1.Permission_Value) bool { return true }, // the local principal has every permission
 	}
 	options := connect.WithHandlerOptions(
@@ -193,9 +193,9 @@ func reveal(ctx context.Context, revision int64) {
 	}
 }
 
-// as returns the engine for changes that the caller makes.
+// as returns the engine for changes that the caller makes, under the conditions of the call.
 func (s *server) as(ctx context.Context) *engine.Engine {
-	return s.Engine.As(engine.User(s.user(ctx)))
+	return s.Engine.As(engine.User(s.user(ctx))).Under(conditionsIn(ctx))
 }
 
 // user returns the name of the caller.

@@ -8,6 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/servov1"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // ListBackfills implements the call.
@@ -33,6 +34,7 @@ func (s *server) GetBackfill(ctx context.Context, r *servov1.GetBackfillRequest)
 	if err != nil {
 		return nil, err
 	}
+	s.revealBackfill(ctx, snap, b)
 	return fill(&servov1.Backfill{}, b), nil
 }
 
@@ -100,12 +102,18 @@ func (s *server) PlanBackfill(ctx context.Context, r *servov1.CreateBackfillRequ
 
 // CreateBackfill implements the call.
 func (s *server) CreateBackfill(ctx context.Context, r *servov1.CreateBackfillRequest) (*servov1.Backfill, error) {
+	id, err := s.as(ctx).CreatedBefore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" {
+		return s.GetBackfill(ctx, &servov1.GetBackfillRequest{BackfillId: id})
+	}
 	planned, err := s.planBackfill(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.as(ctx).CreateBackfill(ctx, planned)
-	if err != nil {
+	if id, err = s.as(ctx).CreateBackfill(ctx, planned); err != nil {
 		return nil, err
 	}
 	return s.GetBackfill(ctx, &servov1.GetBackfillRequest{BackfillId: id})
@@ -141,8 +149,17 @@ func (s *server) commandBackfill(ctx context.Context, command *event.AutomationC
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // for the header
+	snap, err := s.current(ctx) // for the headers
+	if err != nil {
 		return nil, err
 	}
+	s.revealBackfill(ctx, snap, b)
 	return fill(&servov1.Backfill{}, b), nil
+}
+
+// revealBackfill writes the edit tag of a backfill into a header of the response. One in history cannot be changed.
+func (*server) revealBackfill(ctx context.Context, snap *snapshot.Snapshot, b engine.Backfill) {
+	if row := snap.State.Backfills.Get(b.ID); row != nil {
+		revealTag(ctx, row.EditTag())
+	}
 }

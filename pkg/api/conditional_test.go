@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -108,4 +109,47 @@ func TestReadsWaitForRevision(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, answer.status)
 	require.Equal(t, "1", answer.header.Get("Retry-After"))
 	require.True(t, strings.Contains(answer.body, "has not been published within 5s"))
+}
+
+func ifMatch(ctx context.Context, tag string) context.Context {
+	ctx, call := connect.NewClientContext(ctx)
+	call.RequestHeader().Set("If-Match", tag)
+	return ctx
+}
+
+func TestCommandsAreConditional(t *testing.T) {
+	f := serve(t, daily(asset("raw/days", "sleep 60")))
+	c := f.connect(t)
+	create := &servov1.CreateBackfillRequest{Assets: []string{"raw/days"}, Partitions: []string{"date=2025-01-01..2025-01-03"}, Chunk: 1}
+	made, err := c.backfills.CreateBackfill(withKey(t.Context(), "k"), create)
+	require.NoError(t, err)
+	again, err := c.backfills.CreateBackfill(withKey(t.Context(), "k"), create)
+	require.NoError(t, err)
+	require.Equal(t, made.GetBackfillId(), again.GetBackfillId())
+	create.Chunk = 2
+	_, err = c.backfills.CreateBackfill(withKey(t.Context(), "k"), create)
+	require.EqualValues(t, http.StatusConflict, problemIn(t, err).GetStatus())
+
+	id := made.GetBackfillId()
+	tag := f.get(t, "/v1/backfills/"+id, "").header.Get("ETag")
+	require.Regexp(t, `^"[0-9a-f]{16}\.[A-Za-z0-9_-]{16}"$`, tag)
+	_, err = c.backfills.PauseBackfill(ifMatch(t.Context(), tag), &servov1.PauseBackfillRequest{BackfillId: id})
+	require.NoError(t, err)
+	_, err = c.backfills.ResumeBackfill(ifMatch(t.Context(), tag), &servov1.ResumeBackfillRequest{BackfillId: id})
+	require.EqualValues(t, http.StatusPreconditionFailed, problemIn(t, err).GetStatus())
+	current := f.get(t, "/v1/backfills/"+id, "").header.Get("Servo-Edit-Tag")
+	require.ErrorContains(t, err, current)
+	_, err = c.backfills.ResumeBackfill(ifMatch(t.Context(), `"`+current+`"`), &servov1.ResumeBackfillRequest{BackfillId: id})
+	require.NoError(t, err)
+	_, err = c.backfills.CancelBackfill(ifMatch(t.Context(), "*"), &servov1.CancelBackfillRequest{BackfillId: id})
+	require.NoError(t, err)
+	_, err = c.backfills.CancelBackfill(withKey(t.Context(), "late"), &servov1.CancelBackfillRequest{BackfillId: id})
+	require.EqualValues(t, http.StatusConflict, problemIn(t, err).GetStatus(), "it has no effect")
+
+	for _, invalid := range []string{"x", `W/"0123456789abcdef"`, `"a", "b"`, ""} {
+		_, err = c.backfills.RetryBackfill(ifMatch(t.Context(), invalid), &servov1.RetryBackfillRequest{BackfillId: id})
+		require.ErrorContains(t, err, "invalid header If-Match", invalid)
+	}
+	_, err = c.execution.TriggerRun(ifMatch(t.Context(), tag), &servov1.TriggerRunRequest{All: true})
+	require.ErrorContains(t, err, "TriggerRun does not support the header If-Match")
 }

@@ -2,15 +2,11 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
@@ -239,7 +235,7 @@ func (s *server) RetryRun(ctx context.Context, r *servov1.RetryRunRequest) (*ser
 	if err != nil {
 		return nil, err
 	}
-	if !run.State.Terminal() {
+	if !run.State.Terminal() && conditionsIn(ctx).Key == "" {
 		return nil, refuse(wrongState, "retry run %s: it is %s; wait until it ends, or cancel it", run.RunID, run.State)
 	}
 	handle, err := s.as(ctx).Retry(ctx, run.RunID)
@@ -312,12 +308,6 @@ func selections(r selection) ([]plan.Selection, error) {
 	return all, nil
 }
 
-// idempotentPrefix begins the run keys that are derived from values of the header Idempotency-Key.
-const idempotentPrefix = "idem:"
-
-// maxIdempotencyKey is the greatest number of characters of the header.
-const maxIdempotencyKey = 128
-
 // TriggerRun implements the call.
 func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error) {
 	p, err := s.project()
@@ -334,7 +324,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(),
 		},
 	}
-	if request.RunKey, request.Fingerprint, err = s.runKey(ctx, r); err != nil {
+	if request.RunKey, request.Fingerprint, err = runKey(ctx, r); err != nil {
 		return nil, err
 	}
 	chosen, err := choose(r, p.Assets)
@@ -362,22 +352,13 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 // runKey returns the run key of a request. If the request has none, the key is derived from the header
 // Idempotency-Key. In that case the fingerprint is the fingerprint of the request, and not of the plan:
 // a repeated request may find other inputs, but must still attach to the same run.
-func (s *server) runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
-	given := header(ctx).Get(idempotencyKey)
-	switch {
-	case strings.HasPrefix(r.GetRunKey(), idempotentPrefix):
+func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
+	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)
-	case r.GetRunKey() != "" || given == "":
+	}
+	if r.GetRunKey() != "" {
 		return r.GetRunKey(), "", nil
-	case len(given) > maxIdempotencyKey || strings.ContainsFunc(given, func(c rune) bool { return c <= ' ' || c > '~' }):
-		return "", "", refuse(invalidRequest, "the header %s must have at most %d printable characters", idempotencyKey, maxIdempotencyKey)
 	}
-	canonical := proto.CloneOf(r)
-	canonical.TenantId, canonical.WorkspaceId = "", ""
-	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(canonical)
-	if err != nil {
-		return "", "", fmt.Errorf("encode the request: %w", err)
-	}
-	sum := sha256.Sum256(slices.Concat([]byte("TriggerRun\n"), raw))
-	return idempotentPrefix + s.user(ctx) + ":TriggerRun:" + given, hex.EncodeToString(sum[:]), nil
+	c := conditionsIn(ctx)
+	return c.Key, c.Fingerprint, nil
 }

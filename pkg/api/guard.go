@@ -22,7 +22,9 @@ type guard struct {
 	rules  rules
 	domain ids.Domain
 	// may decides whether the caller has a permission.
-	may    func(http.Header, servov1.Permission_Value) bool
+	may func(http.Header, servov1.Permission_Value) bool
+	// user returns the name of the caller.
+	user   func(http.Header) string
 	logger *slog.Logger
 }
 
@@ -39,10 +41,18 @@ func (g *guard) before(spec connect.Spec, header http.Header, m any) error {
 	if err := g.rules.check(request); err != nil {
 		return err
 	}
-	if header.Get(idempotencyKey) != "" && !methodRule(method).GetIdempotencyKey() {
-		return refuse(invalidRequest, "%s does not support the header %s: only calls that start a run do; send the request without it", method.Name(), idempotencyKey)
-	}
 	return g.scoped(request.ProtoReflect())
+}
+
+// conditions returns a context that says which revision a call reads, or under which conditions it takes effect.
+func (g *guard) conditions(ctx context.Context, spec connect.Spec, header http.Header, m any) (context.Context, error) {
+	method, hasSchema := spec.Schema.(protoreflect.MethodDescriptor)
+	request, isMessage := m.(proto.Message)
+	if !hasSchema || !isMessage {
+		return ctx, nil // before has rejected it
+	}
+	c, err := conditionsOf(method, g.user(header), header, request)
+	return withConditions(withReading(ctx, request), c), err
 }
 
 // scoped checks that a request is about the domain of this server.
@@ -81,8 +91,9 @@ func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := g.before(r.Spec(), r.Header(), r.Any()); err != nil {
 			return nil, g.after(ctx, r.Spec(), err)
 		}
-		if request, ok := r.Any().(proto.Message); ok {
-			ctx = withReading(ctx, request)
+		ctx, err := g.conditions(ctx, r.Spec(), r.Header(), r.Any())
+		if err != nil {
+			return nil, g.after(ctx, r.Spec(), err)
 		}
 		response, err := next(ctx, r)
 		if err != nil {
@@ -115,11 +126,12 @@ func (c guarded) Receive(m any) error {
 	if err := c.StreamingHandlerConn.Receive(m); err != nil {
 		return err //nolint:wrapcheck // io.EOF ends the stream
 	}
-	return c.guard.before(c.Spec(), c.RequestHeader(), m)
+	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
+		return err
+	}
+	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m) // a stream has none: only its headers are checked
+	return err
 }
-
-// idempotencyKey is the header that makes a call unique.
-const idempotencyKey = "Idempotency-Key"
 
 // permissions are all permissions.
 func permissions() []servov1.Permission_Value {

@@ -47,7 +47,7 @@ func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 0"))
 	c := f.connect(t)
 	run := f.run(t)
-	_, err := c.execution.RetryRun(withKey(t.Context(), "k"), &servov1.RetryRunRequest{RunId: run})
+	_, err := c.execution.CancelRun(withKey(t.Context(), "k"), &servov1.CancelRunRequest{RunId: run})
 	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
 	require.ErrorContains(t, err, "does not support the header Idempotency-Key")
 	for _, key := range []string{"a b", string(make([]byte, 0, 200)) + "ä"} {
@@ -56,6 +56,21 @@ func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	}
 	_, err = c.execution.RetryRun(t.Context(), &servov1.RetryRunRequest{RunId: run})
 	require.EqualValues(t, http.StatusConflict, problemIn(t, err).GetStatus(), "nothing to retry")
+}
+
+// A repeated retry attaches to the run of the first one, which may have ended.
+func TestRetryWithKeyStartsOneRun(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 1"))
+	c := f.connect(t)
+	request := &servov1.RetryRunRequest{RunId: f.run(t)}
+	first, err := c.execution.RetryRun(withKey(t.Context(), "k"), request)
+	require.NoError(t, err)
+	require.False(t, first.GetAttached())
+	f.await(t, first.GetRunId())
+	again, err := c.execution.RetryRun(withKey(t.Context(), "k"), request)
+	require.NoError(t, err)
+	require.True(t, again.GetAttached())
+	require.Equal(t, first.GetRunId(), again.GetRunId())
 }
 
 // The log of a running attempt is read in parts and followed to its end, in both of its forms.

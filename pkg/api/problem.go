@@ -33,6 +33,7 @@ var (
 	notFound        = problemKind{"not-found", "Not found", http.StatusNotFound, connect.CodeNotFound, false}
 	conflict        = problemKind{"conflict", "Conflict", http.StatusConflict, connect.CodeAlreadyExists, false}
 	wrongState      = problemKind{"wrong-state", "Not possible in this state", http.StatusConflict, connect.CodeFailedPrecondition, false}
+	outdated        = problemKind{"precondition-failed", "Changed since it was read", http.StatusPreconditionFailed, connect.CodeFailedPrecondition, false}
 	pageExpired     = problemKind{"page-token-expired", "Page token expired", http.StatusGone, connect.CodeAborted, false}
 	revisionGone    = problemKind{"revision-gone", "Revision not kept", http.StatusGone, connect.CodeNotFound, false}
 	notAcceptable   = problemKind{"not-acceptable", "Not acceptable", http.StatusNotAcceptable, connect.CodeInvalidArgument, false}
@@ -48,7 +49,7 @@ var (
 // problemKinds lists the kinds in the order of their statuses.
 func problemKinds() []problemKind {
 	return []problemKind{
-		invalidRequest, permissionLacks, notFound, notAcceptable, conflict, wrongState, pageExpired, revisionGone, unsupportedType,
+		invalidRequest, permissionLacks, notFound, notAcceptable, conflict, wrongState, pageExpired, revisionGone, outdated, unsupportedType,
 		tooManyStreams, tooManyQueries, cancelled, internal, notBuilt, unavailable,
 	}
 }
@@ -99,6 +100,8 @@ func kindOf(err error) problemKind {
 		return notFound
 	case errors.Is(err, engine.ErrConflict):
 		return conflict
+	case errors.Is(err, engine.ErrOutdated):
+		return outdated
 	case errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrRequestEnded), errors.Is(err, engine.ErrNoEffect),
 		errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved),
 		errors.Is(err, engine.ErrNothing), errors.Is(err, engine.ErrPaused):

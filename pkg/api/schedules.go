@@ -35,6 +35,9 @@ func (s *server) GetSchedule(ctx context.Context, r *servov1.GetScheduleRequest)
 	if err != nil {
 		return nil, err
 	}
+	if row := snap.State.Schedules.Get(found.Name); row != nil {
+		revealTag(ctx, row.EditTag())
+	}
 	return fill(&servov1.Schedule{}, found), nil
 }
 
@@ -112,8 +115,12 @@ func (s *server) commandSchedule(ctx context.Context, command *event.AutomationC
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // for the header
+	snap, err := s.current(ctx) // for the headers
+	if err != nil {
 		return nil, err
+	}
+	if row := snap.State.Schedules.Get(changed.Name); row != nil {
+		revealTag(ctx, row.EditTag())
 	}
 	return fill(&servov1.Schedule{}, changed), nil
 }

@@ -188,6 +188,9 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if err != nil {
 		return err
 	}
+	if done, err := e.repeated(snap); err != nil || done != "" {
+		return err
+	}
 	row := snap.State.AlertRules.Get(rule)
 	if row == nil {
 		return noRule(snap.State, rule)
@@ -202,6 +205,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 
 // commandAlerts appends a command about alerts.
 func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) error {
+	e.condition(p)
 	snap, entry, err := e.append(ctx, "", p)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", p.Verb, p.Name, err)
@@ -209,7 +213,8 @@ func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) 
 	if row := onlyGroup(snap, entry); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
-	return nil
+	_, err = e.repeated(snap) // a call with the same key was faster, and its request differs
+	return err
 }
 
 func noRule(s *state.State, name string) error {
@@ -232,6 +237,9 @@ func (e *Engine) TestChannel(ctx context.Context, channel, message string) (stri
 	snap, err := e.Current(ctx)
 	if err != nil {
 		return "", err
+	}
+	if id, err := e.repeated(snap); err != nil || id != "" {
+		return id, err
 	}
 	sha := snap.State.Release()
 	if sha == "" {

@@ -231,6 +231,15 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, err
 	}
 	verb := strings.ReplaceAll(p.Verb, "_", "-")
+	switch id, err := e.repeated(snap); {
+	case err != nil:
+		return Backfill{}, err
+	case id != "":
+		return FindBackfill(ctx, snap, row.BackfillID, e.cfg.Clock.Now())
+	}
+	if err := e.outdated(row.EditTag()); err != nil {
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, row.BackfillID, err)
+	}
 	if snap.State.Backfills.Get(row.BackfillID) == nil {
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example with --only missing", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
@@ -238,12 +247,18 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		e.cfg.IDs.Observe(row.CommandID) // of two commands, the one with the greater id wins
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
+	e.condition(p)
 	snap, entry, err := e.append(ctx, "", p)
 	if err != nil {
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, p.Name, err)
 	}
 	if group := onlyGroup(snap, entry); group != nil && group.Outcome == state.Stale {
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: %s", verb, p.Name, ErrNoEffect, group.Detail)
+	}
+	if now := snap.State.Backfills.Get(p.Name); now != nil {
+		if err := e.unmet(snap, p, entry, now.CommandID, now.EditTag()); err != nil {
+			return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, p.Name, err)
+		}
 	}
 	return FindBackfill(ctx, snap, p.Name, e.cfg.Clock.Now())
 }

@@ -55,8 +55,9 @@ type Config struct {
 type Engine struct {
 	Snapshots // the states that the engine reads
 
-	cfg       Config
-	principal string
+	cfg        Config
+	principal  string
+	conditions Conditions
 }
 
 // New returns an engine that reads. [Engine.As] returns one that changes the domain.

@@ -94,6 +94,9 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 	if err != nil {
 		return err
 	}
+	if done, err := e.repeated(snap); err != nil || done != "" {
+		return err
+	}
 	row := snap.State.Requests.Get(id)
 	if row == nil {
 		return fmt.Errorf("cancel request %s: %w: list the requests with `servo requests`", id, ErrNotFound)
@@ -105,6 +108,7 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 	p := &event.AutomationCommand{
 		CommandID: e.cfg.IDs.New(), Target: event.TargetRequest, Name: id, Verb: event.VerbCancel, Reason: reason,
 	}
+	e.condition(p)
 	if !row.State.Ended() {
 		if snap, _, err = e.append(ctx, "", p); err != nil {
 			return fmt.Errorf("cancel request %s: %w", id, err)

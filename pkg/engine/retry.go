@@ -30,6 +30,12 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
+	if id, err := e.repeated(snap); err != nil || id != "" {
+		if err != nil {
+			return RunHandle{}, err
+		}
+		return attach(ctx, snap, snap.State.RunKeys.Get(e.conditions.Key), e.conditions.Fingerprint)
+	}
 	if !parent.State.Terminal() {
 		return RunHandle{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
 	}
@@ -60,6 +66,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
 	}
 	p := &event.RunTriggered{
+		RunKey: e.conditions.Key, Fingerprint: e.conditions.Fingerprint,
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID, ScheduleID: fold.ScheduleOf(parent)},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
 		Release: parent.Release, RootRun: parent.Root(), AllowIncomplete: parent.AllowIncomplete,

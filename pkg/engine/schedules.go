@@ -169,10 +169,18 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 	if _, err := FindSchedule(snap.State, p.Name); err != nil {
 		return Schedule{}, err
 	}
-	if row := snap.State.Schedules.Get(p.Name); row.CommandID != "" {
+	row := snap.State.Schedules.Get(p.Name)
+	if id, err := e.repeated(snap); err != nil || id != "" {
+		return scheduleAfter(snap, p.Name, err)
+	}
+	if err := e.outdated(row.EditTag()); err != nil {
+		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
+	}
+	if row.CommandID != "" {
 		e.cfg.IDs.Observe(row.CommandID) // of two commands, the one with the greater id wins
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
+	e.condition(p)
 	snap, entry, err := e.append(ctx, "", p)
 	if err != nil {
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
@@ -180,7 +188,19 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 	if row := onlyGroup(snap, entry); row != nil && row.Outcome == state.Stale {
 		return Schedule{}, fmt.Errorf("%s schedule %s: %s", p.Verb, p.Name, row.Detail)
 	}
+	if row := snap.State.Schedules.Get(p.Name); row != nil {
+		if err := e.unmet(snap, p, entry, row.CommandID, row.EditTag()); err != nil {
+			return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
+		}
+	}
 	return FindSchedule(snap.State, p.Name)
+}
+
+func scheduleAfter(snap *snapshot.Snapshot, name string, err error) (Schedule, error) {
+	if err != nil {
+		return Schedule{}, err
+	}
+	return FindSchedule(snap.State, name)
 }
 
 // onlyGroup returns the row of the only group of an entry that this process appended, or nil.

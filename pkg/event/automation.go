@@ -250,6 +250,13 @@ type AutomationCommand struct {
 	MaxParallel int32 `json:"max_parallel,omitempty"`
 	// Until is when mute ends.
 	Until Time `json:"until,omitempty,omitzero"`
+	// IfTag is the edit tag of the schedule or the backfill that the caller has seen: the command has no effect if
+	// another command or a deployment has changed it since. "": in any case.
+	IfTag string `json:"if_tag,omitempty"`
+	// CommandKey makes the command take effect once: a second command with the same key and Fingerprint, a hash of
+	// the request, changes nothing, and one with another fingerprint is a conflict. "": no key.
+	CommandKey  string `json:"command_key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 // Key names the schedules and cursors of the items.
@@ -441,6 +448,9 @@ func (c *checker) automationCommand(p *AutomationCommand) {
 	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest, TargetBackfill, TargetAlert)
 	c.optionalTime("payload.until", p.Until)
 	c.text("payload.reason", p.Reason, MaxMessage)
+	c.text("payload.if_tag", p.IfTag, MaxName)
+	c.text("payload.command_key", p.CommandKey, MaxRunKey)
+	c.text("payload.fingerprint", p.Fingerprint, MaxName)
 	c.optionalOneOf("payload.overlap", p.Overlap, Overlaps()...)
 	c.instants("payload.instants", p.Instants)
 	switch p.Target {

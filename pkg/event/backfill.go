@@ -52,6 +52,9 @@ type BackfillCreated struct {
 	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is
 	// current at that time.
 	Release string `json:"release,omitempty"`
+	// CommandKey and Fingerprint make the request take effect once, as those of [AutomationCommand] do.
+	CommandKey  string `json:"command_key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 // ChunkPlan is a planner's result for the partitions of a chunk that were left. A left partition that is in neither
@@ -133,6 +136,8 @@ func position(text string) (int, error) {
 }
 
 func (c *checker) backfillCreated(p *BackfillCreated) {
+	c.text("payload.command_key", p.CommandKey, MaxRunKey)
+	c.text("payload.fingerprint", p.Fingerprint, MaxName)
 	c.ulid("payload.backfill_id", p.BackfillID)
 	if len(p.Assets) == 0 {
 		c.fail("payload.assets", "is empty")

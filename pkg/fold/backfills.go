@@ -43,6 +43,10 @@ func (f *folder) backfillCreated(p *event.BackfillCreated) verdict {
 	if f.st.Backfills.Get(p.BackfillID) != nil {
 		return noChange
 	}
+	if v := f.repeated(p.CommandKey, p.BackfillID, p.Fingerprint); v.outcome != "" {
+		return v
+	}
+	f.remember(p.CommandKey, p.BackfillID, p.Fingerprint)
 	b := &state.Backfill{
 		BackfillID: p.BackfillID, CreatedBy: f.ev.Actor, Assets: jsonOf(p.Assets), Selection: jsonOfList(p.Partitions), Only: p.Only,
 		ChunksRef: p.ChunksRef, Release: p.Release, Priority: p.Priority, Pool: p.Pool, AllowIncomplete: p.AllowIncomplete,

@@ -260,7 +260,7 @@ func (f *folder) event(p event.Payload) verdict {
 	case *event.CalendarAdvanced:
 		return f.calendarAdvanced(p)
 	case *event.AutomationCommand:
-		return f.automationCommand(p)
+		return f.command(p)
 	case *event.RevisionPinned:
 		return f.revisionPinned(p)
 	case *event.AssetsForgotten:

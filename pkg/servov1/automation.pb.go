@@ -1675,16 +1675,16 @@ const file_servo_v1_automation_proto_rawDesc = "" +
 	"\ffailed_tries\x18\x0f \x01(\x05R\vfailedTries\x123\n" +
 	"\anext_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x125\n" +
 	"\bended_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
-	"\x05error\x18\x12 \x01(\tR\x05error2\x97\t\n" +
+	"\x05error\x18\x12 \x01(\tR\x05error2\x9f\t\n" +
 	"\x11AutomationService\x12\x9a\x01\n" +
-	"\fListRequests\x12\x1d.servo.v1.ListRequestsRequest\x1a\x1e.servo.v1.ListRequestsResponse\"K\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02<\x12:/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests\x90\x02\x01\x12\xb3\x01\n" +
-	"\rCancelRequest\x12\x1e.servo.v1.CancelRequestRequest\x1a\x1f.servo.v1.CancelRequestResponse\"a\xca\xe1\x18\x04\b\x05\x10\x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests/{request_id}:cancel\x12\x9e\x01\n" +
+	"\fListRequests\x12\x1d.servo.v1.ListRequestsRequest\x1a\x1e.servo.v1.ListRequestsResponse\"K\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02<\x12:/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests\x90\x02\x01\x12\xb5\x01\n" +
+	"\rCancelRequest\x12\x1e.servo.v1.CancelRequestRequest\x1a\x1f.servo.v1.CancelRequestResponse\"c\xca\xe1\x18\x06\b\x05\x10\x01 \x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/requests/{request_id}:cancel\x12\x9e\x01\n" +
 	"\rListDeadlines\x12\x1e.servo.v1.ListDeadlinesRequest\x1a\x1f.servo.v1.ListDeadlinesResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/deadlines\x90\x02\x01\x12\x92\x01\n" +
 	"\n" +
-	"ListAlerts\x12\x1b.servo.v1.ListAlertsRequest\x1a\x1c.servo.v1.ListAlertsResponse\"I\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alerts\x90\x02\x01\x12\xa2\x01\n" +
-	"\rMuteAlertRule\x12\x1e.servo.v1.MuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"\\\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:mute\x12\xa8\x01\n" +
-	"\x0fUnmuteAlertRule\x12 .servo.v1.UnmuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"^\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02P:\x01*\"K/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:unmute\x12\xa8\x01\n" +
-	"\vTestChannel\x12\x1c.servo.v1.TestChannelRequest\x1a\x1d.servo.v1.TestChannelResponse\"\\\xca\xe1\x18\x04\b\r\x10\x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/channels/{channel}:testB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"ListAlerts\x12\x1b.servo.v1.ListAlertsRequest\x1a\x1c.servo.v1.ListAlertsResponse\"I\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02:\x128/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alerts\x90\x02\x01\x12\xa4\x01\n" +
+	"\rMuteAlertRule\x12\x1e.servo.v1.MuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"^\xca\xe1\x18\x06\b\r\x10\x01 \x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:mute\x12\xaa\x01\n" +
+	"\x0fUnmuteAlertRule\x12 .servo.v1.UnmuteAlertRuleRequest\x1a\x13.servo.v1.AlertRule\"`\xca\xe1\x18\x06\b\r\x10\x01 \x01\x82\xd3\xe4\x93\x02P:\x01*\"K/v1/tenants/{tenant_id}/workspaces/{workspace_id}/alert-rules/{rule}:unmute\x12\xaa\x01\n" +
+	"\vTestChannel\x12\x1c.servo.v1.TestChannelRequest\x1a\x1d.servo.v1.TestChannelResponse\"^\xca\xe1\x18\x06\b\r\x10\x01 \x01\x82\xd3\xe4\x93\x02N:\x01*\"I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/channels/{channel}:testB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_automation_proto_rawDescOnce sync.Once

@@ -1367,17 +1367,17 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x127\n" +
 	"\vbackfill_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\n" +
 	"backfillId\x12,\n" +
-	"\fmax_parallel\x18\x04 \x01(\x05B\t\xca\xe1\x18\x05 \x01(\xe8\aR\vmaxParallel2\xdd\v\n" +
-	"\x0fBackfillService\x12\x98\x01\n" +
-	"\x0eCreateBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a\x12.servo.v1.Backfill\"Q\xca\xe1\x18\a\b\v\x10\x01\x18\xc9\x01\x82\xd3\xe4\x93\x02@:\x01*\";/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x12\x9d\x01\n" +
+	"\fmax_parallel\x18\x04 \x01(\x05B\t\xca\xe1\x18\x05 \x01(\xe8\aR\vmaxParallel2\xf3\v\n" +
+	"\x0fBackfillService\x12\x9a\x01\n" +
+	"\x0eCreateBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a\x12.servo.v1.Backfill\"S\xca\xe1\x18\t\b\v\x10\x01\x18\xc9\x01 \x01\x82\xd3\xe4\x93\x02@:\x01*\";/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x12\x9d\x01\n" +
 	"\fPlanBackfill\x12\x1f.servo.v1.CreateBackfillRequest\x1a\x16.servo.v1.BackfillPlan\"T\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02E:\x01*\"@/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills:plan\x90\x02\x01\x12\x9b\x01\n" +
 	"\vGetBackfill\x12\x1c.servo.v1.GetBackfillRequest\x1a\x12.servo.v1.Backfill\"Z\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02K\x12I/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}\x90\x02\x01\x12\x9e\x01\n" +
-	"\rListBackfills\x12\x1e.servo.v1.ListBackfillsRequest\x1a\x1f.servo.v1.ListBackfillsResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x90\x02\x01\x12\xa7\x01\n" +
-	"\rPauseBackfill\x12\x1e.servo.v1.PauseBackfillRequest\x1a\x12.servo.v1.Backfill\"b\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:pause\x12\xaa\x01\n" +
-	"\x0eResumeBackfill\x12\x1f.servo.v1.ResumeBackfillRequest\x1a\x12.servo.v1.Backfill\"c\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02U:\x01*\"P/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:resume\x12\xaa\x01\n" +
-	"\x0eCancelBackfill\x12\x1f.servo.v1.CancelBackfillRequest\x1a\x12.servo.v1.Backfill\"c\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02U:\x01*\"P/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:cancel\x12\xa7\x01\n" +
-	"\rRetryBackfill\x12\x1e.servo.v1.RetryBackfillRequest\x1a\x12.servo.v1.Backfill\"b\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:retry\x12\xa1\x01\n" +
-	"\vSetBackfill\x12\x1c.servo.v1.SetBackfillRequest\x1a\x12.servo.v1.Backfill\"`\xca\xe1\x18\x04\b\f\x10\x01\x82\xd3\xe4\x93\x02R:\x01*\"M/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:setB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"\rListBackfills\x12\x1e.servo.v1.ListBackfillsRequest\x1a\x1f.servo.v1.ListBackfillsResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills\x90\x02\x01\x12\xab\x01\n" +
+	"\rPauseBackfill\x12\x1e.servo.v1.PauseBackfillRequest\x1a\x12.servo.v1.Backfill\"f\xca\xe1\x18\b\b\f\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:pause\x12\xae\x01\n" +
+	"\x0eResumeBackfill\x12\x1f.servo.v1.ResumeBackfillRequest\x1a\x12.servo.v1.Backfill\"g\xca\xe1\x18\b\b\f\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02U:\x01*\"P/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:resume\x12\xae\x01\n" +
+	"\x0eCancelBackfill\x12\x1f.servo.v1.CancelBackfillRequest\x1a\x12.servo.v1.Backfill\"g\xca\xe1\x18\b\b\f\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02U:\x01*\"P/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:cancel\x12\xab\x01\n" +
+	"\rRetryBackfill\x12\x1e.servo.v1.RetryBackfillRequest\x1a\x12.servo.v1.Backfill\"f\xca\xe1\x18\b\b\f\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:retry\x12\xa5\x01\n" +
+	"\vSetBackfill\x12\x1c.servo.v1.SetBackfillRequest\x1a\x12.servo.v1.Backfill\"d\xca\xe1\x18\b\b\f\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02R:\x01*\"M/v1/tenants/{tenant_id}/workspaces/{workspace_id}/backfills/{backfill_id}:setB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_backfills_proto_rawDescOnce sync.Once

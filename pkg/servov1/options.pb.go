@@ -187,8 +187,11 @@ type MethodRule struct {
 	// The method supports the header Idempotency-Key: several calls with the same key have the effect of one call.
 	// Other methods reject the header.
 	IdempotencyKey bool `protobuf:"varint,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The method supports the header If-Match: it changes only the version that the header names. Other methods reject
+	// the header.
+	IfMatch       bool `protobuf:"varint,5,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MethodRule) Reset() {
@@ -245,6 +248,13 @@ func (x *MethodRule) GetSuccessStatus() int32 {
 func (x *MethodRule) GetIdempotencyKey() bool {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return false
+}
+
+func (x *MethodRule) GetIfMatch() bool {
+	if x != nil {
+		return x.IfMatch
 	}
 	return false
 }
@@ -474,7 +484,7 @@ var File_servo_v1_options_proto protoreflect.FileDescriptor
 
 const file_servo_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x16servo/v1/options.proto\x12\bservo.v1\x1a google/protobuf/descriptor.proto\"\xc5\x01\n" +
+	"\x16servo/v1/options.proto\x12\bservo.v1\x1a google/protobuf/descriptor.proto\"\xe0\x01\n" +
 	"\n" +
 	"MethodRule\x12:\n" +
 	"\n" +
@@ -482,7 +492,8 @@ const file_servo_v1_options_proto_rawDesc = "" +
 	"permission\x12+\n" +
 	"\x05audit\x18\x02 \x01(\x0e2\x15.servo.v1.Audit.ValueR\x05audit\x12%\n" +
 	"\x0esuccess_status\x18\x03 \x01(\x05R\rsuccessStatus\x12'\n" +
-	"\x0fidempotency_key\x18\x04 \x01(\bR\x0eidempotencyKey\"\xe5\x01\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\bR\x0eidempotencyKey\x12\x19\n" +
+	"\bif_match\x18\x05 \x01(\bR\aifMatch\"\xe5\x01\n" +
 	"\tFieldRule\x12\x17\n" +
 	"\amax_len\x18\x01 \x01(\x05R\x06maxLen\x12\x18\n" +
 	"\apattern\x18\x02 \x01(\tR\apattern\x12\x1b\n" +

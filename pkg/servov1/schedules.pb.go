@@ -1672,19 +1672,19 @@ const file_servo_v1_schedules_proto_rawDesc = "" +
 	"\x05ticks\x18\x01 \x01(\x05R\x05ticks\x12\x19\n" +
 	"\bleft_out\x18\x02 \x01(\x05R\aleftOut\x12#\n" +
 	"\x05later\x18\x03 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x05later\x122\n" +
-	"\x06newest\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06newest2\xeb\n" +
+	"\x06newest\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06newest2\xf5\n" +
 	"\n" +
 	"\x0fScheduleService\x12\x9e\x01\n" +
 	"\rListSchedules\x12\x1e.servo.v1.ListSchedulesRequest\x1a\x1f.servo.v1.ListSchedulesResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules\x90\x02\x01\x12\x98\x01\n" +
 	"\vGetSchedule\x12\x1c.servo.v1.GetScheduleRequest\x1a\x12.servo.v1.Schedule\"W\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02H\x12F/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}\x90\x02\x01\x12\xa3\x01\n" +
 	"\tListTicks\x12\x1a.servo.v1.ListTicksRequest\x1a\x1b.servo.v1.ListTicksResponse\"]\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02N\x12L/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}/ticks\x90\x02\x01\x12\xb4\x01\n" +
-	"\fPreviewTicks\x12\x1d.servo.v1.PreviewTicksRequest\x1a\x1e.servo.v1.PreviewTicksResponse\"e\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02V\x12T/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}/ticks:preview\x90\x02\x01\x12\xa4\x01\n" +
-	"\rPauseSchedule\x12\x1e.servo.v1.PauseScheduleRequest\x1a\x12.servo.v1.Schedule\"_\xca\xe1\x18\x04\b\n" +
-	"\x10\x01\x82\xd3\xe4\x93\x02Q:\x01*\"L/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:pause\x12\xa7\x01\n" +
-	"\x0eResumeSchedule\x12\x1f.servo.v1.ResumeScheduleRequest\x1a\x12.servo.v1.Schedule\"`\xca\xe1\x18\x04\b\n" +
-	"\x10\x01\x82\xd3\xe4\x93\x02R:\x01*\"M/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:resume\x12\xaa\x01\n" +
-	"\x0fTriggerSchedule\x12 .servo.v1.TriggerScheduleRequest\x1a\x12.servo.v1.Schedule\"a\xca\xe1\x18\x04\b\n" +
-	"\x10\x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:trigger\x12\xc0\x01\n" +
+	"\fPreviewTicks\x12\x1d.servo.v1.PreviewTicksRequest\x1a\x1e.servo.v1.PreviewTicksResponse\"e\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02V\x12T/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}/ticks:preview\x90\x02\x01\x12\xa8\x01\n" +
+	"\rPauseSchedule\x12\x1e.servo.v1.PauseScheduleRequest\x1a\x12.servo.v1.Schedule\"c\xca\xe1\x18\b\b\n" +
+	"\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02Q:\x01*\"L/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:pause\x12\xab\x01\n" +
+	"\x0eResumeSchedule\x12\x1f.servo.v1.ResumeScheduleRequest\x1a\x12.servo.v1.Schedule\"d\xca\xe1\x18\b\b\n" +
+	"\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02R:\x01*\"M/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:resume\x12\xac\x01\n" +
+	"\x0fTriggerSchedule\x12 .servo.v1.TriggerScheduleRequest\x1a\x12.servo.v1.Schedule\"c\xca\xe1\x18\x06\b\n" +
+	"\x10\x01 \x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:trigger\x12\xc0\x01\n" +
 	"\x10BackfillSchedule\x12!.servo.v1.BackfillScheduleRequest\x1a\".servo.v1.BackfillScheduleResponse\"e\xca\xe1\x18\a\b\n" +
 	"\x10\x01\x18\xca\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:backfillB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 

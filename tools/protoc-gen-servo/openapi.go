@@ -157,6 +157,14 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 			{"schema", object{{"type", "string"}, {"minLength", 1}, {"maxLength", 128}, {"pattern", "^[!-~]+$"}}},
 		})
 	}
+	if m.ifMatch {
+		parameters = append(parameters, object{
+			{"name", "If-Match"},
+			{"in", "header"},
+			{"description", "The ETag or the edit tag of what the caller has seen: the answer is 412 if a command or a deployment has changed it since."},
+			{"schema", object{{"type", "string"}, {"maxLength", 256}, {"pattern", `^("[!#-~]+"|\*)$`}}},
+		})
+	}
 	conditional := !r.body && !m.desc.Desc.IsStreamingServer()
 	if conditional {
 		parameters = append(parameters, object{

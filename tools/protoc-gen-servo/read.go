@@ -42,6 +42,8 @@ type method struct {
 	status     int
 	// idempotencyKey means that the method honours the header Idempotency-Key.
 	idempotencyKey bool
+	// ifMatch means that the method honours the header If-Match.
+	ifMatch bool
 	routes         []route
 }
 
@@ -173,6 +175,7 @@ func (o options) method(m *protogen.Method) (method, error) {
 	permission := own.Descriptor().Fields().ByName("permission")
 	read.permission = string(permission.Enum().Values().ByNumber(own.Get(permission).Enum()).Name())
 	read.idempotencyKey = get(own, "idempotency_key").Bool()
+	read.ifMatch = get(own, "if_match").Bool()
 	if status := get(own, "success_status").Int(); status != 0 {
 		read.status = int(status)
 	}

@@ -156,6 +156,11 @@ export interface MethodRule {
    * Other methods reject the header.
    */
   idempotency_key: boolean;
+  /**
+   * The method supports the header If-Match: it changes only the version that the header names. Other methods reject
+   * the header.
+   */
+  if_match: boolean;
 }
 
 /**

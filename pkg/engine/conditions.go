@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// ErrOutdated means that another command or a deployment has changed what a command is about since its caller has seen it.
+var ErrOutdated = errors.New("changed since")
+
+// Conditions say when a command takes effect.
+type Conditions struct {
+	// Key makes the command take effect once: a second command with the same key and Fingerprint, a hash of the
+	// request, returns the result of the first one. "": no key.
+	Key, Fingerprint string
+	// Tag is the edit tag of the schedule or the backfill that the caller has seen. "": any.
+	Tag string
+}
+
+// Under returns an engine whose next command takes effect under conditions.
+func (e *Engine) Under(c Conditions) *Engine {
+	under := *e
+	under.conditions = c
+	return &under
+}
+
+// repeated returns the id of the command or the run that has used the key of the conditions, or "".
+func (e *Engine) repeated(snap *snapshot.Snapshot) (string, error) {
+	owner := snap.State.RunKeys.Get(e.conditions.Key)
+	switch {
+	case e.conditions.Key == "" || owner == nil || owner.ExpiresAt <= event.At(e.cfg.Clock.Now()):
+		return "", nil
+	case owner.Fingerprint != e.conditions.Fingerprint:
+		return "", fmt.Errorf("the key of the command: %w: another request has used it, and it is remembered until %s: use another key", ErrConflict, owner.ExpiresAt)
+	}
+	return owner.RunID, nil
+}
+
+// condition sets the conditions of a command.
+func (e *Engine) condition(p *event.AutomationCommand) {
+	p.IfTag, p.CommandKey, p.Fingerprint = e.conditions.Tag, e.conditions.Key, e.conditions.Fingerprint
+}
+
+// outdated returns an error if the caller of a command has seen another version than the one with the tag.
+func (e *Engine) outdated(tag string) error {
+	if e.conditions.Tag == "" || e.conditions.Tag == tag {
+		return nil
+	}
+	return fmt.Errorf("%w you have seen it: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
+}
+
+// unmet returns why a command that was folded had no effect because of its conditions. Tag is the edit tag of what it
+// is about, and command the last command that has changed that.
+func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, entry, command, tag string) error {
+	if owner, err := e.repeated(snap); err != nil || owner != "" {
+		return err
+	}
+	row := onlyGroup(snap, entry)
+	if p.IfTag == "" || row != nil && row.Outcome != state.Conflict || row == nil && command >= p.CommandID {
+		return nil
+	}
+	return e.outdated(tag)
+}

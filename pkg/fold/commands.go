@@ -1,0 +1,63 @@
+package fold
+
+import (
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// CommandKeyTTL is how long the key of a command is remembered.
+const CommandKeyTTL = 3 * 24 * time.Hour
+
+// command folds a command of a person, unless a command with the same key took effect before, or what it changes is
+// no longer what the person has seen. The key is compared first, so a repeated command never conflicts with itself.
+func (f *folder) command(p *event.AutomationCommand) verdict {
+	if v := f.repeated(p.CommandKey, p.CommandID, p.Fingerprint); v.outcome != "" {
+		return v
+	}
+	if tag := f.editTag(p); p.IfTag != "" && p.IfTag != tag {
+		return verdict{outcome: state.Conflict, detail: "the command is about another version: the edit tag is " + orDefault(tag, "none") + ", expected " + p.IfTag}
+	}
+	v := f.automationCommand(p)
+	if v == folded {
+		f.remember(p.CommandKey, p.CommandID, p.Fingerprint)
+	}
+	return v
+}
+
+// editTag returns the edit tag of what a command changes, or "" if it has none.
+func (f *folder) editTag(p *event.AutomationCommand) string {
+	switch p.Target {
+	case event.TargetSchedule:
+		if row := f.st.Schedules.Get(p.Name); row != nil {
+			return row.EditTag()
+		}
+	case event.TargetBackfill:
+		if row := f.st.Backfills.Get(p.Name); row != nil {
+			return row.EditTag()
+		}
+	}
+	return ""
+}
+
+// repeated rejects a command if an earlier one has used its key.
+func (f *folder) repeated(key, id, fingerprint string) verdict {
+	owner := f.st.RunKeys.Get(key)
+	switch {
+	case key == "" || owner == nil || owner.ExpiresAt <= f.st.FoldTime || owner.RunID == id:
+		return verdict{}
+	case owner.Fingerprint == fingerprint:
+		return verdict{outcome: state.NoChange, detail: "command " + owner.RunID + " already has the key"}
+	}
+	return verdict{outcome: state.Conflict, detail: "the key " + key + " is used by command " + owner.RunID + ", whose request differs"}
+}
+
+// remember records the key of a command that took effect.
+func (f *folder) remember(key, id, fingerprint string) {
+	if key == "" {
+		return
+	}
+	f.expireRunKeys()
+	put(f, f.st.RunKeys, &state.RunKey{RunKey: key, RunID: id, Fingerprint: fingerprint, ExpiresAt: f.st.FoldTime.Add(CommandKeyTTL)})
+}

@@ -44,7 +44,7 @@ type method struct {
 	idempotencyKey bool
 	// ifMatch means that the method honours the header If-Match.
 	ifMatch bool
-	routes         []route
+	routes  []route
 }
 
 // route is a REST route of a method.

@@ -35,12 +35,13 @@ const maxIdempotencyKey = 128
 // conditionsOf returns the conditions under which a call takes effect.
 func conditionsOf(method protoreflect.MethodDescriptor, user string, header http.Header, request proto.Message) (c engine.Conditions, err error) {
 	rule := methodRule(method)
-	if key := header.Get(idempotencyKey); key != "" {
+	if keys := header.Values(idempotencyKey); len(keys) > 0 {
+		key := keys[0]
 		switch {
 		case !rule.GetIdempotencyKey():
 			return c, refuse(invalidRequest, "%s does not support the header %s: send the request without it", method.Name(), idempotencyKey)
-		case len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }):
-			return c, refuse(invalidRequest, "the header %s must have at most %d printable characters", idempotencyKey, maxIdempotencyKey)
+		case len(keys) > 1 || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }):
+			return c, refuse(invalidRequest, "send one header %s with 1 to %d printable characters and no spaces", idempotencyKey, maxIdempotencyKey)
 		}
 		c.Key = idempotentPrefix + user + ":" + string(method.Name()) + ":" + key
 		if c.Fingerprint, err = fingerprintOf(method, request); err != nil {

@@ -65,6 +65,9 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Online }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
+		if *field.of(&w) <= field.least { // a small world has no Days: with one, it would be a large world
+			continue
+		}
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n-1) })
 	}

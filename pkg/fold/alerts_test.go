@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -153,6 +154,20 @@ func TestNotificationUndeliverableAfterFiveTries(t *testing.T) {
 	require.Equal(t, 1, w.State.Undeliverable())
 	require.Less(t, w.Now.Sub(began), fold.MaxNotificationAge)
 	require.False(t, w.wake(), "nothing is tried again")
+}
+
+// An event about an ended notification may arrive again after the row has left the live state. A rebuild may evict
+// the row earlier than the original did, and must give the event the same outcome.
+func TestRepeatedEndOfNotificationChangesNothingAfterEviction(t *testing.T) {
+	w := newAlerted(t, rule("failures", event.CauseTaskFailed))
+	w.end("a", event.Failed)
+	row := w.send(event.NotificationSent)[0]
+	again := &event.NotificationEnded{NotificationID: row.NotificationID, Try: 1, Outcome: event.NotificationSent}
+	require.Equal(t, state.NoChange, w.Fold(again).Row.Outcome)
+	w.Now = w.Now.Add(30 * 24 * time.Hour)
+	w.State.Evict(state.Cutoff{Seq: w.State.FoldSeq, Time: event.At(w.Now), Entries: ids.AtTime(w.Now), Runs: ids.AtTime(w.Now)})
+	require.Nil(t, w.State.Notifications.Get(row.NotificationID))
+	require.Equal(t, state.NoChange, w.Fold(again).Row.Outcome)
 }
 
 func TestNotificationFailureOfEarlierTryIsStale(t *testing.T) {

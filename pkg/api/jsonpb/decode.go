@@ -253,10 +253,10 @@ func parseKnown(path, text string, into proto.Message) error {
 	case *durationpb.Duration:
 		seconds, unit := strings.CutSuffix(text, "s")
 		n, err := strconv.ParseFloat(seconds, 64)
-		if !unit || err != nil || math.Abs(n) > math.MaxInt64/float64(time.Second) || math.IsNaN(n) {
+		if !unit || err != nil || math.Abs(n) >= math.MaxInt64/float64(time.Second) || math.IsNaN(n) {
 			return wrong(path, `must be a number of seconds such as "1.5s", got %q`, text)
 		}
-		parsed := durationpb.New(time.Duration(n * float64(time.Second)))
+		parsed := durationpb.New(time.Duration(math.Round(n * float64(time.Second))))
 		into.Seconds, into.Nanos = parsed.Seconds, parsed.Nanos
 	}
 	return nil

@@ -50,6 +50,18 @@ func TestLargeIntegersAreNotRounded(t *testing.T) {
 	require.ErrorContains(t, err, "revision: 9007199254740992 has more than 53 bits")
 }
 
+// Seen to fail: 0.032184 s was read as 32,183,999 ns.
+func TestDurationsAreReadAsTheyWereWritten(t *testing.T) {
+	for d := 32_184 * time.Microsecond; d < time.Hour; d += 997_001 * time.Microsecond {
+		want := &servov1.Gantt{UnlimitedDuration: durationpb.New(d)}
+		text, err := jsonpb.Marshal(want)
+		require.NoError(t, err)
+		var got servov1.Gantt
+		require.NoError(t, jsonpb.Unmarshal(text, &got))
+		require.Equal(t, want.GetUnlimitedDuration().AsDuration(), got.GetUnlimitedDuration().AsDuration())
+	}
+}
+
 func TestWrongFieldsAreNamedInWords(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"all":"yes"}`:                   `"all" must be true or false, got a string`,

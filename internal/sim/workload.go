@@ -475,27 +475,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 	e := c.engines[a.project.domain]
 	switch a.verb {
 	case askRun:
-		current, err := e.CurrentDeployment(ctx)
-		if err != nil {
-			return err
-		}
-		r := engine.RunRequest{
-			Release: current.Release,
-			Plan:    plan.Request{Assets: a.project.coded(c.p.machine.w.load.version(e.domain, current.Release)), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
-			RunKey:  a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
-		}
-		if r.Plan.Partitions = a.project.selection(a.only, int(a.after/time.Millisecond)); r.Plan.Partitions != nil {
-			r.Plan.AllowIncomplete = a.after%2 == 0
-		}
-		if a.only >= 0 {
-			r.Plan.Select = []ids.AssetKey{a.project.assets[a.only].Key}
-		}
-		_, err = e.Run(ctx, r)
-		if errors.Is(err, engine.ErrConflict) {
-			return nil
-		}
-
-		return err
+		return c.run(ctx, e, a)
 	case askDeploy:
 		return c.deploy(ctx, e)
 	case askResolve:
@@ -547,6 +527,30 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return nil
 	}
 	if errors.Is(err, engine.ErrLiveRetry) {
+		return nil
+	}
+	return err
+}
+
+// run triggers a run of the current release.
+func (c *client) run(ctx context.Context, e *clientEngine, a ask) error {
+	current, err := e.CurrentDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	r := engine.RunRequest{
+		Release: current.Release,
+		Plan:    plan.Request{Assets: a.project.coded(c.p.machine.w.load.version(e.domain, current.Release)), All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
+		RunKey:  a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
+	}
+	if r.Plan.Partitions = a.project.selection(a.only, int(a.after/time.Millisecond)); r.Plan.Partitions != nil {
+		r.Plan.AllowIncomplete = a.after%2 == 0
+	}
+	if a.only >= 0 {
+		r.Plan.Select = []ids.AssetKey{a.project.assets[a.only].Key}
+	}
+	_, err = e.Run(ctx, r)
+	if errors.Is(err, engine.ErrConflict) {
 		return nil
 	}
 	return err

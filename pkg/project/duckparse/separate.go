@@ -15,7 +15,7 @@ import (
 // A query of a batch keeps the partitions separate if each partition gets the same rows whichever partitions are
 // computed with it. This file shows that for one dimension at a time, from the syntax tree. It knows two kinds of rows:
 // those that are the same in every batch (fixed), and those of which a column names the partition (a key). Each step of
-// a query must keep a key, or act within one partition. What it cannot show, it reports.
+// a query must keep a key, or act within one partition. Every other step is reported.
 
 // rows describes the rows of a table or of a query.
 type rows struct {

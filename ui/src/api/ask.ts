@@ -7,7 +7,7 @@ const asked = new Map<string, Promise<Response>>();
 // ask sends a call whose answer the page will want.
 export function ask(url: string) {
   const answer = fetch(url, options);
-  answer.catch(() => {}); // whoever takes the answer reports the error
+  answer.catch(() => {}); // the caller that takes the answer reports the error
   asked.set(url, answer);
 }
 

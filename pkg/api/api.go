@@ -83,7 +83,9 @@ func Register(mux *http.ServeMux, cfg Config) {
 		mux.Handle(path, calls)
 	}
 	mux.Handle("/v1/", rest.New(calls))
-	mux.Handle("POST /v1/query", &queries{s, make(chan struct{}, maxQueries), make(chan struct{}, maxStuckQueries)})
+	mux.Handle("POST /v1/query", &queries{
+		server: s, running: make(chan struct{}, maxQueries), waiting: make(chan struct{}, maxWaiting), stuck: make(chan struct{}, maxStuckQueries),
+	})
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

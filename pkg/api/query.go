@@ -31,6 +31,7 @@ type QuerySession interface {
 // Limits of queries.
 const (
 	maxQueries       = 2
+	maxWaiting       = 8
 	maxStuckQueries  = 2
 	maxQueryTime     = time.Minute
 	defaultQueryRows = 1000
@@ -59,6 +60,7 @@ type queries struct {
 	*server
 
 	running chan struct{} // has an item for each running query
+	waiting chan struct{} // has an item for each query that waits for a place
 	// stuck has an item for each query whose caller has left, but in which DuckDB still prepares a statement.
 	stuck chan struct{}
 }
@@ -106,13 +108,6 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	if h.OpenQuery == nil {
 		return refuse(notBuilt, "this server does not answer queries: use `servo query`")
 	}
-	select {
-	case h.running <- struct{}{}:
-	default:
-		return refuse(tooManyQueries, "%d queries are running, the most that may run at once: try again when one has ended", maxQueries)
-	}
-	place := sync.OnceFunc(func() { <-h.running })
-	defer func() { place() }()
 	start := h.Engine.Now()
 	// A client that does not read must not keep its place.
 	connection := http.NewResponseController(w)
@@ -121,6 +116,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxQueryTime, fmt.Errorf("the query took longer than %s", maxQueryTime))
 	defer cancel()
+	free, err := h.place(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { free() }()
 	session, revision, err := h.OpenQuery(ctx, body.AsOf)
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
 		return as(revisionGone, err)
@@ -130,7 +130,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	rows, err := session.Query(ctx, body.SQL)
 	if ctx.Err() != nil { // DuckDB may still be preparing a statement
-		place = h.leave(session, rows, place)
+		free = h.leave(session, rows, free)
 		return as(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
 	}
 	defer func() { _ = session.Close() }() // the answer is complete
@@ -147,6 +147,29 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		panic(http.ErrAbortHandler) // the client must not mistake the rows so far for the whole result
 	}
 	return nil
+}
+
+// place waits until a query may run, and returns the function that frees its place. The page sends several short queries
+// at once, so a query that finds no place waits instead of failing.
+func (h *queries) place(ctx context.Context) (free func(), err error) {
+	free = sync.OnceFunc(func() { <-h.running })
+	select {
+	case h.running <- struct{}{}:
+		return free, nil
+	default:
+	}
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		return nil, refuse(tooManyQueries, "%d queries are running and %d are waiting, the most that may: try again when one has ended", maxQueries, maxWaiting)
+	}
+	select {
+	case h.running <- struct{}{}:
+		return free, nil
+	case <-ctx.Done():
+		return nil, refuse(tooManyQueries, "%d other queries ran while this one waited: %w", maxQueries, context.Cause(ctx))
+	}
 }
 
 // leave closes a session whose caller has left, and returns the function that frees the place of the query. DuckDB

@@ -134,7 +134,8 @@ func TestQueryRefusals(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, ask(t, "", `{"sql": "SELECT 1"}`, nil).status)
 }
 
-// Fails if a query that waits for nothing keeps its place.
+// Fails if a query that finds no place does not wait, if the number of waiting queries has no bound, or if a query that
+// has ended keeps its place.
 func TestQueriesAtOnce(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
@@ -143,26 +144,68 @@ func TestQueriesAtOnce(t *testing.T) {
 		<-release
 		return nil, 0, errors.New("no session")
 	}})
-	post := func() *httptest.ResponseRecorder {
+	post := func(ctx context.Context) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
 		r.Header.Set("Content-Type", "application/json")
 		mux.ServeHTTP(w, r)
 		return w
 	}
-	done := make(chan int)
-	for range 2 {
-		go func() { done <- post().Code }()
+	const running, waiting = 2, 8
+	answers := make(chan *httptest.ResponseRecorder)
+	for range running {
+		go func() { answers <- post(t.Context()) }()
 		<-entered
 	}
-	third := post()
-	require.Equal(t, http.StatusTooManyRequests, third.Code)
-	require.Equal(t, "1", third.Header().Get("Retry-After"))
+	for range waiting + 1 {
+		go func() { answers <- post(t.Context()) }()
+	}
+	refused := <-answers // all others wait
+	require.Equal(t, http.StatusTooManyRequests, refused.Code)
+	require.Equal(t, "1", refused.Header().Get("Retry-After"))
+	require.Contains(t, refused.Body.String(), "2 queries are running and 8 are waiting")
+	go func() {
+		for range waiting {
+			<-entered
+		}
+	}()
 	close(release)
-	require.Equal(t, http.StatusBadRequest, <-done)
-	require.Equal(t, http.StatusBadRequest, <-done)
-	go func() { <-entered }()
-	require.Equal(t, http.StatusBadRequest, post().Code)
+	for range running + waiting {
+		require.Equal(t, http.StatusBadRequest, (<-answers).Code)
+	}
+}
+
+// Fails if a query whose caller leaves keeps its place among those that wait.
+func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
+		entered <- struct{}{}
+		<-release
+		return nil, 0, errors.New("no session")
+	}})
+	answers := make(chan string)
+	post := func(ctx context.Context) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+		r.Header.Set("Content-Type", "application/json")
+		mux.ServeHTTP(w, r)
+		answers <- w.Body.String()
+	}
+	for range 2 {
+		go post(t.Context())
+		<-entered
+	}
+	const more = 20 // than may wait at once
+	for range more {
+		ctx, cancel := context.WithCancel(t.Context())
+		go post(ctx)
+		cancel()
+		require.Contains(t, <-answers, "2 other queries ran while this one waited: context canceled")
+	}
+	close(release)
+	<-answers
+	<-answers
 }
 
 // Fails if a query that DuckDB still prepares keeps the place of others after its caller has left, or if
@@ -189,7 +232,9 @@ func TestStuckQueriesAreBounded(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, <-left)
 		<-stuck.closing
 	}
-	require.Equal(t, http.StatusTooManyRequests, post(t.Context()), "two have given their places away, and two keep theirs")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, http.StatusTooManyRequests, post(gone), "two have given their places away, and two keep theirs")
 	close(stuck.release)
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -218,7 +218,14 @@ export async function goTo(page, path) {
 }
 
 // sees waits until the page shows a text.
-export const sees = (page, text) => page.waitForFunction((text) => document.querySelector("body").innerText.includes(text), text);
+export async function sees(page, text) {
+  try {
+    await page.waitForFunction((text) => document.querySelector("body").innerText.includes(text), text);
+  } catch (cause) {
+    const shown = await page.evaluate(() => document.querySelector("body").innerText);
+    throw new Error(`The page does not show ${JSON.stringify(text)}. It shows:\n${shown}`, { cause });
+  }
+}
 
 // problemsOf returns the errors that a page has reported so far, and forgets them.
 export const problemsOf = (page) => page.problems.splice(0);

@@ -98,6 +98,8 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT date, v FROM raw.made WHERE d IN " + keys:                                                                  filtered,
 		"SELECT a.d AS date FROM 'x.csv' a, 'y.csv' b WHERE a.d IN " + keys + " AND b.d IN " + keys:                        filtered,
 		"SELECT ts::DATE AS date FROM 'x.csv' WHERE ts < getvariable('date_end')":                                          "only one end of the span",
+		"SELECT ts::DATE AS date FROM 'x.csv' WHERE ts > getvariable('date_start') AND ts < getvariable('date_end')":       "write >= instead of >",
+		"SELECT date, v FROM raw.made WHERE getvariable('date_start') < date":                                              "write >= instead of >",
 		"SELECT d AS date FROM 'x.csv' WHERE d IN " + keys + " LIMIT 3":                                                    limit,
 		"SELECT d AS date, sum(v) OVER (ORDER BY d) AS v FROM 'x.csv' WHERE d IN " + keys:                                  window,
 		"SELECT * FROM read_csv(list_transform(" + keys + ", lambda d: d || '.csv'))":                                      "what read_csv reads depends on all partitions",

@@ -16,13 +16,17 @@ type filter struct {
 func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
 	bounds := map[string]int{} // 1: the start, 2: the end, by the id that is compared
 	for _, condition := range conditions {
-		if id, bound := s.bound(f, condition); id != "" {
+		if id, bound := s.bound(f, condition); bound == afterStart {
+			bounds[id] |= 1 // reported below
+		} else if id != "" {
 			bounds[id] |= bound
 		}
 	}
 	for _, condition := range conditions {
 		id, bound := s.bound(f, condition)
 		switch {
+		case bound == afterStart:
+			s.report(condition, "write >= instead of >", "an instant at the start of a partition is left out only if the partition is the first of the batch")
 		case bound != 0 && id != "" && (bounds[id] == 3 || f.keys[id] || f.times[id]):
 			found = append(found, filter{id, condition, true})
 		case bound != 0:
@@ -71,8 +75,12 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	return n["child"], !sub.fixed && len(sub.list) > 0 && sub.keys[sub.list[0]]
 }
 
+// afterStart is the result of bound for a condition that excludes the start of the span.
+const afterStart = 4
+
 // bound returns the id that a condition compares with the span of the batch, and with which ends: 1 is the start, 2 the
-// end, 3 both.
+// end, 3 both. An instant at the end of the span belongs to no partition of the batch, so a condition that includes the
+// end leads to INVALID_OUTPUT and not to other rows.
 func (s *separation) bound(f *frame, v any) (id string, ends int) {
 	n := object(v)
 	kind := word(n["type"])
@@ -85,6 +93,8 @@ func (s *separation) bound(f *frame, v any) (id string, ends int) {
 		for i, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			greater := strings.HasPrefix(operators[kind], ">") == (i == 0)
 			switch {
+			case s.isNamed(side[1], "_start") && greater && !strings.HasSuffix(operators[kind], "="):
+				return s.id(f, instant(side[0])), afterStart
 			case s.isNamed(side[1], "_start") && greater:
 				return s.id(f, instant(side[0])), 1
 			case s.isNamed(side[1], "_end") && !greater:

@@ -74,7 +74,7 @@ var alertFields = table[alertRule]{
 	}),
 	other("select", shape{
 		Type: "string", MinLength: 1, Examples: []any{"tag:gold"},
-		Description: "The assets that the rule is about, as in `servo run`. Such a rule can only name causes about assets, and recovered. Default: all.",
+		Description: "The assets that the rule is about, as in `servo run`. A rule with select can only name causes about assets, and recovered. Default: all.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) { r.selectAt, r.Select = n, f.nonEmpty(n, "select") }),
 	other("group", typed("duration", shape{
 		Description: "How long alerts about one subject are counted before the next message: 1m to 168h. The first alert is sent at once.",

@@ -138,8 +138,8 @@ var commandFields = table[declared]{
 			new(textFields.shape(shape{Description: "Text files that become the table of the asset."}, "format")),
 		},
 		Examples: []any{plan.OutputNone, map[string]any{"format": "csv"}},
-		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it. " +
-			"files: CSV and JSON files are no table. A mapping describes the text files that become the table. " +
+		Description: "none: the command leaves no files. Other assets can wait for this asset, and read nothing from it. " +
+			"files: CSV and JSON files do not become a table. A mapping describes the text files that become the table. " +
 			"Default: files of one text format become the table, unless there are Parquet files.",
 	}, yamlFile.output),
 }
@@ -209,7 +209,7 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 	}
 }
 
-// outputFiles is the output of commands whose text files are no table.
+// outputFiles is the output of commands whose text files do not become a table.
 const outputFiles = "files"
 
 // output reads what an asset's tasks write.
@@ -331,7 +331,7 @@ var assetFields = table[declared]{
 		Examples:    []any{map[string]any{"city": "VARCHAR", "rain": map[string]any{"type": "DOUBLE", "not_null": true}}},
 	}), yamlFile.columns),
 	choice("schema_drift", shape{
-		Description: "The severity of a check that compares the columns with the columns of the newest output. off: do not report a difference. Default: the report of the run names it.",
+		Description: "The severity of a check that compares the columns with the columns of the newest output. off: do not report a difference. Default: the report of the run names a difference.",
 	}, []string{"critical", "error", "warning", "info", driftOff}, func(a *declared) *string { return &a.Work.SchemaDrift }),
 	other("checks", shape{
 		Type: "array", Items: &shape{Ref: "#/definitions/check"}, MaxItems: quality.MaxChecks,
@@ -341,7 +341,7 @@ var assetFields = table[declared]{
 	whole("samples", shape{Description: "How many failing rows of a check are kept. 0: none.", Default: quality.DefaultSamples},
 		0, quality.MaxSamples, func(a *declared) *int { return &a.samples }),
 	other("quarantine", quarantineFields.shape(shape{
-		Description: "Keeps an output that a critical check has blocked, so that people can look at it and decide. Without it, such an output is deleted.",
+		Description: "Keeps an output that a critical check has blocked, so that people can look at it and decide. Without quarantine, such an output is deleted.",
 	}), yamlFile.quarantine),
 	deadlineField, freshnessField, assetSLAField,
 	other("resources", resourceFields.shape(shape{

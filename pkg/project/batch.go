@@ -20,7 +20,7 @@ var batchField = other("batch", shape{
 	},
 	Default: 1, Examples: []any{1, 50, batchAll},
 	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. 1: no batch, as without the field. With more than 1, a query " +
-		"reads lists, such as getvariable('date_keys'), and returns the dimensions of its partitions as columns; a command writes a folder for each. If one partition fails, the task fails.",
+		"reads lists, such as getvariable('date_keys'), and returns the dimensions of its partitions as columns; a command writes a folder for each partition. If one partition fails, the task fails.",
 }, yamlFile.batch)
 
 // batchFields are the fields of a batch that is a mapping.
@@ -32,7 +32,7 @@ var batchFields = table[declared]{
 	}, yamlFile.batchSize),
 	other("independent", shape{
 		Type: "boolean", Default: false,
-		Description: "States that each row depends only on the inputs of its own partition. `servo validate` then accepts a query for which it cannot show this.",
+		Description: "States that each row depends only on the inputs of its own partition. `servo validate` then accepts the query even if it cannot prove this.",
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.boolean(n, "independent", &a.independent) }),
 }
 

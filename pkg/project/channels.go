@@ -105,7 +105,7 @@ var slackFields = table[release.SlackChannel]{
 var smtpFields = table[release.SMTPChannel]{
 	other("host", shape{Type: "string", Description: "The mail server.", Examples: []any{"smtp.example.com"}},
 		func(f yamlFile, n *yaml.Node, c *release.SMTPChannel) { f.host(n, &c.Host) }),
-	whole("port", shape{Description: "Its port.", Default: 587}, 1, maxPort, func(c *release.SMTPChannel) *int32 { return &c.Port }),
+	whole("port", shape{Description: "The port of the mail server.", Default: 587}, 1, maxPort, func(c *release.SMTPChannel) *int32 { return &c.Port }),
 	choice("tls", shape{Description: "How the connection is encrypted. Default: implicit for port 465, else starttls."},
 		[]string{release.StartTLS, release.ImplicitTLS, release.NoTLS}, func(c *release.SMTPChannel) *string { return &c.TLS }),
 	other("from", shape{Type: "string", Description: "The sender.", Examples: []any{"servo@example.com"}},
@@ -135,7 +135,7 @@ var pubsubFields = table[release.PubSubChannel]{
 }
 
 var fileFields = table[release.FileChannel]{
-	other("path", shape{Type: "string", MinLength: 1, Description: "The file, relative to the project and in its folder.", Examples: []any{"alerts.jsonl"}},
+	other("path", shape{Type: "string", MinLength: 1, Description: "The file, relative to the project. It must be in the folder of the project.", Examples: []any{"alerts.jsonl"}},
 		func(f yamlFile, n *yaml.Node, c *release.FileChannel) {
 			s := f.nonEmpty(n, "path")
 			switch clean := path.Clean(s); {

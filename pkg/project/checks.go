@@ -68,7 +68,7 @@ var checkFields = table[check]{
 		Description: "The effect of a failure: critical blocks the output, error marks it as degraded, warning and info are recorded.",
 		Default:     "critical",
 	}, []string{"critical", "error", "warning", "info"}, func(c *check) *string { return (*string)(&c.Severity) }),
-	choice("phase", shape{Description: "pre: before the work, on the inputs. Only for sql and command.", Default: "post"},
+	choice("phase", shape{Description: "pre: the check runs before the work, on the inputs. Only for sql and command.", Default: "post"},
 		[]string{"pre", "post"}, func(c *check) *string { return &c.Phase }),
 	allowField(),
 	other("timeout", typed("duration", shape{Description: "How long the check may run: 1s to 168h, in whole seconds. Default: as long as the task."}),

@@ -61,11 +61,11 @@ var baseFields = table[Project]{
 
 // environmentFields are the fields of servo.yaml and of its environments.
 var environmentFields = table[Project]{
-	other("tenant", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The tenant of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
+	other("tenant", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The tenant of the project's runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
 	other("workspace", shape{
 		Type: "string", Pattern: workspacePattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -, and $USER for the name of the user.",
-		Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -. `$USER` is replaced by the name of the user. " +
+		Description: "The workspace of the project's runs: 1 to 63 of a-z, 0-9 and -. `$USER` is replaced by the name of the user. " +
 			"Default: the name of the environment, or `default`.",
 		Examples: []any{"dev"},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
@@ -143,7 +143,7 @@ func heartbeatField[T any](at func(*T) *int32) field[T] {
 }
 
 func poolField[T any](at func(*T) *string) field[T] {
-	about := typed("name", shape{Description: "The pool of " + ConfigFile + " whose limit the tasks count against. Default: none.", Examples: []any{"charts"}})
+	about := typed("name", shape{Description: "The pool of " + ConfigFile + " that limits how many of these tasks run at once. Default: none.", Examples: []any{"charts"}})
 	return other("pool", about, func(f yamlFile, n *yaml.Node, to *T) { f.pool(n, at(to)) })
 }
 
@@ -242,9 +242,9 @@ func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 }
 
 var keepFields = table[plan.Keep]{
-	whole("versions", shape{Description: "The newest versions of each partition, counting the visible one.", Default: 3},
+	whole("versions", shape{Description: "How many of the newest versions of each partition are kept, counting the visible one.", Default: 3},
 		1, maxVersions, func(k *plan.Keep) *int { return &k.Versions }),
-	other("for", typed("age", shape{Description: "How long after it was superseded: 1h to 36500d.", Default: "30d"}),
+	other("for", typed("age", shape{Description: "How long a version is kept after it was superseded: 1h to 36500d.", Default: "30d"}),
 		func(f yamlFile, n *yaml.Node, k *plan.Keep) { f.days(n, "for", &k.For) }),
 }
 

@@ -97,7 +97,7 @@ var publishField = other("publish", shape{
 		{Type: "boolean"},
 		new(publishFields.shape(shape{Description: "Publish the asset under another name, or in another mode."})),
 	},
-	Description: "true: the outputs are published at the places of " + ConfigFile + ". false: they are not, even if its selection has the asset.",
+	Description: "true: the outputs are published at the places of " + ConfigFile + ". false: the outputs are not published, even if publish.select selects the asset.",
 	Examples:    []any{true, map[string]any{"name": "sales/daily", "mode": "copy"}},
 }, func(f yamlFile, n *yaml.Node, a *declared) {
 	p := &publish{at: f.place(n)}

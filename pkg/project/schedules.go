@@ -98,13 +98,13 @@ var scheduleFields = table[schedule]{
 	}),
 	noted("dst", dstFields.shape(shape{Description: "What happens to ticks at local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.mapping(n, "dst", dstFields.fields(f, s)) }),
-	noted("catch_up", catchUpFields.shape(shape{Description: "Which ticks of an outage run after it."}),
+	noted("catch_up", catchUpFields.shape(shape{Description: "Which ticks run late, if no process could run them at their time."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
 			f.mapping(n, "catch_up", catchUpFields.fields(f, s))
 		}),
 	choice("overlap", shape{
-		Description: "What happens to a tick while a run of the schedule is live. skip: it starts no run. buffer_one: it waits, unless another tick waits already. buffer_all: it waits. " +
-			"cancel_other: it cancels the run, and starts when that has ended. terminate_other: it ends the run and starts at once. allow_all: it starts at once.",
+		Description: "What happens to a tick while a run of the schedule is live. skip: the tick starts no run. buffer_one: the tick waits, unless another tick waits already. buffer_all: the tick waits. " +
+			"cancel_other: the tick cancels the live run, and starts its own when that has ended. terminate_other: the tick ends the live run and starts its own at once. allow_all: the tick starts its run at once.",
 		Default: event.OverlapSkip,
 	}, event.Overlaps(), func(s *schedule) *string { return &s.Overlap }),
 	noted("jitter", typed("duration", shape{

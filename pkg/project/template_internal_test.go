@@ -52,8 +52,9 @@ An example with all fields:
 ### environments
 
 All fields of the file except ` + "`name`" + ` and ` + "`environments`" + ` may differ in an environment. A field of an environment
-replaces the field of the file; mappings, such as ` + "`pools`" + ` and ` + "`vars`" + `, are merged field by field. The workspace of an
-environment is its own name, if neither it nor the file sets one. ` + "`servo env list`" + ` shows the environments.
+replaces the field of the file; mappings, such as ` + "`pools`" + ` and ` + "`vars`" + `, are merged field by field. If neither the
+environment nor the file sets a workspace, the name of the environment is the workspace. ` + "`servo env list`" + ` shows the
+environments.
 
 ### workers
 
@@ -117,22 +118,22 @@ A rule reports transitions to channels:
 
 {alerts}
 
-| cause | subject | when | over |
+| cause | subject | reported when | over when |
 | --- | --- | --- | --- |
 | ` + "`task_failed`" + ` | the asset | a task has failed and is not retried | its failed partitions succeed |
 | ` + "`check_failed`" + ` | the asset | a check of severity CRITICAL or ERROR has failed | the partition passes |
 | ` + "`quarantined`" + ` | the asset | an output waits for a decision | an output of the partition is published |
 | ` + "`run_failed`" + ` | the schedule, the backfill, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
-| ` + "`schedule_blocked`" + ` | the schedule | the first tick after a success is skipped or dropped, or the calendar has no answer | a run of it succeeds; the calendar answers |
+| ` + "`schedule_blocked`" + ` | the schedule | the first tick after a success is skipped or dropped, or the next ticks cannot be computed | a run of the schedule succeeds; the next ticks are computed |
 | ` + "`backfill_paused`" + ` | the backfill | failures or a deployment have paused it | it is resumed, retried or cancelled, or ends |
 | ` + "`deploy`" + ` | the rule | ` + "`servo deploy` or `servo rollback`" + ` has deployed a release | |
 | ` + "`deadline_missed`" + ` | the asset | a partition of the period is missing or stale at its [deadline](#deadline) | the partition has a newer output |
 | ` + "`freshness_missed`" + ` | the asset | its newest output is older than [freshness](#freshness) allows | it has a newer output |
 | ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
-| ` + "`recovered`" + ` | the severity of the earlier report | a reported problem is over | |
+| ` + "`recovered`" + ` | the subject of the earlier report | a reported problem is over | |
 
-The first alert of a rule about a subject and a cause is sent at once. Further ones within ` + "`group`" + ` are counted in one
+The first alert of a rule about a subject and a cause is sent at once. Further alerts within ` + "`group`" + ` are counted in one
 message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. One
 digest at the end of the hour counts the further messages. A message is tried up to five times within a day; then
 it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
@@ -231,7 +232,7 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 ### deadline
 
-The deadline of a period is met if all its partitions are materialized and fresh. Servo judges it when it is due, also
+The deadline of a period is met if all its partitions are materialized and fresh. Servo judges it when it is due, even
 while all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the
 next deadlines, and the deadlines that are at risk:
 
@@ -304,8 +305,6 @@ Editors use the definition ` + "`schedules`" + `: the first line of ` + "`schedu
 
 {tick}
 
-` + "`missing` and `stale`" + ` choose partitions by their state, and exclude ` + "`partitions`" + `.
-
 ### dst
 
 {dst}
@@ -350,9 +349,10 @@ A test does not filter the given rows by partition: give only rows that a run wo
 
 {expect}
 
-` + "`rows`" + ` compares only the columns that the rows name; every row names the same ones. Equal rows are counted. Values are
-compared in the type that the column has in a run, and exactly. Only columns of the types DOUBLE and FLOAT have a
+` + "`rows`" + ` compares only the columns that the rows name; every row names the same columns. Equal rows are counted. Values
+are compared in the type that the column has in a run, and exactly. Only columns of the types DOUBLE and FLOAT have a
 tolerance: a billionth of the larger value, so nothing but 0 equals 0. ` + "`rows: []`" + ` means that the query returns no rows.
 
-A test file has at most 1 MiB, and each table of a test at most 10,000 rows. Commands and checks cannot be tested.
+A test file has at most 1 MiB, and each table of a test at most 10,000 rows. A test cannot execute commands, and cannot
+execute [some checks](../howto/unit-test-a-query.md).
 `

@@ -34,8 +34,8 @@ type copied struct{ from, source, to string }
 
 var copyFrom = regexp.MustCompile(`^COPY --from=(\S+) (\S+) (\S+)$`)
 
-// stages parses the Dockerfile. It knows only the instructions that ours uses; any other
-// instruction fails the test.
+// stages parses the Dockerfile. It knows only the instructions that Servo's Dockerfile uses; any other instruction
+// fails the test.
 func stages(t *testing.T) []*stage {
 	t.Helper()
 	text, err := os.ReadFile("Dockerfile")

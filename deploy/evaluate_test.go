@@ -182,7 +182,7 @@ func (p *installation) instances(name string) map[string]map[string]cty.Value {
 	instances := map[string]map[string]cty.Value{}
 	for it := p.eval(forEach.Expr, nil).ElementIterator(); it.Next(); {
 		key, value := it.Element()
-		if key.Type() != cty.String { // the iterator of a set has no string keys
+		if key.Type() != cty.String { // the elements of a set are their own keys
 			key = value
 		}
 		instances[key.AsString()] = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": value})}

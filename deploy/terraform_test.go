@@ -101,7 +101,7 @@ func (m *module) add(name string, at hcl.Range) {
 // walk records the references of a body; iterators are the names that dynamic blocks define.
 func (m *module) walk(body *hclsyntax.Body, iterators []string) {
 	for name, attribute := range body.Attributes {
-		if name == "type" { // the attribute type of a variable is no value
+		if name == "type" { // a variable's attribute "type" contains no references
 			continue
 		}
 		for _, traversal := range attribute.Expr.Variables() {
@@ -204,8 +204,7 @@ func list(v cty.Value) []string {
 	return texts
 }
 
-// Cloud IAM enforces INV-2: only the compactor can write manifests and state, and no account
-// can change the ledger.
+// Cloud IAM allows only the compactor to write manifests and state, and no account to change the ledger.
 func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	m := load(t)
 	d := ids.Domain{Tenant: "acme", Workspace: "prod"}

@@ -241,7 +241,7 @@ func shrunk(path string, released, current schema) string {
 	return ""
 }
 
-// grows reports whether a list has the values of another one, first, and more.
+// grows reports whether the list is begins with the values of the list was.
 func grows(was, is any) bool {
 	old, wasList := was.([]any)
 	now, isList := is.([]any)

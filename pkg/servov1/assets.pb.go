@@ -36,9 +36,11 @@ type ListAssetsRequest struct {
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -206,9 +208,11 @@ type GetAssetRequest struct {
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The name of the asset in its namespace.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -296,9 +300,9 @@ type Asset struct {
 	Tags        []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
 	// The keys of the assets that this asset reads.
 	DependsOn []string `protobuf:"bytes,5,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
-	// Its dimensions and their ranges, as text; empty without partitions.
+	// The dimensions of the asset and their ranges, as text; empty for an asset without partitions.
 	Partitions string `protobuf:"bytes,6,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	// The file that declares it.
+	// The file that declares the asset.
 	File string `protobuf:"bytes,7,opt,name=file,proto3" json:"file,omitempty"`
 	// The number of materialized partitions, at most 1 for an asset without partitions.
 	Materialized int32 `protobuf:"varint,8,opt,name=materialized,proto3" json:"materialized,omitempty"`
@@ -309,11 +313,11 @@ type Asset struct {
 	LastMaterializedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_materialized_at,json=lastMaterializedAt,proto3" json:"last_materialized_at,omitempty"`
 	// The keys of the assets that read this asset.
 	ReadBy []string `protobuf:"bytes,13,rep,name=read_by,json=readBy,proto3" json:"read_by,omitempty"`
-	// How it is computed.
+	// How the asset is computed.
 	Kind string `protobuf:"bytes,14,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The run of the newest output.
 	LastRunId string `protobuf:"bytes,15,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
-	// The names of its dimensions.
+	// The names of the asset's dimensions.
 	Dimensions []string `protobuf:"bytes,16,rep,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// The number of expected partitions; 1 for an asset without partitions.
 	Expected int32 `protobuf:"varint,17,opt,name=expected,proto3" json:"expected,omitempty"`
@@ -550,9 +554,11 @@ type GetAssetGraphRequest struct {
 	Direction string `protobuf:"bytes,6,opt,name=direction,proto3" json:"direction,omitempty"`
 	// The number of steps from focus. 0 stands for 1.
 	Depth int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -662,7 +668,7 @@ type AssetGraph struct {
 	Level int32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
 	// A hash of the nodes and edges, without their health: graphs with the same hash have the same layout.
 	GraphHash string `protobuf:"bytes,4,opt,name=graph_hash,json=graphHash,proto3" json:"graph_hash,omitempty"`
-	// The limits of a graph left something out.
+	// The graph omits nodes or edges, because it would exceed its limits.
 	Clipped  bool  `protobuf:"varint,5,opt,name=clipped,proto3" json:"clipped,omitempty"`
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The number of assets of the project.
@@ -1140,14 +1146,14 @@ type AssetGraph_Node struct {
 	Label string `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
 	// The health of the asset; for a group, the worst health among its assets, in the order of this list.
 	Health string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
-	// Of a group: the number of its assets by health.
+	// For a group: the number of its assets by health.
 	HealthCounts map[string]int32 `protobuf:"bytes,5,rep,name=health_counts,json=healthCounts,proto3" json:"health_counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// The number of its assets.
+	// The number of assets in the node.
 	Assets int32 `protobuf:"varint,6,opt,name=assets,proto3" json:"assets,omitempty"`
-	// The edges to assets that the graph does not show.
+	// The number of edges to assets that the graph does not show.
 	MoreUpstream   int32 `protobuf:"varint,7,opt,name=more_upstream,json=moreUpstream,proto3" json:"more_upstream,omitempty"`
 	MoreDownstream int32 `protobuf:"varint,8,opt,name=more_downstream,json=moreDownstream,proto3" json:"more_downstream,omitempty"`
-	// The group that contains it; empty at the top.
+	// The group that contains the node; empty for a node that is in no group.
 	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
 	// The partitions of an asset.
 	Partitions *Asset_Status `protobuf:"bytes,10,opt,name=partitions,proto3" json:"partitions,omitempty"`
@@ -1277,9 +1283,9 @@ type AssetGraph_Edge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// The number of edges between their assets.
+	// The number of edges between assets of the two nodes.
 	Count int32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
-	// It closes a cycle of groups. The other edges form no cycle.
+	// The edge closes a cycle of groups. The edges without this mark form no cycle.
 	Back          bool `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

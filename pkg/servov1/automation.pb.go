@@ -30,11 +30,13 @@ type ListRequestsRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Also requests that have ended.
+	// Also return requests that have ended.
 	Ended bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -105,7 +107,7 @@ func (x *ListRequestsRequest) GetMinRevision() int64 {
 	return 0
 }
 
-// ListRequestsResponse has requested runs.
+// ListRequestsResponse contains requested runs.
 type ListRequestsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -482,7 +484,7 @@ func (x *ListDeadlinesRequest) GetWorkspaceId() string {
 	return ""
 }
 
-// ListDeadlinesResponse has all deadlines.
+// ListDeadlinesResponse contains all deadlines.
 type ListDeadlinesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Deadlines     []*Deadline            `protobuf:"bytes,1,rep,name=deadlines,proto3" json:"deadlines,omitempty"`
@@ -739,7 +741,7 @@ func (x *ListAlertsRequest) GetPageSize() int32 {
 	return 0
 }
 
-// ListAlertsResponse has alerts, rules and messages.
+// ListAlertsResponse contains alerts, rules and messages.
 type ListAlertsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1228,9 +1230,9 @@ func (x *Alert) GetMessage() string {
 type AlertRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rule  string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
-	// The transitions that it reports.
+	// The transitions that the rule reports.
 	On []string `protobuf:"bytes,2,rep,name=on,proto3" json:"on,omitempty"`
-	// The channels that it reports to.
+	// The channels that the rule reports to.
 	To     []string `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"`
 	Select string   `protobuf:"bytes,4,opt,name=select,proto3" json:"select,omitempty"`
 	// The number of assets that the rule selects.

@@ -36,13 +36,13 @@ type CreateBackfillRequest struct {
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	// All assets of the project, instead of assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
-	// Also everything that the assets depend on.
+	// Also include every asset on which the selected assets depend.
 	Upstream bool `protobuf:"varint,6,opt,name=upstream,proto3" json:"upstream,omitempty"`
-	// Also everything that depends on the assets.
+	// Also include every asset that depends on the selected assets.
 	Downstream bool `protobuf:"varint,7,opt,name=downstream,proto3" json:"downstream,omitempty"`
 	// Selections of partitions: "date=2025-01-01..2025-01-31".
 	Partitions []string `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	// Accept missing partitions of upstream assets where an asset has "requires: complete".
+	// Accept missing partitions of upstream assets, even for an asset with "requires: complete".
 	AllowIncomplete bool `protobuf:"varint,9,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	// Only partitions with this status.
 	Only string `protobuf:"bytes,20,opt,name=only,proto3" json:"only,omitempty"`
@@ -61,7 +61,7 @@ type CreateBackfillRequest struct {
 	Priority *int32 `protobuf:"varint,26,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// A pool that limits the tasks, in addition to other limits.
 	Pool string `protobuf:"bytes,27,opt,name=pool,proto3" json:"pool,omitempty"`
-	// Each chunk executes the release that is deployed when it starts.
+	// Each chunk executes the release that is deployed when the chunk starts.
 	FollowDeploys bool `protobuf:"varint,28,opt,name=follow_deploys,json=followDeploys,proto3" json:"follow_deploys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -319,9 +319,11 @@ type GetBackfillRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a backfill, any unique suffix of it, or "latest".
 	BackfillId string `protobuf:"bytes,3,opt,name=backfill_id,json=backfillId,proto3" json:"backfill_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -399,9 +401,11 @@ type ListBackfillsRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -111,13 +111,13 @@ type TriggerRunRequest struct {
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	// All assets of the project, instead of assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
-	// Also everything that the assets depend on.
+	// Also include every asset on which the selected assets depend.
 	Upstream bool `protobuf:"varint,6,opt,name=upstream,proto3" json:"upstream,omitempty"`
-	// Also everything that depends on the assets.
+	// Also include every asset that depends on the selected assets.
 	Downstream bool `protobuf:"varint,7,opt,name=downstream,proto3" json:"downstream,omitempty"`
 	// Selections of partitions: "date=2025-01-01..2025-01-31".
 	Partitions []string `protobuf:"bytes,8,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	// Accept missing partitions of upstream assets where an asset has "requires: complete".
+	// Accept missing partitions of upstream assets, even for an asset with "requires: complete".
 	AllowIncomplete bool `protobuf:"varint,9,opt,name=allow_incomplete,json=allowIncomplete,proto3" json:"allow_incomplete,omitempty"`
 	// Let partitions select periods that have not begun.
 	AllowFuture bool `protobuf:"varint,10,opt,name=allow_future,json=allowFuture,proto3" json:"allow_future,omitempty"`
@@ -127,7 +127,7 @@ type TriggerRunRequest struct {
 	Only string `protobuf:"bytes,11,opt,name=only,proto3" json:"only,omitempty"`
 	// A name that makes the request unique for 30 days.
 	RunKey string `protobuf:"bytes,20,opt,name=run_key,json=runKey,proto3" json:"run_key,omitempty"`
-	// Names and values that the run keeps.
+	// The labels of the run: names and values.
 	Labels        map[string]string `protobuf:"bytes,30,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -254,14 +254,13 @@ func (x *TriggerRunRequest) GetLabels() map[string]string {
 	return nil
 }
 
-// TriggerRunResponse is the answer to a started run.
+// TriggerRunResponse describes the run that was started, or that already existed.
 type TriggerRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The number of its tasks.
+	// The number of tasks of the run.
 	Tasks int32 `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// The request has started no run: its run key belongs to the existing run run_id, which has the
-	// same request.
+	// The request has started no new run: the existing run run_id has the same run key and the same request.
 	Attached bool `protobuf:"varint,3,opt,name=attached,proto3" json:"attached,omitempty"`
 	// Effects of the run that may surprise the caller.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -345,9 +344,11 @@ type GetRunRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -427,9 +428,11 @@ type GetRunStatusRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -519,9 +522,11 @@ type ListRunsRequest struct {
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -908,7 +913,7 @@ type RunStatus struct {
 	PartitionsTotal int32                  `protobuf:"varint,9,opt,name=partitions_total,json=partitionsTotal,proto3" json:"partitions_total,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CompletedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	// The time from its creation until its end, or until now.
+	// The time from the creation of the run until its end, or until now.
 	Seconds    float64 `protobuf:"fixed64,12,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	TasksTotal int32   `protobuf:"varint,13,opt,name=tasks_total,json=tasksTotal,proto3" json:"tasks_total,omitempty"`
 	// The number of tasks in each state. States without tasks are omitted.
@@ -919,11 +924,11 @@ type RunStatus struct {
 	Retrying []*FailedTask `protobuf:"bytes,16,rep,name=retrying,proto3" json:"retrying,omitempty"`
 	// Some of the failed tasks.
 	Failed []*FailedTask `protobuf:"bytes,17,rep,name=failed,proto3" json:"failed,omitempty"`
-	// Reasons for which the run waits.
+	// What the run waits for.
 	Waits        []*Wait `protobuf:"bytes,18,rep,name=waits,proto3" json:"waits,omitempty"`
 	Error        string  `protobuf:"bytes,19,opt,name=error,proto3" json:"error,omitempty"`
 	CancelReason string  `protobuf:"bytes,20,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// How to repeat what failed, once the run has ended.
+	// How to repeat the failed tasks. Set after the run has ended.
 	Next          []*Step `protobuf:"bytes,21,rep,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1106,13 +1111,13 @@ func (x *RunStatus) GetNext() []*Step {
 	return nil
 }
 
-// Step is a way to repeat what failed.
+// Step is a way to repeat the failed tasks.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "retry" repeats the tasks of a run, "run" starts a new run of the failed partitions, and "fix" means that
 	// only a change of the data or the code helps.
 	Action string `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
-	// The command that does it.
+	// The command for this action.
 	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	// Why this action helps, in a sentence.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1335,14 +1340,14 @@ func (x *FailedTask) GetAgainAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Wait is something that a run waits for.
+// Wait is a limit that tasks of a run wait for.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of tasks that wait, at most 10,000.
 	Tasks int32 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// The limit that they wait for: "workspace", "run" or "pool".
+	// The limit that the tasks wait for: "workspace", "run" or "pool".
 	Scope string `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
-	// The name of a pool.
+	// The name of the pool.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Slots         int32  `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	InUse         int32  `protobuf:"varint,5,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
@@ -1578,9 +1583,11 @@ type ListTasksRequest struct {
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1930,9 +1937,11 @@ type GetTaskRequest struct {
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The key of a task, such as "raw/events[date=2025-01-15]".
 	TaskKey string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2099,7 +2108,7 @@ type TaskExplanation struct {
 	RootCauses []string `protobuf:"bytes,8,rep,name=root_causes,json=rootCauses,proto3" json:"root_causes,omitempty"`
 	// The partitions that are missing in the inputs of the task.
 	Incomplete []string `protobuf:"bytes,9,rep,name=incomplete,proto3" json:"incomplete,omitempty"`
-	// The results of its checks, those that did not pass first.
+	// The results of the task's checks. Checks that did not pass come first.
 	Checks    []*CheckResult              `protobuf:"bytes,10,rep,name=checks,proto3" json:"checks,omitempty"`
 	Attempts  []*Attempt                  `protobuf:"bytes,11,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	Upstreams []*TaskExplanation_Upstream `protobuf:"bytes,12,rep,name=upstreams,proto3" json:"upstreams,omitempty"`
@@ -2110,7 +2119,7 @@ type TaskExplanation struct {
 	Dispatch    *TaskExplanation_Dispatch    `protobuf:"bytes,16,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	Heartbeat   *TaskExplanation_Heartbeat   `protobuf:"bytes,17,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Events      []*TaskExplanation_TaskEvent `protobuf:"bytes,18,rep,name=events,proto3" json:"events,omitempty"`
-	// There are more events in the ledger than this list.
+	// The ledger contains more events of the task than this list.
 	EventsLeftOut bool `protobuf:"varint,19,opt,name=events_left_out,json=eventsLeftOut,proto3" json:"events_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2286,7 +2295,7 @@ type CheckResult struct {
 	Phase    string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
 	Severity string                 `protobuf:"bytes,3,opt,name=severity,proto3" json:"severity,omitempty"`
 	Passed   bool                   `protobuf:"varint,4,opt,name=passed,proto3" json:"passed,omitempty"`
-	// The check itself failed.
+	// The check could not be executed.
 	Broken bool `protobuf:"varint,5,opt,name=broken,proto3" json:"broken,omitempty"`
 	// The number of failing rows.
 	Failing int64  `protobuf:"varint,6,opt,name=failing,proto3" json:"failing,omitempty"`
@@ -2537,9 +2546,11 @@ type ListAttemptsRequest struct {
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The key of a task, such as "raw/events[date=2025-01-15]".
 	TaskKey string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2617,7 +2628,7 @@ func (x *ListAttemptsRequest) GetMinRevision() int64 {
 	return 0
 }
 
-// ListAttemptsResponse has the attempts of a task.
+// ListAttemptsResponse contains the attempts of a task.
 type ListAttemptsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -2703,9 +2714,11 @@ type GetGanttRequest struct {
 	Pixels int32 `protobuf:"varint,6,opt,name=pixels,proto3" json:"pixels,omitempty"`
 	// "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit.
 	FoldBy string `protobuf:"bytes,7,opt,name=fold_by,json=foldBy,proto3" json:"fold_by,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3443,7 +3456,7 @@ func (x *TaskExplanation_Heartbeat) GetDeadline() *timestamppb.Timestamp {
 	return nil
 }
 
-// TaskEvent is an event behind the state.
+// TaskEvent is an event of the ledger that concerns the task.
 type TaskExplanation_TaskEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`

@@ -222,7 +222,7 @@ type LogChunk struct {
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The part. Bytes that are not UTF-8 are replaced by U+FFFD.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
-	// The byte after the part: the offset of the next one.
+	// The byte after the part: the offset of the next part.
 	NextOffset int64 `protobuf:"varint,5,opt,name=next_offset,json=nextOffset,proto3" json:"next_offset,omitempty"`
 	// The part ends at the end of the log, and the log will not grow.
 	Complete      bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`

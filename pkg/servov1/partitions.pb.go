@@ -40,9 +40,11 @@ type ListPartitionsRequest struct {
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `protobuf:"bytes,51,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -215,9 +217,9 @@ func (x *ListPartitionsResponse) GetNextPageToken() string {
 // Partition is a slice of an asset.
 type Partition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name: "date=2025-01-15;region=eu". Empty for an asset without partitions.
+	// The name of the partition: "date=2025-01-15;region=eu". Empty for an asset without partitions.
 	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Its key as canonical JSON: {"date":"2025-01-15"}.
+	// The key of the partition as canonical JSON: {"date":"2025-01-15"}.
 	PartitionKey string `protobuf:"bytes,2,opt,name=partition_key,json=partitionKey,proto3" json:"partition_key,omitempty"`
 	// "failed": its newest task failed, and no later run has materialized it.
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
@@ -392,15 +394,17 @@ type GetPartitionSummaryRequest struct {
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// The dimension that is divided into buckets; empty: the time dimension, or else the first dimension.
 	Dimension string `protobuf:"bytes,5,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	// Only this value and later ones.
+	// Only this value and later values.
 	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	// Only values before this value.
 	To string `protobuf:"bytes,7,opt,name=to,proto3" json:"to,omitempty"`
 	// The maximum number of buckets; 0 means 60.
 	Buckets int32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -599,9 +603,11 @@ type ExplainPartitionRequest struct {
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// The name of the partition, "date=2025-01-15"; empty for an asset without partitions.
 	Partition string `protobuf:"bytes,5,opt,name=partition,proto3" json:"partition,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -703,9 +709,9 @@ type PartitionExplanation struct {
 	CodeDetails []string `protobuf:"bytes,7,rep,name=code_details,json=codeDetails,proto3" json:"code_details,omitempty"`
 	// The run that made the output was requested before the period of the partition had ended.
 	Early bool `protobuf:"varint,8,opt,name=early,proto3" json:"early,omitempty"`
-	// The key sets of which a key was removed or added again later.
+	// The key sets from which a key was removed, or to which a key was added again, after the output was planned.
 	KeySets []string `protobuf:"bytes,9,rep,name=key_sets,json=keySets,proto3" json:"key_sets,omitempty"`
-	// What a person said about the output.
+	// The mark that a person has set on the output.
 	Mark *PartitionExplanation_Mark `protobuf:"bytes,10,opt,name=mark,proto3" json:"mark,omitempty"`
 	// Upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty"`
@@ -934,7 +940,7 @@ func (x *PartitionSummary_Bucket) GetFailed() int32 {
 	return 0
 }
 
-// Mark is what a person said about an output.
+// Mark is a person's statement about an output.
 type PartitionExplanation_Mark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "stale", "fresh" or "missing".

@@ -30,9 +30,11 @@ type ListQuarantinedRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -96,7 +98,7 @@ func (x *ListQuarantinedRequest) GetMinRevision() int64 {
 	return 0
 }
 
-// ListQuarantinedResponse has all outputs in quarantine.
+// ListQuarantinedResponse contains all outputs in quarantine.
 type ListQuarantinedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`

@@ -30,9 +30,11 @@ type ListSchedulesRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -96,7 +98,7 @@ func (x *ListSchedulesRequest) GetMinRevision() int64 {
 	return 0
 }
 
-// ListSchedulesResponse has all schedules.
+// ListSchedulesResponse contains all schedules.
 type ListSchedulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -158,9 +160,11 @@ type GetScheduleRequest struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The name of the schedule.
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,9 +570,11 @@ type ListTicksRequest struct {
 	Schedule string `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// The maximum number of ticks, newest first. 0 means 50.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state.
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
 	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable.
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
 	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -646,7 +652,7 @@ func (x *ListTicksRequest) GetMinRevision() int64 {
 	return 0
 }
 
-// ListTicksResponse has the newest ticks of a schedule.
+// ListTicksResponse contains the newest ticks of a schedule.
 type ListTicksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -910,7 +916,7 @@ func (x *PreviewTicksRequest) GetCount() int32 {
 	return 0
 }
 
-// PreviewTicksResponse has the next instants of a schedule.
+// PreviewTicksResponse contains the next instants of a schedule.
 type PreviewTicksResponse struct {
 	state    protoimpl.MessageState   `protogen:"open.v1"`
 	Schedule string                   `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
@@ -1278,7 +1284,7 @@ type BackfillScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of ticks that were made.
 	Ticks int32 `protobuf:"varint,1,opt,name=ticks,proto3" json:"ticks,omitempty"`
-	// The number of instants for which a tick has a run already.
+	// The number of instants that already have a tick with a run.
 	LeftOut int32 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	// The number of instants after the newest tick. The schedule itself ticks for them.
 	Later int64 `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`
@@ -1371,11 +1377,11 @@ type Schedule_Definition struct {
 	Overlap string `protobuf:"bytes,11,opt,name=overlap,proto3" json:"overlap,omitempty"`
 	// What happens to ticks that were missed.
 	CatchUp string `protobuf:"bytes,12,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
-	// How late a tick may be caught up; 0: no limit.
+	// How many seconds after its instant a missed tick may still be made; 0: no limit.
 	WindowSec int64 `protobuf:"varint,13,opt,name=window_sec,json=windowSec,proto3" json:"window_sec,omitempty"`
-	// Pause after so many failures in a row; 0: never.
+	// The number of failed runs in a row after which the schedule is paused; 0: it is never paused.
 	PauseAfterFailures int32 `protobuf:"varint,14,opt,name=pause_after_failures,json=pauseAfterFailures,proto3" json:"pause_after_failures,omitempty"`
-	// How long a run may take before an alert reports the run; 0: no limit.
+	// After how many seconds an alert reports a run that is still live; 0: never.
 	SlaSec int64 `protobuf:"varint,15,opt,name=sla_sec,json=slaSec,proto3" json:"sla_sec,omitempty"`
 	// Whether a new schedule is paused.
 	Paused        bool `protobuf:"varint,16,opt,name=paused,proto3" json:"paused,omitempty"`

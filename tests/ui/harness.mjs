@@ -59,7 +59,7 @@ export const hostile = {
 
 const shell = (script) => `run:\n  command: [sh, -c, ${JSON.stringify(script)}]\n`;
 
-// lab is a small project in which tasks fail, wait and retry. Its names and texts are hostile if asked for.
+// lab is a small project in which tasks fail, wait and retry. With evil, its names and texts contain HTML and scripts.
 export function lab({ evil = false } = {}) {
   const text = (nasty, nice) => JSON.stringify(evil ? nasty : nice);
   const dir = join(folder("lab"), "lab");
@@ -155,7 +155,7 @@ ${shell('i=0; while true; do i=$((i+1)); echo "line $i"; sleep 0.2; done')}`,
   return dir;
 }
 
-// serve starts `servo dev`, and returns the address that logs a browser in. program is another build of servo.
+// serve starts `servo dev`, and returns the address that logs a browser in. program is the build of servo to start.
 export async function serve(dir, env = {}, program = servo) {
   const child = spawn(program, ["-C", dir, "dev", "--listen", "127.0.0.1:0"], { env: { ...process.env, NO_COLOR: "1", ...env } });
   processes.push(child);
@@ -194,7 +194,7 @@ export async function launch() {
 export const wide = { width: 1280, height: 860 };
 export const narrow = { width: 390, height: 844 };
 
-// open returns a page that is logged in. Errors of the page end up in its list `problems`.
+// open returns a page that is logged in. The page's list `problems` collects its errors.
 export async function open(browser, login, { theme = "light", size = wide } = {}) {
   const context = await browser.newContext({ viewport: size, colorScheme: theme, timezoneId: "Europe/Paris", reducedMotion: "reduce" });
   const page = await context.newPage();
@@ -230,7 +230,8 @@ export async function sees(page, text) {
 // problemsOf returns the errors that a page has reported so far, and forgets them.
 export const problemsOf = (page) => page.problems.splice(0);
 
-// violations checks what a page shows: its accessibility, that it fits, and that no name was executed.
+// violations returns what is wrong on a page: violations of accessibility, content that does not fit, and names that
+// were executed as scripts.
 export async function violations(page) {
   await page.evaluate(axeSource);
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));

@@ -66,7 +66,7 @@ test("after random losses, every screen equals a fresh load", async () => {
   for (const screen of screens) {
     const page = await open(browser, through(run(server.dir, ["ui"]).trim()));
     for (;;) {
-      // The loss of the first answer is a page of the browser, not of Servo: load it again.
+      // If the first answer is lost, the browser shows an error page of its own: load the page again.
       try {
         await page.waitForSelector("main h1", { timeout: 5000 });
         break;
@@ -87,7 +87,7 @@ test("after random losses, every screen equals a fresh load", async () => {
   for (const [i, screen] of screens.entries()) {
     await goTo(fresh, screen);
     const want = await textOf(fresh);
-    // The page asks again by itself: its streams still break.
+    // The page asks again without help from this test: its streams still break.
     await pages[i].bringToFront();
     for (let last = ""; last !== want; ) {
       last = await textOf(pages[i]);

@@ -46,7 +46,7 @@ test("the keyboard alone leads to an answer: complete, run, look at a row", asyn
   await page.keyboard.press("g");
   await page.keyboard.press("q");
   await page.waitForURL("**/sql");
-  await page.getByText("clean.orders").waitFor(); // the tables are known
+  await page.getByText("clean.orders").waitFor(); // the page has loaded the list of tables
   await page.getByRole("textbox", { name: "SQL" }).focus();
   await page.keyboard.type("SELECT * FROM clean.or");
   await complete("orders");
@@ -55,7 +55,7 @@ test("the keyboard alone leads to an answer: complete, run, look at a row", asyn
   await page.keyboard.press("Control+Enter");
   await sees(page, "the first 1,000 rows");
   assert.match(await page.evaluate(() => location.search), /q=SELECT/, "the address has the statement");
-  await page.keyboard.press("Tab"); // out of the editor
+  await page.keyboard.press("Tab"); // moves the focus out of the editor
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await page.getByRole("dialog", { name: /^Row / }).waitFor();
@@ -75,7 +75,7 @@ test("an error names line and column, and marks the place", async () => {
   await sees(page, "Line 2, column 3:");
   await page.locator(".servo-error", { hasText: "frobnicate" }).waitFor();
   await page.getByRole("button", { name: "Go to line 2" }).click();
-  await page.keyboard.type("amount AS "); // the cursor is at the place
+  await page.keyboard.type("amount AS "); // the cursor is at the place of the error
   await page.waitForFunction(() => !document.querySelector("[data-sql]").shadowRoot.querySelector(".servo-error"));
   quiet();
 });

@@ -10,8 +10,8 @@ import "./style/base.css";
 
 start();
 
-// The first picture of index.html stays until the screen and its first answers are there, so that they appear at
-// once. A slow server does not delay the page for long.
+// The static content of index.html stays until the screen and its first answers are ready, so that both appear at once.
+// If the server is slow, the screen appears without the answers.
 const patience = 150; // milliseconds
 const ready = Promise.all([prime(), router.load()]).catch(() => {}); // the screen shows the error
 const late = new Promise((done) => setTimeout(done, patience));
@@ -29,5 +29,5 @@ function show() {
   }
 }
 
-// The module must end: the chunks of screens import it.
+// The module must not await the screen: the chunks of screens import this module, and would wait for it.
 void Promise.race([ready, late]).then(show);

@@ -33,7 +33,7 @@ test("an answer without rows is complete, and one that ends early is not", () =>
   const cut = new Reader();
   cut.add(answer.slice(0, answer.lastIndexOf("\n[null")));
   expect(cut.end()).toBe(false);
-  expect(() => new Reader().add("<html>\n")).toThrow("no result");
+  expect(() => new Reader().add("<html>\n")).toThrow("did not return the result");
 });
 
 test("the place of an error is found in a long and in a later line", () => {

@@ -75,8 +75,8 @@ type ScheduleServiceClient interface {
 	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
 	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
-	// BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
-	// run already.
+	// BackfillSchedule makes ticks for the instants of a past interval. It skips each instant that already has a tick
+	// with a run.
 	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 
@@ -246,8 +246,8 @@ type ScheduleServiceHandler interface {
 	ResumeSchedule(context.Context, *servov1.ResumeScheduleRequest) (*servov1.Schedule, error)
 	// TriggerSchedule makes a tick now.
 	TriggerSchedule(context.Context, *servov1.TriggerScheduleRequest) (*servov1.Schedule, error)
-	// BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
-	// run already.
+	// BackfillSchedule makes ticks for the instants of a past interval. It skips each instant that already has a tick
+	// with a run.
 	BackfillSchedule(context.Context, *servov1.BackfillScheduleRequest) (*servov1.BackfillScheduleResponse, error)
 }
 

@@ -8,7 +8,7 @@ export interface Table {
   columns: Column[];
 }
 
-// The words of SQL that are no names. They are quoted as names of assets and columns.
+// The reserved words of SQL. An asset or column with such a name must be quoted.
 const reserved = new Set(
   `all analyse analyze and any array as asc both case cast check collate column constraint create default deferrable
   desc describe distinct do else end except false fetch for foreign from group having in initially intersect into lambda
@@ -22,7 +22,7 @@ export const quoted = (name: string) =>
   plain.test(name) && !reserved.has(name) ? name : `"${name.replaceAll('"', '""')}"`;
 export const nameOf = (t: Table) => (t.schema === "main" ? quoted(t.name) : `${quoted(t.schema)}.${quoted(t.name)}`);
 
-// namespaceOf is the form in which the editor completes tables and columns.
+// namespaceOf converts the tables into the form that the editor needs to complete names of tables and columns.
 export function namespaceOf(tables: Table[]): SQLNamespace {
   const all: Record<string, SQLNamespace> = {};
   const columns = (t: Table) => t.columns.map((c) => ({ label: c.name, detail: c.type, type: "property" }));

@@ -1,4 +1,4 @@
-// The client of the API: JSON over fetch. Answers of other statuses become a Failure.
+// The client of the API: JSON over fetch. An answer that is not a success becomes a Failure.
 import { answered, options } from "./ask";
 import type { RunState } from "./types";
 
@@ -31,7 +31,7 @@ export async function call(url: string, init: RequestInit): Promise<Response> {
     answer = await (answered(url) ?? fetch(url, { ...init, ...options }));
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new Failure(0, "No answer", "The server does not answer. Does `servo dev` still run?");
+    throw new Failure(0, "No answer", "The server does not answer. Is `servo dev` still running?");
   }
   if (answer.ok) return answer;
   const body = await answer.text();

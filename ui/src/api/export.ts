@@ -22,7 +22,8 @@ export function visible(value: string): string {
 
 function csvCell(cell: Cell, column: Column | undefined): string {
   let value = text(cell);
-  // A spreadsheet would execute a text that begins like this. Numbers begin with a sign, too.
+  // A spreadsheet would execute a text that begins with one of these characters, so an apostrophe comes first. Numbers
+  // are exempt: they may begin with a sign.
   if (typeof cell === "string" && /^[=+\-@\t\r]/.test(value) && !(column && isNumber(column))) value = `'${value}`;
   return /[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
 }
@@ -34,7 +35,7 @@ export function csv({ columns, rows }: Pick<Result, "columns" | "rows">): string
     .join("");
 }
 
-// distinct appends numbers to names that occur before, so that a row can be an object.
+// distinct makes names unique by appending numbers to repeated ones, so that a row can be an object.
 export function distinct(names: string[]): string[] {
   const seen = new Set<string>();
   return names.map((name) => {

@@ -28,7 +28,7 @@ import type {
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {
-      staleTime: Number.POSITIVE_INFINITY, // a new revision makes answers stale: see useRevision
+      staleTime: Number.POSITIVE_INFINITY, // answers become stale only with a new revision: see useRevision
       gcTime: 5 * 60_000,
       refetchOnWindowFocus: false,
       retry: (failures, error) => failures < 2 && error instanceof Failure && error.status === 0,
@@ -44,7 +44,7 @@ const live = of<ListRunsResponse>("live");
 const attention = of<ListAttentionResponse>("attention");
 const assets = of<ListAssetsResponse>("assets");
 
-// prime takes the answers to the calls that early.ts has sent, so that the first picture can show them.
+// prime waits for the answers to the calls that early.ts has sent, so that the page shows them when it first appears.
 export const prime = () =>
   Promise.all(
     [live, attention, assets].map((q) => asks(first[q.queryKey[0] as "live"]) && queries.prefetchQuery<unknown>(q)),
@@ -52,11 +52,11 @@ export const prime = () =>
 
 const slow = 5000;
 const quick = 1000;
-const rare = 30_000; // while the server streams changes
+const rare = 30_000; // the interval while the server streams changes
 const together = 400; // changes within this time, in milliseconds, cause one refetch
 let streaming = false;
 
-// Answers that a new revision does not make stale.
+// The queries whose answers do not become stale with a new revision.
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
 
 export const useWhoAmI = () =>
@@ -65,8 +65,8 @@ export const useWhoAmI = () =>
     queryFn: ({ signal }) => get<WhoAmIResponse>(path(["whoami"]), signal),
   });
 
-// useLive asks for the live runs, and so for the newest revision. Without a stream of changes, it asks every
-// second while a run is live, and otherwise every five. A hidden page does not ask.
+// useLive asks for the live runs; the answer also contains the newest revision. Without a stream of changes, useLive
+// asks every second while a run is live, and otherwise every five seconds. A hidden page does not ask.
 export const useLive = () =>
   useQuery({
     ...live,
@@ -91,7 +91,7 @@ export function useWatch() {
       timer ||= window.setTimeout(look, together);
     };
     const lost = () => {
-      if (streaming) look(); // the answer says whether the server is gone
+      if (streaming) look(); // if the server is gone, this call fails
       streaming = false;
     };
     const follow = () => {
@@ -217,7 +217,7 @@ export const usePartition = (key: string, partition: string) =>
 export const useAttention = () =>
   useQuery({
     ...attention,
-    refetchInterval: 60_000, // deadlines and calendars move without a new revision
+    refetchInterval: 60_000, // deadlines pass and calendars advance without a new revision
   });
 
 export const useQuarantine = () =>

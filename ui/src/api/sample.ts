@@ -3,7 +3,8 @@ import { quoted } from "./catalog";
 
 const literal = (text: string) => `'${text.replaceAll("'", "''")}'`;
 
-// sampleOf finds the newest output of an asset, or that of a partition, and the columns of its table.
+// sampleOf returns a statement that finds the newest output of an asset or of one partition, and the columns of its
+// table.
 export function sampleOf(asset: string, partition: string | undefined): string {
   const [namespace = "", name = ""] = asset.split("/");
   return `SELECT partition_key, strftime(last_materialization_at AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ'), row_count,
@@ -19,22 +20,23 @@ LIMIT 1`;
 
 export const isTable = (columns: string[] | null): columns is string[] => columns !== null && columns.length > 0;
 
-// statementOf reads the rows of a partition. A dimension is a column of its name, unless the asset opts out.
+// statementOf returns a statement that reads the rows of a partition. Each dimension is a column of the same name,
+// unless the asset omits these columns.
 export function statementOf(asset: string, partition: string, columns: string[], most: number): string {
   const [namespace = "", name = ""] = asset.split("/");
   const values = Object.entries((partition ? JSON.parse(partition) : {}) as Record<string, string>);
   const conditions = values
     .filter(([dimension]) => columns.includes(dimension))
-    // An hour is written without seconds, which SQL wants.
+    // A partition key writes an hour without seconds, but SQL requires them.
     .map(([d, v]) => `${quoted(d)} = ${literal(v.replace(/(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)$/, "$1:00$2"))}`);
   const where = conditions.length > 0 ? `\nWHERE ${conditions.join(" AND ")}` : "";
   return `SELECT *\nFROM ${quoted(namespace)}.${quoted(name)}${where}\nLIMIT ${most}`;
 }
 
-// failingRowsOf reads the rows that the last failure of a check has stored.
+// failingRowsOf returns a statement that reads the rows that the last failure of a check has stored.
 export const failingRowsOf = (asset: string, check: string, most: number) =>
   `FROM failing_rows."${asset.replaceAll("/", ".")}.${check.replaceAll('"', '""')}"\nLIMIT ${most}`;
 
-// quarantinedRowsOf reads the outputs of an asset that wait for a decision.
+// quarantinedRowsOf returns a statement that reads the outputs of an asset that wait for a decision.
 export const quarantinedRowsOf = (asset: string, most: number) =>
   `FROM quarantine."${asset.replaceAll("/", ".")}"\nLIMIT ${most}`;

@@ -52,7 +52,7 @@ export class Reader {
 
   private head() {
     const at = this.rest.indexOf(between);
-    if (!this.rest.startsWith(start)) throw new Error("The answer is no result of a query.");
+    if (!this.rest.startsWith(start)) throw new Error("The server did not return the result of a query.");
     // A name of a column may contain the text that separates the columns from the rows.
     for (let to = at; to > 0; to = this.rest.indexOf(between, to + 1)) {
       try {
@@ -64,7 +64,7 @@ export class Reader {
       this.open = true;
       return;
     }
-    throw new Error("The answer is no result of a query.");
+    throw new Error("The server did not return the result of a query.");
   }
 
   private line(line: string) {
@@ -72,14 +72,14 @@ export class Reader {
       this.result.rows.push(JSON.parse(line.slice(0, -1)) as Cell[]);
       return;
     }
-    // The last line: a row, unless there is none, and the members that follow the rows.
+    // The last line contains the last row, if there is one, and the members that follow the rows.
     const { rows, ...last } = JSON.parse(`{"rows":[${line}`) as { rows: Cell[][] } & Partial<Result>;
     this.result.rows.push(...rows);
     Object.assign(this.result, last, { done: true });
   }
 }
 
-// query runs a statement, and calls progress with the same result each time that rows have arrived.
+// query runs a statement. Each time that rows have arrived, it adds them to the same result and calls progress.
 export async function query(
   statement: Statement,
   signal: AbortSignal,
@@ -110,8 +110,8 @@ export interface Position {
   length: number;
 }
 
-// positionOf finds what DuckDB's message points at: its last lines repeat a line of the statement, shortened
-// by dots, and set a caret below the place.
+// positionOf finds the place in a statement at which DuckDB's error message points. The last lines of the message
+// repeat a line of the statement, shortened by dots, and have a caret below the place.
 export function positionOf(message: string, sql: string): Position | undefined {
   const found = /^LINE (\d+): (.*)\n( *)\^/m.exec(message);
   if (!found) return undefined;

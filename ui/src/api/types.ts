@@ -229,9 +229,15 @@ export interface ListAssetsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -262,9 +268,15 @@ export interface GetAssetRequest {
    * Required.
    */
   name?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -277,9 +289,9 @@ export interface Asset {
   tags: string[];
   /** The keys of the assets that this asset reads. */
   depends_on: string[];
-  /** Its dimensions and their ranges, as text; empty without partitions. */
+  /** The dimensions of the asset and their ranges, as text; empty for an asset without partitions. */
   partitions: string;
-  /** The file that declares it. */
+  /** The file that declares the asset. */
   file: string;
   /** The number of materialized partitions, at most 1 for an asset without partitions. */
   materialized: number;
@@ -290,11 +302,11 @@ export interface Asset {
   last_materialized_at?: string;
   /** The keys of the assets that read this asset. */
   read_by: string[];
-  /** How it is computed. */
+  /** How the asset is computed. */
   kind: "command" | "sql";
   /** The run of the newest output. */
   last_run_id: string;
-  /** The names of its dimensions. */
+  /** The names of the asset's dimensions. */
   dimensions: string[];
   /** The number of expected partitions; 1 for an asset without partitions. */
   expected: number;
@@ -391,9 +403,15 @@ export interface GetAssetGraphRequest {
   direction?: "upstream" | "downstream" | "both";
   /** The number of steps from focus. 0 stands for 1. */
   depth?: number;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -407,7 +425,7 @@ export interface AssetGraph {
   level: number;
   /** A hash of the nodes and edges, without their health: graphs with the same hash have the same layout. */
   graph_hash: string;
-  /** The limits of a graph left something out. */
+  /** The graph omits nodes or edges, because it would exceed its limits. */
   clipped: boolean;
   revision: number;
   /** The number of assets of the project. */
@@ -422,14 +440,14 @@ export interface AssetGraphNode {
   label: string;
   /** The health of the asset; for a group, the worst health among its assets, in the order of this list. */
   health: "failed" | "stale" | "missing" | "unknown" | "fresh";
-  /** Of a group: the number of its assets by health. */
+  /** For a group: the number of its assets by health. */
   health_counts: { [key: string]: number };
-  /** The number of its assets. */
+  /** The number of assets in the node. */
   assets: number;
-  /** The edges to assets that the graph does not show. */
+  /** The number of edges to assets that the graph does not show. */
   more_upstream: number;
   more_downstream: number;
-  /** The group that contains it; empty at the top. */
+  /** The group that contains the node; empty for a node that is in no group. */
   group: string;
   /** The partitions of an asset. */
   partitions?: AssetStatus;
@@ -442,9 +460,9 @@ export interface AssetGraphNode {
 export interface AssetGraphEdge {
   from: string;
   to: string;
-  /** The number of edges between their assets. */
+  /** The number of edges between assets of the two nodes. */
   count: number;
-  /** It closes a cycle of groups. The other edges form no cycle. */
+  /** The edge closes a cycle of groups. The edges without this mark form no cycle. */
   back: boolean;
 }
 
@@ -454,13 +472,19 @@ export interface ListSchedulesRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListSchedulesResponse has all schedules. */
+/** ListSchedulesResponse contains all schedules. */
 export interface ListSchedulesResponse {
   revision: number;
   schedules: Schedule[];
@@ -477,9 +501,15 @@ export interface GetScheduleRequest {
    * Required.
    */
   schedule?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -542,11 +572,11 @@ export interface ScheduleDefinition {
   overlap: string;
   /** What happens to ticks that were missed. */
   catch_up: string;
-  /** How late a tick may be caught up; 0: no limit. */
+  /** How many seconds after its instant a missed tick may still be made; 0: no limit. */
   window_sec: number;
-  /** Pause after so many failures in a row; 0: never. */
+  /** The number of failed runs in a row after which the schedule is paused; 0: it is never paused. */
   pause_after_failures: number;
-  /** How long a run may take before an alert reports the run; 0: no limit. */
+  /** After how many seconds an alert reports a run that is still live; 0: never. */
   sla_sec: number;
   /** Whether a new schedule is paused. */
   paused: boolean;
@@ -584,13 +614,19 @@ export interface ListTicksRequest {
   schedule?: string;
   /** The maximum number of ticks, newest first. 0 means 50. */
   page_size?: number;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListTicksResponse has the newest ticks of a schedule. */
+/** ListTicksResponse contains the newest ticks of a schedule. */
 export interface ListTicksResponse {
   revision: number;
   schedule: string;
@@ -632,7 +668,7 @@ export interface PreviewTicksRequest {
   count?: number;
 }
 
-/** PreviewTicksResponse has the next instants of a schedule. */
+/** PreviewTicksResponse contains the next instants of a schedule. */
 export interface PreviewTicksResponse {
   schedule: string;
   instants: string[];
@@ -712,7 +748,7 @@ export interface BackfillScheduleRequest {
 export interface BackfillScheduleResponse {
   /** The number of ticks that were made. */
   ticks: number;
-  /** The number of instants for which a tick has a run already. */
+  /** The number of instants that already have a tick with a run. */
   left_out: number;
   /** The number of instants after the newest tick. The schedule itself ticks for them. */
   later: number;
@@ -726,15 +762,21 @@ export interface ListRequestsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** Also requests that have ended. */
+  /** Also return requests that have ended. */
   ended?: boolean;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListRequestsResponse has requested runs. */
+/** ListRequestsResponse contains requested runs. */
 export interface ListRequestsResponse {
   revision: number;
   requests: RunRequest[];
@@ -788,7 +830,7 @@ export interface ListDeadlinesRequest {
   workspace_id?: string;
 }
 
-/** ListDeadlinesResponse has all deadlines. */
+/** ListDeadlinesResponse contains all deadlines. */
 export interface ListDeadlinesResponse {
   deadlines: Deadline[];
 }
@@ -827,7 +869,7 @@ export interface ListAlertsRequest {
   page_size?: number;
 }
 
-/** ListAlertsResponse has alerts, rules and messages. */
+/** ListAlertsResponse contains alerts, rules and messages. */
 export interface ListAlertsResponse {
   revision: number;
   alerts: Alert[];
@@ -912,9 +954,9 @@ export interface Alert {
 /** AlertRule is a rule of the deployed release. */
 export interface AlertRule {
   rule: string;
-  /** The transitions that it reports. */
+  /** The transitions that the rule reports. */
   on: string[];
-  /** The channels that it reports to. */
+  /** The channels that the rule reports to. */
   to: string[];
   select: string;
   /** The number of assets that the rule selects. */
@@ -962,13 +1004,13 @@ export interface CreateBackfillRequest {
   exclude?: string[];
   /** All assets of the project, instead of assets. */
   all?: boolean;
-  /** Also everything that the assets depend on. */
+  /** Also include every asset on which the selected assets depend. */
   upstream?: boolean;
-  /** Also everything that depends on the assets. */
+  /** Also include every asset that depends on the selected assets. */
   downstream?: boolean;
   /** Selections of partitions: "date=2025-01-01..2025-01-31". */
   partitions?: string[];
-  /** Accept missing partitions of upstream assets where an asset has "requires: complete". */
+  /** Accept missing partitions of upstream assets, even for an asset with "requires: complete". */
   allow_incomplete?: boolean;
   /** Only partitions with this status. */
   only?: "missing" | "failed" | "stale";
@@ -989,7 +1031,7 @@ export interface CreateBackfillRequest {
   priority?: number;
   /** A pool that limits the tasks, in addition to other limits. */
   pool?: string;
-  /** Each chunk executes the release that is deployed when it starts. */
+  /** Each chunk executes the release that is deployed when the chunk starts. */
   follow_deploys?: boolean;
 }
 
@@ -1016,9 +1058,15 @@ export interface GetBackfillRequest {
    * Required.
    */
   backfill_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1028,9 +1076,15 @@ export interface ListBackfillsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1171,13 +1225,13 @@ export interface TriggerRunRequest {
   exclude?: string[];
   /** All assets of the project, instead of assets. */
   all?: boolean;
-  /** Also everything that the assets depend on. */
+  /** Also include every asset on which the selected assets depend. */
   upstream?: boolean;
-  /** Also everything that depends on the assets. */
+  /** Also include every asset that depends on the selected assets. */
   downstream?: boolean;
   /** Selections of partitions: "date=2025-01-01..2025-01-31". */
   partitions?: string[];
-  /** Accept missing partitions of upstream assets where an asset has "requires: complete". */
+  /** Accept missing partitions of upstream assets, even for an asset with "requires: complete". */
   allow_incomplete?: boolean;
   /** Let partitions select periods that have not begun. */
   allow_future?: boolean;
@@ -1189,19 +1243,16 @@ export interface TriggerRunRequest {
   only?: "stale" | "missing" | "failed";
   /** A name that makes the request unique for 30 days. */
   run_key?: string;
-  /** Names and values that the run keeps. */
+  /** The labels of the run: names and values. */
   labels?: { [key: string]: string };
 }
 
-/** TriggerRunResponse is the answer to a started run. */
+/** TriggerRunResponse describes the run that was started, or that already existed. */
 export interface TriggerRunResponse {
   run_id: string;
-  /** The number of its tasks. */
+  /** The number of tasks of the run. */
   tasks: number;
-  /**
-   * The request has started no run: its run key belongs to the existing run run_id, which has the
-   * same request.
-   */
+  /** The request has started no new run: the existing run run_id has the same run key and the same request. */
   attached: boolean;
   /** Effects of the run that may surprise the caller. */
   warnings: string[];
@@ -1220,9 +1271,15 @@ export interface GetRunRequest {
    * Required.
    */
   run_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1237,9 +1294,15 @@ export interface GetRunStatusRequest {
    * Required.
    */
   run_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1261,9 +1324,15 @@ export interface ListRunsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1320,7 +1389,7 @@ export interface RunStatus {
   partitions_total: number;
   created_at?: string;
   completed_at?: string;
-  /** The time from its creation until its end, or until now. */
+  /** The time from the creation of the run until its end, or until now. */
   seconds: number;
   tasks_total: number;
   /** The number of tasks in each state. States without tasks are omitted. */
@@ -1331,22 +1400,22 @@ export interface RunStatus {
   retrying: FailedTask[];
   /** Some of the failed tasks. */
   failed: FailedTask[];
-  /** Reasons for which the run waits. */
+  /** What the run waits for. */
   waits: Wait[];
   error: string;
   cancel_reason: string;
-  /** How to repeat what failed, once the run has ended. */
+  /** How to repeat the failed tasks. Set after the run has ended. */
   next: Step[];
 }
 
-/** Step is a way to repeat what failed. */
+/** Step is a way to repeat the failed tasks. */
 export interface Step {
   /**
    * "retry" repeats the tasks of a run, "run" starts a new run of the failed partitions, and "fix" means that
    * only a change of the data or the code helps.
    */
   action: "retry" | "run" | "fix";
-  /** The command that does it. */
+  /** The command for this action. */
   command: string;
   /** Why this action helps, in a sentence. */
   reason: string;
@@ -1373,13 +1442,13 @@ export interface FailedTask {
   again_at?: string;
 }
 
-/** Wait is something that a run waits for. */
+/** Wait is a limit that tasks of a run wait for. */
 export interface Wait {
   /** The number of tasks that wait, at most 10,000. */
   tasks: number;
-  /** The limit that they wait for: "workspace", "run" or "pool". */
+  /** The limit that the tasks wait for: "workspace", "run" or "pool". */
   scope: string;
-  /** The name of a pool. */
+  /** The name of the pool. */
   name: string;
   slots: number;
   in_use: number;
@@ -1434,9 +1503,15 @@ export interface ListTasksRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1492,9 +1567,15 @@ export interface GetTaskRequest {
    * Required.
    */
   task_key?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1531,7 +1612,7 @@ export interface TaskExplanation {
   root_causes: string[];
   /** The partitions that are missing in the inputs of the task. */
   incomplete: string[];
-  /** The results of its checks, those that did not pass first. */
+  /** The results of the task's checks. Checks that did not pass come first. */
   checks: CheckResult[];
   attempts: Attempt[];
   upstreams: TaskExplanationUpstream[];
@@ -1542,7 +1623,7 @@ export interface TaskExplanation {
   dispatch?: TaskExplanationDispatch;
   heartbeat?: TaskExplanationHeartbeat;
   events: TaskExplanationTaskEvent[];
-  /** There are more events in the ledger than this list. */
+  /** The ledger contains more events of the task than this list. */
   events_left_out: boolean;
 }
 
@@ -1606,7 +1687,7 @@ export interface TaskExplanationHeartbeat {
   deadline?: string;
 }
 
-/** TaskEvent is an event behind the state. */
+/** TaskEvent is an event of the ledger that concerns the task. */
 export interface TaskExplanationTaskEvent {
   time?: string;
   type: string;
@@ -1625,7 +1706,7 @@ export interface CheckResult {
   phase: string;
   severity: string;
   passed: boolean;
-  /** The check itself failed. */
+  /** The check could not be executed. */
   broken: boolean;
   /** The number of failing rows. */
   failing: number;
@@ -1669,13 +1750,19 @@ export interface ListAttemptsRequest {
    * Required.
    */
   task_key?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListAttemptsResponse has the attempts of a task. */
+/** ListAttemptsResponse contains the attempts of a task. */
 export interface ListAttemptsResponse {
   revision: number;
   run_id: string;
@@ -1702,9 +1789,15 @@ export interface GetGanttRequest {
   pixels?: number;
   /** "asset" draws one row for all tasks of an asset; empty: one row for each task, while they fit. */
   fold_by?: "asset";
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1774,13 +1867,19 @@ export interface ListKeySetsRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListKeySetsResponse has all key sets. */
+/** ListKeySetsResponse contains all key sets. */
 export interface ListKeySetsResponse {
   revision: number;
   key_sets: ListKeySetsResponseKeySet[];
@@ -1810,9 +1909,15 @@ export interface ListKeysRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1906,7 +2011,7 @@ export interface LogChunk {
   offset: number;
   /** The part. Bytes that are not UTF-8 are replaced by U+FFFD. */
   text: string;
-  /** The byte after the part: the offset of the next one. */
+  /** The byte after the part: the offset of the next part. */
   next_offset: number;
   /** The part ends at the end of the log, and the log will not grow. */
   complete: boolean;
@@ -1934,9 +2039,15 @@ export interface ListPartitionsRequest {
   page_size?: number;
   /** The next_page_token of the previous page. */
   page_token?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -1952,9 +2063,9 @@ export interface ListPartitionsResponse {
 
 /** Partition is a slice of an asset. */
 export interface Partition {
-  /** Its name: "date=2025-01-15;region=eu". Empty for an asset without partitions. */
+  /** The name of the partition: "date=2025-01-15;region=eu". Empty for an asset without partitions. */
   partition: string;
-  /** Its key as canonical JSON: {"date":"2025-01-15"}. */
+  /** The key of the partition as canonical JSON: {"date":"2025-01-15"}. */
   partition_key: string;
   /** "failed": its newest task failed, and no later run has materialized it. */
   status: "failed" | "missing" | "fresh" | "stale" | "unexpected";
@@ -1992,15 +2103,21 @@ export interface GetPartitionSummaryRequest {
   name?: string;
   /** The dimension that is divided into buckets; empty: the time dimension, or else the first dimension. */
   dimension?: string;
-  /** Only this value and later ones. */
+  /** Only this value and later values. */
   from?: string;
   /** Only values before this value. */
   to?: string;
   /** The maximum number of buckets; 0 means 60. */
   buckets?: number;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -2048,9 +2165,15 @@ export interface ExplainPartitionRequest {
   name?: string;
   /** The name of the partition, "date=2025-01-15"; empty for an asset without partitions. */
   partition?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -2070,9 +2193,9 @@ export interface PartitionExplanation {
   code_details: string[];
   /** The run that made the output was requested before the period of the partition had ended. */
   early: boolean;
-  /** The key sets of which a key was removed or added again later. */
+  /** The key sets from which a key was removed, or to which a key was added again, after the output was planned. */
   key_sets: string[];
-  /** What a person said about the output. */
+  /** The mark that a person has set on the output. */
   mark?: PartitionExplanationMark;
   /** Upstream assets with partitions that are newer than the versions that the partition has read. */
   newer: PartitionExplanationUpstreamPartition[];
@@ -2082,7 +2205,7 @@ export interface PartitionExplanation {
   failure?: AssetFailure;
 }
 
-/** Mark is what a person said about an output. */
+/** Mark is a person's statement about an output. */
 export interface PartitionExplanationMark {
   /** "stale", "fresh" or "missing". */
   mark: string;
@@ -2135,13 +2258,19 @@ export interface ListQuarantinedRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
-/** ListQuarantinedResponse has all outputs in quarantine. */
+/** ListQuarantinedResponse contains all outputs in quarantine. */
 export interface ListQuarantinedResponse {
   revision: number;
   outputs: QuarantinedOutput[];
@@ -2237,7 +2366,7 @@ export interface WatchResponse {
   schedules: string[];
   /** The ids of changed backfills. */
   backfills: string[];
-  /** Nothing has changed: the connection is alive. */
+  /** Nothing has changed. The message shows that the connection still works. */
   heartbeat: boolean;
 }
 
@@ -2253,9 +2382,15 @@ export interface ListAttentionRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
-  /** A kept revision, or a time (RFC 3339): the answer shows the state as of then. "": the newest state. */
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
   as_of?: string;
-  /** The answer shows this revision or a later one. If it does not exist within 5 s, the call fails with unavailable. */
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
   min_revision?: number;
 }
 
@@ -2317,8 +2452,8 @@ export interface Calls {
   /** TriggerSchedule makes a tick now. */
   "ScheduleService.TriggerSchedule": { request: TriggerScheduleRequest; response: Schedule };
   /**
-   * BackfillSchedule makes ticks for the instants of a past interval. It skips instants for which a tick has a
-   * run already.
+   * BackfillSchedule makes ticks for the instants of a past interval. It skips each instant that already has a tick
+   * with a run.
    */
   "ScheduleService.BackfillSchedule": { request: BackfillScheduleRequest; response: BackfillScheduleResponse };
   /** ListRequests returns the runs that are requested and have not started. */

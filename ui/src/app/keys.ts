@@ -12,13 +12,13 @@ const stack: { commands: Command[] }[] = [];
 let pending = "";
 let since = 0;
 
-// The commands that are active, those of the newest view first.
+// The active commands. The commands of the newest view come first.
 export function active(): Command[] {
   const all = [...stack].reverse().flatMap((entry) => entry.commands);
   return all.filter((c, i) => all.findIndex((d) => d.keys === c.keys) === i);
 }
 
-// typing looks into shadow roots: the editor of the SQL console is in one.
+// typing also looks into shadow roots, because the editor of the SQL console is in a shadow root.
 function typing(event: KeyboardEvent): boolean {
   const target = event.composedPath()[0] ?? null;
   if (!(target instanceof HTMLElement)) return false;

@@ -19,7 +19,7 @@ interface Option {
 
 const most = 60;
 
-// score says how well a text matches what was typed; 0: not at all.
+// score returns how well a text matches the typed text: 0 is no match, 100 the best.
 export function score(text: string, typed: string): number {
   const [all, part] = [text.toLowerCase(), typed.toLowerCase().trim()];
   if (part === "") return 1;
@@ -67,7 +67,7 @@ export function Palette({
         note: "z",
         run: () => change({ utc: !settings.utc }),
       },
-      { id: "keys", icon: "keyboard", label: "Show the keys", note: "?", run: onKeys },
+      { id: "keys", icon: "keyboard", label: "Show the keyboard commands", note: "?", run: onKeys },
     );
     for (const asset of assets.data?.assets ?? []) {
       const [namespace = "", name = ""] = asset.asset_key.split("/");

@@ -2,8 +2,8 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "
 import { Empty, Problem, Skeleton } from "../parts/parts";
 import { Shell } from "./shell";
 
-// The parameters of a page are in its address, so that a reload, the back button and a colleague see
-// the same. Unknown and malformed parameters are dropped.
+// The parameters of a page are in its address, so that a reload, the back button and a shared link show the same page.
+// Unknown and malformed parameters are dropped.
 
 type Raw = Record<string, unknown>;
 

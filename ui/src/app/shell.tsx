@@ -57,8 +57,8 @@ function SignedOut() {
         <Mark /> This browser is not logged in
       </h1>
       <p>
-        Open the address that <code>servo dev</code> has printed when it started. It logs one browser in, once. This
-        command in the folder of the project prints another address:
+        Open the address that <code>servo dev</code> printed when it started. An address logs one browser in, and works
+        once. To get another address, run this command in the folder of the project:
       </p>
       <p>
         <Command text="servo ui" />

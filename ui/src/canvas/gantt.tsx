@@ -26,14 +26,14 @@ const phaseWords: Record<Phase, string> = {
 const executing = (s: GanttSegment) => ["RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"].includes(s.phase);
 const start = (s: GanttSegment) => Date.parse(s.from ?? "");
 
-// endOf returns when a segment ends. In a live run, a segment that lasts until the answer ends is still open, so it
-// ends now.
+// endOf returns when a segment ends. A segment that ends at or after open, the end of the answer's time range, belongs
+// to a live run and is not over yet, so it is drawn until now.
 const endOf = (s: GanttSegment, now: number, open: number) => {
   const to = Date.parse(s.to ?? "");
   return to >= open ? now : to;
 };
 
-// executed is how long a row was executing, in seconds.
+// executed returns how many seconds a row has executed.
 export function executed(row: GanttRow, now: number, open: number): number {
   return row.segments.filter(executing).reduce((sum, s) => sum + (endOf(s, now, open) - start(s)) / 1000, 0);
 }
@@ -83,7 +83,7 @@ interface Props {
   rows: GanttRow[];
   bounds: Range;
   now: number;
-  open: number; // segments that end from then on last until now
+  open: number; // a segment that ends at or after this time is drawn until now
   selected?: string | undefined;
   onSelect: (key: string) => void;
 }
@@ -154,7 +154,8 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
     }
   });
 
-  // The browser calls listeners of React for the wheel only after it has begun to scroll.
+  // React's listeners cannot prevent scrolling, because the browser calls them after it has begun to scroll. So the
+  // listener is added to the element.
   const wheel = useRef<(event: WheelEvent) => void>(undefined);
   wheel.current = (event) => {
     const box = plot.ref.current?.getBoundingClientRect();

@@ -50,7 +50,8 @@ function drawBucket(
     }
   }
   if (b.failed > 0) {
-    // A failure stays visible among thousands of other partitions, and its cross shows it without the colour.
+    // A failure must stay visible among thousands of other partitions, and without its colour: it is at least 8 pixels
+    // high, and crossed.
     const h = Math.min(height, Math.max(8, (b.failed / total) * height));
     context.fillStyle = colours["failed-soft"];
     context.fillRect(x, 0, w, h);

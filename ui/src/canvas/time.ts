@@ -10,7 +10,7 @@ const steps = [
   900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 43_200_000, 86_400_000, 172_800_000, 604_800_000,
 ];
 
-// stepOf returns the smallest step that divides a range into at most some parts.
+// stepOf returns the smallest step that divides a range into no more parts than most.
 export function stepOf(range: Range, most: number): number {
   const span = Math.max(range.to - range.from, 1);
   return steps.find((step) => span / step <= most) ?? Math.ceil(span / most / 604_800_000) * 604_800_000;
@@ -44,7 +44,8 @@ export interface Interval {
   to: number;
 }
 
-// concurrency counts, for each of n equal parts of a range, the most intervals that overlap in it.
+// concurrency divides a range into n equal parts, and returns for each part the greatest number of intervals that
+// overlap in it.
 export function concurrency(intervals: Interval[], range: Range, n: number): number[] {
   const width = (range.to - range.from) / n || 1;
   const changes: { at: number; by: number }[] = [];

@@ -2,7 +2,8 @@ import { useEffect, useState } from "react";
 import type { Arrow, Layout, Size } from "./layout";
 import address from "./worker?worker&url";
 
-// The content security policy allows scripts of this policy only, and the policy allows one.
+// The content security policy allows only scripts that this Trusted Types policy creates, and the policy creates only
+// the worker's.
 interface Policy {
   createScriptURL: (url: string) => string;
 }
@@ -13,20 +14,21 @@ const types = (
 ).trustedTypes;
 const rules: Policy = {
   createScriptURL: (url) => {
-    if (url !== address) throw new TypeError(`the page starts no worker from ${url}`);
+    if (url !== address) throw new TypeError(`the page may not start a worker from ${url}`);
     return url;
   },
 };
 const policy = types ? types.createPolicy("servo-worker", rules) : rules;
 
-// Layouts by the hash of their graph: a change of health draws again, and lays nothing out.
+// Layouts by the hash of their graph. If only the health of nodes changes, the graph is drawn again with the same
+// layout.
 const known = new Map<string, Layout>();
 const most = 30;
 
-// useLayout returns the layout of a graph. While the worker computes it, the page keeps the previous one.
+// useLayout returns the layout of a graph. While the worker computes a new layout, the page keeps the previous one.
 export function useLayout(hash: string, nodes: Size[], edges: Arrow[]): { hash: string; layout: Layout } | undefined {
   const [shown, setShown] = useState<{ hash: string; layout: Layout }>();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the hash stands for nodes and edges
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the hash changes whenever nodes or edges do
   useEffect(() => {
     if (hash === "") return;
     const layout = known.get(hash);

@@ -18,9 +18,9 @@ const height = 70;
 const furthest = 0.08;
 const nearest = 2;
 const far = 0.7; // below this scale, a node shows namespace and name only, in larger letters
-const small = 600; // pixels of the width of a small screen
+const small = 600; // the greatest width of a small screen, in pixels
 const readable = 0.75;
-const largest = 21; // pixels of these letters
+const largest = 21; // the greatest size of these letters, in pixels
 
 export const healthTone: Record<AssetGraphNode["health"], Tone> = {
   failed: "failed",
@@ -31,7 +31,7 @@ export const healthTone: Record<AssetGraphNode["health"], Tone> = {
 };
 const order = ["failed", "stale", "missing", "unknown", "fresh"] as const;
 
-// state says in a few words how a node is.
+// state describes the health of a node in a few words.
 function state(node: AssetGraphNode): string {
   if (node.kind === "group") {
     return order.flatMap((h) => (node.health_counts[h] ? `${count(node.health_counts[h])} ${h}` : [])).join(", ");
@@ -80,7 +80,7 @@ export function GraphView({
     if (!element) return;
     const behavior = zoom<HTMLDivElement, unknown>()
       .scaleExtent([furthest, nearest])
-      // The wheel scrolls the page, unless a key says that it zooms.
+      // The wheel scrolls the page. With Ctrl or Meta, the wheel zooms.
       .filter((event: Event) => {
         if (event instanceof WheelEvent) return event.ctrlKey || event.metaKey;
         return !(event instanceof MouseEvent) || event.button === 0;
@@ -104,7 +104,8 @@ export function GraphView({
     const to = zoomIdentity.translate((w - layout.width * k) / 2, (h - layout.height * k) / 2).scale(k);
     select(element).call(zooming.current.transform, to);
   };
-  // showStart shows a part of a wide graph in letters that can be read on a small screen: around a node, or the start.
+  // showStart shows the part of a wide graph around a node, or else its start, in letters that are readable on a small
+  // screen.
   const showStart = (node: { x: number; y: number } | undefined) => {
     const element = frame.current;
     if (!element || !layout || !zooming.current) return;
@@ -144,12 +145,12 @@ export function GraphView({
     else showAll();
   }, [layout]);
   useCommands([
-    { keys: "+", label: "Graph: closer", run: () => scaleBy(1.4) },
-    { keys: "-", label: "Graph: further away", run: () => scaleBy(1 / 1.4) },
-    { keys: "0", label: "Graph: all of it", run: showAll },
+    { keys: "+", label: "Graph: zoom in", run: () => scaleBy(1.4) },
+    { keys: "-", label: "Graph: zoom out", run: () => scaleBy(1 / 1.4) },
+    { keys: "0", label: "Graph: show the whole graph", run: showAll },
     ...(onExpand ? [{ keys: "e", label: "Graph: open the group", run: () => selected && onExpand(selected) }] : []),
     ...(onFocus
-      ? [{ keys: "f", label: "Graph: only around the asset", run: () => selected && onFocus(selected) }]
+      ? [{ keys: "f", label: "Graph: show only assets around this one", run: () => selected && onFocus(selected) }]
       : []),
   ]);
 
@@ -178,7 +179,7 @@ export function GraphView({
     const [namespace = "", name = ""] = node.id.split("/");
     void navigate({ to: "/assets/$namespace/$name", params: { namespace, name } });
   };
-  // The whole name is readable at any scale, for the node under the pointer or with the focus.
+  // The node under the pointer or with the focus, whose whole name is readable at any scale.
   const told = byId.get(hovered ?? selected ?? "");
   const tabbable = selected !== undefined && at.has(selected) ? selected : (centre ?? ids[0]);
 
@@ -321,7 +322,8 @@ const Node = memo(function Node({
   const text = state(node);
   const group = node.kind === "group";
   const [namespace = "", name = ""] = group ? ["", node.label] : node.id.split("/");
-  // The name begins with what is visible, for people who speak to their browser.
+  // The name for screen readers begins with the visible text, so that people can say the visible text to control the
+  // page.
   const second = plural(node.assets, "asset");
   const label = [
     group ? `${name} ${second} ${text}` : `${namespace}/ ${name} ${text}`,

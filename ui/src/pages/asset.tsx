@@ -15,7 +15,7 @@ import { health } from "./assets";
 import page from "./page.module.css";
 import { RunsTable } from "./runs";
 
-// What these tabs need is loaded when a person opens them.
+// The code of these tabs is loaded when a person opens them.
 const Data = lazy(() => import("./assetdata").then((m) => ({ default: m.Data })));
 const Checks = lazy(() => import("./assetchecks").then((m) => ({ default: m.Checks })));
 const Lineage = lazy(() => import("./assetgraph").then((m) => ({ default: m.Lineage })));
@@ -48,7 +48,7 @@ function AssetLink({ of }: { of: string }) {
 
 const list = (keys: string[]) => keys.map((key, i) => [i > 0 && ", ", <AssetLink key={key} of={key} />]);
 
-// reason says in one sentence how the asset is, and why.
+// reason describes the state of the asset and its cause in one sentence.
 export function reason(a: Asset): string {
   const { status } = a;
   if (a.problem) return a.problem;
@@ -163,7 +163,7 @@ function AssetRuns({ asset }: { asset: string }) {
   if (data.runs.length === 0) {
     return (
       <Empty title="No run has selected this asset by name">
-        <p>Runs of all assets, and runs that include it as an upstream asset, are only in the list of all runs.</p>
+        <p>Runs of all assets, and runs that include this asset as an upstream, are in the list of all runs.</p>
         <Link to="/runs">All runs</Link>
       </Empty>
     );

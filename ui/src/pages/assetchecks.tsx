@@ -66,7 +66,7 @@ export function Checks({ asset }: { asset: Asset }) {
   );
 }
 
-// partitionOf is the partition of a task, as a person writes it; "" for an asset without partitions.
+// partitionOf returns the partition of a task as a person writes it, or "" for an asset without partitions.
 const partitionOf = (task: string) => /\[(.*)\]$/.exec(task)?.[1] ?? "";
 
 function Task({ run, task }: { run: string; task: string }) {

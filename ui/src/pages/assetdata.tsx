@@ -11,7 +11,8 @@ import css from "./assetgraph.module.css";
 
 const most = 50; // rows
 
-// useSample returns rows of a partition, or of the newest one. It changes with the newest output only.
+// useSample returns rows of the given partition, or of the newest partition. It asks again only when the asset has a
+// newer output.
 const useSample = (asset: Asset, partition: string | undefined) =>
   useQuery({
     queryKey: ["sample", asset.asset_key, partition, asset.last_run_id, asset.last_materialized_at],

@@ -72,7 +72,8 @@ function Legend() {
   );
 }
 
-// AssetsGraph shows all assets as a graph, or what is around one. Assets that are not in shown are pale.
+// AssetsGraph shows all assets as a graph, or only the assets around one of them. Assets that are not in shown are
+// pale.
 export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
   const search = useSearch({ from: "/assets" });
   const navigate = useNavigate({ from: "/assets" });
@@ -163,7 +164,7 @@ export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
   );
 }
 
-// Lineage shows what an asset reads, and what reads it.
+// Lineage shows the assets that an asset reads, and the assets that read it.
 export function Lineage({ asset }: { asset: string }) {
   const search = useSearch({ from: "/assets/$namespace/$name" });
   const navigate = useNavigate({ from: "/assets/$namespace/$name" });

@@ -263,7 +263,7 @@ function Detail({ asset, partition }: { asset: string; partition: string }) {
   );
 }
 
-// selections returns the selection of a partition, as a run takes it: one for each dimension.
+// selections returns the selections that start a run of one partition: one for each dimension.
 export function selections(task: string): string[] {
   const inside = /\[(.*)\]$/.exec(task)?.[1];
   return inside ? inside.split(/[;,]/).map(decodeURIComponent) : [];

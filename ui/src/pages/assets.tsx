@@ -21,7 +21,7 @@ export interface Health {
   text: string;
 }
 
-// health says in a few words how an asset is. What needs a person comes first.
+// health describes the state of an asset in a few words. Problems that need a person come first.
 export function health(a: Asset): Health {
   const status = a.status;
   if (a.problem) return { tone: "failed", text: "has a problem" };
@@ -139,7 +139,7 @@ export function Assets() {
               <Link to="/assets">Show all assets</Link>
             ) : (
               <p>
-                Write the first one into <code>assets/</code>: a query or a command.
+                Write the first asset, a query or a command, into a file in <code>assets/</code>.
               </p>
             )}
           </Empty>

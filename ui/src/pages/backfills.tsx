@@ -20,7 +20,7 @@ const tones: Record<string, Tone> = {
 
 type Verb = "pause" | "resume" | "cancel" | "retry-failed";
 
-// verbs are the actions that a backfill allows in its state.
+// verbs returns the actions that are possible in the state of a backfill.
 export function verbs(b: Backfill): Verb[] {
   switch (b.state) {
     case "RUNNING":

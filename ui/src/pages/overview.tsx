@@ -423,7 +423,7 @@ function Partitions({ assets }: { assets: Asset[] }) {
       {assets.length === 0 ? (
         <Empty title="The project has no assets yet">
           <p>
-            Write the first one into <code>assets/</code>: a query or a command.
+            Write the first asset, a query or a command, into a file in <code>assets/</code>.
           </p>
         </Empty>
       ) : (

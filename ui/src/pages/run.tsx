@@ -198,7 +198,7 @@ function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number
   );
 }
 
-// Notices answers at once why the run failed, or what it waits for.
+// Notices shows why the run failed, or what it waits for.
 function Notices({
   status: { waits, error, next },
   rows,

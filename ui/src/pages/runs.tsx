@@ -71,7 +71,7 @@ export function assetsText(run: Run): string {
   return named.join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
-// Bars shows how long the newest runs took and how they ended: oldest left.
+// Bars shows how long the newest runs took and how they ended. The oldest of them is on the left.
 function Bars({ runs }: { runs: Run[] }) {
   const now = useNow();
   const shown = runs.slice(0, 60).reverse();

@@ -15,9 +15,9 @@ import { cancel, edit, forget, start, usePast, useShown } from "./sqlstore";
 import { Tables, useCatalog } from "./sqltables";
 
 const limits = [1000, 10_000, 100_000];
-const inAddress = 4000; // characters of a statement that fits into an address
+const inAddress = 4000; // the greatest number of characters of a statement in an address
 
-// Times before now, at which a statement can read the state.
+// Past times at which a statement can read the state.
 const ages = [
   { minutes: 10, label: "10 minutes ago" },
   { minutes: 60, label: "1 hour ago" },
@@ -39,7 +39,7 @@ export function SqlPage() {
   const [at, setAt] = useState(search.at ?? "");
   const [side, setSide] = useState("tables");
 
-  // A statement of the address is shown, and runs only when a person asks for it: a link must not start work on the
+  // A statement in the address is shown but not run until a person runs it, because a link must not start work on the
   // server.
   const address = search.q;
   useEffect(() => {

@@ -7,9 +7,9 @@ import { Button, Card, Empty, Segmented, toast } from "../parts/parts";
 import page from "./page.module.css";
 import css from "./sql.module.css";
 
-const copied = 5_000_000; // characters: a clipboard takes not much more
+const copied = 5_000_000; // the greatest number of characters to copy: a clipboard accepts little more
 
-// Outcome shows the rows of a statement, how long it took, and what can be done with them.
+// Outcome shows the rows of a statement, its duration, and the actions for its rows.
 export function Outcome({
   result,
   rows,

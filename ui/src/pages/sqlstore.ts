@@ -1,13 +1,13 @@
 import { useSyncExternalStore } from "react";
 import { query, type Result } from "../api/sql";
 
-// What the SQL console shows, and the statement that runs. It outlives the screen, so that a result is still there
-// after a look at another one.
+// Shown is what the SQL console shows, with the statement that is running. It is kept when the person opens another
+// screen, so that the result is still there when the person returns.
 export interface Shown {
-  text: string; // in the editor
+  text: string; // the text in the editor
   ran?: string; // the statement of the result or of the error
   result?: Result;
-  rows: number; // of the result so far: its list grows in place
+  rows: number; // the number of rows so far: the result's list of rows grows in place
   error?: unknown;
   busy: boolean;
   started: number;
@@ -21,7 +21,7 @@ export interface Past {
 }
 
 const most = 50;
-const longest = 10_000; // characters of a remembered statement
+const longest = 10_000; // the greatest number of characters of a remembered statement
 
 let shown: Shown = { text: "", rows: 0, busy: false, started: 0 };
 let controller: AbortController | undefined;
@@ -97,7 +97,7 @@ function pastOf(project: string): Past[] {
       list = read.filter((p): p is Past => typeof p?.sql === "string" && typeof p?.at === "number");
     }
   } catch {
-    // Another program has written something else there.
+    // Another program has stored something else under this key.
   }
   cached = { of: project, text: stored, list };
   return list;
@@ -109,7 +109,7 @@ function store(project: string, list: Past[]) {
   try {
     localStorage.setItem(key(project), JSON.stringify(list));
   } catch {
-    // As above, or it is full.
+    // The browser has no storage, or its storage is full.
   }
   set({});
 }

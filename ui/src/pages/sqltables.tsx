@@ -8,7 +8,7 @@ import { Icon } from "../parts/icons";
 import { inputClass, Problem, Skeleton } from "../parts/parts";
 import css from "./sql.module.css";
 
-// One query, because the server runs few at once. It finds the functions, too.
+// One query finds tables and functions, because the server runs only a few queries at once.
 const catalog = `SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns
 UNION ALL SELECT NULL, NULL, function_name, any_value(function_type) FROM duckdb_functions()
 WHERE regexp_full_match(function_name, '[a-z][a-z0-9_]*') AND NOT starts_with(function_name, 'pg_')
@@ -16,8 +16,8 @@ GROUP BY function_name`;
 
 const most = 100_000;
 
-// useCatalog returns the tables with their columns, and the functions. A deployment changes them, and few revisions
-// do, so it is asked for once a visit.
+// useCatalog returns the tables with their columns, and the functions. Deployments change them, but most revisions do
+// not, so they are loaded once when the console opens.
 export const useCatalog = () =>
   useQuery({
     queryKey: ["catalog"],
@@ -97,7 +97,7 @@ function Group({
   );
 }
 
-const drawn = 300; // tables of a group
+const drawn = 300; // the greatest number of tables that are drawn for a group
 
 // Tables lists what a statement can read.
 export function Tables({ onPick }: { onPick: (text: string) => void }) {

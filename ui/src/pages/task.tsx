@@ -9,7 +9,7 @@ import { taskTone, words } from "../parts/status";
 import page from "./page.module.css";
 import css from "./run.module.css";
 
-// stacked matches screens on which the panel is below the tasks: see run.module.css.
+// stacked matches screens that are so narrow that the panel is below the tasks: see run.module.css.
 const stacked = "(max-width: 1080px)";
 
 // TaskPanel explains a task: why it is in its state, its attempts, its log, and its events.
@@ -29,12 +29,12 @@ export function TaskPanel({
   const navigate = useNavigate({ from: "/runs/$run" });
   const panel = search.panel ?? "why";
   const asset = /^([^/[]+)\/([^[]+)/.exec(task);
-  // A name may denote one partition of a batch. The task of the batch has another key.
+  // The name in the address may be one partition of a batch. The task of the batch has another key, which replaces it.
   const found = data?.task_key;
   useEffect(() => {
     if (found && found !== task) onSelect(found);
   });
-  // Below the tasks on a small screen, the panel would open unseen.
+  // On a small screen the panel opens below the tasks, outside the visible part, so the page scrolls to it.
   const top = useRef<HTMLDivElement>(null);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the panel has its final size once the task is known
   useEffect(() => {
@@ -106,7 +106,7 @@ function Section({ title, children }: { title: string; children: ReactNode }) {
   );
 }
 
-// sentence drops the state that begins a headline: a badge shows it already.
+// sentence removes the state from the start of a headline, because a badge shows the state.
 export function sentence(headline: string, state: string): string {
   const text = headline.startsWith(`${state}: `) ? headline.slice(state.length + 2) : headline;
   return text.charAt(0).toUpperCase() + text.slice(1);

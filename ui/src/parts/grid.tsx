@@ -7,13 +7,13 @@ import css from "./grid.module.css";
 import { Dialog } from "./parts";
 
 const rowHeight = 28;
-const sampled = 100; // rows that decide how wide a column is
-const widest = 340; // pixels of a column
-const shown = 400; // characters of a cell: more would not fit, and would slow the page down
+const sampled = 100; // the width of a column depends on this many rows
+const widest = 340; // the greatest width of a column, in pixels
+const shown = 400; // the greatest number of characters of a cell: more would not fit, and would slow the page down
 
 const pen = document.createElement("canvas").getContext("2d");
 
-// widthOf returns the width of a column in pixels: that of its widest text among the first rows.
+// widthOf returns the width of the widest text in the first rows of a column, in pixels.
 function widthOf(column: Column, at: number, rows: Cell[][]): number {
   if (!pen) return widest;
   pen.font = `13px ${getComputedStyle(document.documentElement).fontFamily}`;

@@ -1,6 +1,7 @@
 import type { SVGProps } from "react";
 
-// Icons are drawn here, so that the page loads none. Each is decorative: the text beside it has the meaning.
+// The icons are part of the script, so that the page loads no image files. Each icon is decorative: the text beside it
+// has the meaning.
 const paths = {
   overview: "M3 3h6v7H3zM11 3h6v4h-6zM11 9h6v8h-6zM3 12h6v5H3z",
   assets: "M10 2.5 17 6v8l-7 3.5L3 14V6zM3 6l7 3.5L17 6M10 9.5v8",

@@ -8,7 +8,7 @@ import css from "./log.module.css";
 import { Button, Problem } from "./parts";
 
 const lineHeight = 18;
-const longest = 4000; // characters of a line that are shown
+const longest = 4000; // the greatest number of characters that are shown of a line
 const wrong = /\b(error|exception|fatal|panic|traceback|failed)\b/i;
 
 interface Stream {

@@ -161,7 +161,7 @@ interface DialogProps {
   bare?: boolean;
 }
 
-// Dialog is a modal dialog. The browser keeps the focus inside and gives it back.
+// Dialog is a modal dialog. The browser keeps the focus inside, and returns it to the previous element at the end.
 export function Dialog({ title, onClose, children, className, bare }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();

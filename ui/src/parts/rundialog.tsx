@@ -18,7 +18,7 @@ export function RunDialog({
   assets?: string[];
   need?: Need;
   partitions?: string[];
-  note?: string; // why this run, and not a retry
+  note?: string; // why the page proposes this run instead of a retry
 }) {
   const navigate = useNavigate();
   const known = useAssets();

@@ -18,7 +18,7 @@ import { tags } from "@lezer/highlight";
 import { useEffect, useRef } from "react";
 import { columnsIn, namespaceOf, quoted, type Table } from "../api/catalog";
 
-// The words that DuckDB's grammar reserves, and others that begin its statements and clauses.
+// The reserved words of DuckDB, and other words that begin statements and clauses.
 const words = `add all analyse analyze and anti any array as asc asof at between both by case cast check collate column
 columns constraint create cross cube current_date current_time current_timestamp default deferrable delete desc describe
 distinct do else end except exclude exists explain false fetch filter first following for foreign from full glob group
@@ -120,7 +120,7 @@ const errorField = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-// The completions beside those of the language: columns of the tables that the statement names, and functions.
+// The completions in addition to the words of SQL: columns of the tables that the statement names, and functions.
 const language = (tables: Table[], functions: readonly Completion[]) => [
   sql({ dialect: duckdb, schema: namespaceOf(tables), upperCaseKeywords: true }),
   duckdb.language.data.of({
@@ -186,7 +186,7 @@ export default function SqlEditor({
   changed.current = onChange;
   const completion = useRef(new Compartment());
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the editor is made once, and later effects change it
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the editor is created once, and later effects update it
   useEffect(() => {
     const element = host.current;
     if (!element) return;

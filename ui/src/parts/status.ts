@@ -1,6 +1,6 @@
 import type { RunState, TaskState } from "../api/types";
 
-// The kinds of states. Each has a colour and a shape, so that colour alone never has a meaning.
+// The kinds of states. Each has a colour and a shape, so that people who cannot distinguish the colours can read them.
 export type Tone = "fresh" | "running" | "waiting" | "stale" | "failed" | "quarantined";
 
 export const runTone: Record<RunState, Tone> = {

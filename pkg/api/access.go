@@ -13,13 +13,13 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(),
 		Capabilities: s.capabilities(), Version: s.Version,
 	}
-	if p, err := s.Project(); err == nil { // a server without a valid project still says who calls
+	if p, err := s.Project(); err == nil { // without a valid project, the answer only lacks its name
 		me.Project = p.Name
 	}
 	return me, nil
 }
 
-// capabilities are the features that only some servers have.
+// capabilities returns the optional features that this server has.
 func (s *server) capabilities() []string {
 	if s.Logs == nil {
 		return []string{"watch"}

@@ -36,8 +36,8 @@ type Project struct {
 	Data []string
 	// MaxParallelism limits each run; 0: no limit.
 	MaxParallelism int32
-	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the
-	// archive of its files: workers then need no Root.
+	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the archive of its
+	// files: with an archive, workers do not need Root.
 	Release, Source string
 }
 
@@ -46,7 +46,7 @@ type Config struct {
 	Engine *engine.Engine
 	// Project returns the newest valid project, or an error if there is none.
 	Project func() (*Project, error)
-	// User returns the verified user who sends a request with a header. Runs and events record it.
+	// User returns the verified user that the headers of a request identify. Runs and events record this user.
 	User func(http.Header) string
 	// OpenQuery opens a session for SQL over a revision or a time; "": the newest revision. It also
 	// returns the number of the revision. Nil: queries are rejected.
@@ -55,7 +55,8 @@ type Config struct {
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].
 	Logger *slog.Logger
-	// PageKey is a secret of the state folder: page tokens stay valid when the server restarts. Nil: they do not.
+	// PageKey is a secret of the state folder that signs page tokens: tokens stay valid when the server restarts. Nil:
+	// a restart invalidates all tokens.
 	PageKey []byte
 	// Version is the version of the program.
 	Version string
@@ -99,7 +100,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 			httpx.Refuse(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ready"}) // as above
+		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ready"}) // the client has disconnected if this fails
 	})
 }
 
@@ -163,7 +164,7 @@ func (c codec) Name() string { return c.name }
 func (codec) Marshal(m any) ([]byte, error) {
 	message, ok := m.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("api: %T is no message", m)
+		return nil, fmt.Errorf("api: %T is not a message", m)
 	}
 	return jsonpb.Marshal(message)
 }
@@ -172,7 +173,7 @@ func (codec) Marshal(m any) ([]byte, error) {
 func (codec) Unmarshal(data []byte, m any) error {
 	message, ok := m.(proto.Message)
 	if !ok {
-		return fmt.Errorf("api: %T is no message", m)
+		return fmt.Errorf("api: %T is not a message", m)
 	}
 	return jsonpb.Unmarshal(data, message)
 }
@@ -195,7 +196,7 @@ func reveal(ctx context.Context, revision int64) {
 	}
 }
 
-// as returns the engine for changes that the caller makes, under the conditions of the call.
+// as returns an engine that acts for the caller. The conditions of the call, such as If-Match, apply to its changes.
 func (s *server) as(ctx context.Context) *engine.Engine {
 	return s.Engine.As(engine.User(s.user(ctx))).Under(conditionsIn(ctx))
 }
@@ -232,8 +233,8 @@ func (s *server) page(ctx context.Context, r pageRequest, fallback int) (*page, 
 	return p, err
 }
 
-// Numbers of rows on a page, unless the request says another one.
+// Default numbers of rows on a page.
 const (
 	defaultPage = 50
-	largePage   = 1000 // of small rows
+	largePage   = 1000 // for listings with small rows
 )

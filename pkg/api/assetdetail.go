@@ -16,11 +16,11 @@ import (
 type judge struct {
 	calendar   plan.Calendar
 	evaluation *staleness.Evaluation
-	unknown    error // why there is no evaluation
+	unknown    error // the error of the evaluation
 	failures   map[string][]engine.Failure
 }
 
-// newJudge returns a judge that knows the failed partitions of all assets.
+// newJudge returns a judge for the snapshot and the time of a page. failures are the failed partitions of all assets.
 func newJudge(ctx context.Context, p *page, assets []plan.Asset, failures map[string][]engine.Failure) *judge {
 	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: failures}
 	j.evaluation, j.unknown = engine.Staleness(ctx, p.snap, assets, p.now)
@@ -54,7 +54,7 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 		var counts engine.Counts
 		if counts, err = engine.FailedOf(j.failures[asset.Key.String()], asset.Key).Count(j.evaluation, asset.Key); err == nil {
 			into.Status = &servov1.Asset_Status{
-				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), Failed: int32(counts.Failed), //nolint:gosec // as above
+				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), Failed: int32(counts.Failed), //nolint:gosec // at most space.MaxListed
 			}
 			return
 		}
@@ -62,10 +62,10 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.StatusProblem = err.Error()
 }
 
-// maxFailures limits the failures of an asset in an answer.
+// maxFailures is the greatest number of failed partitions that an answer lists for an asset.
 const maxFailures = 100
 
-// fillDetail sets what only GetAsset returns.
+// fillDetail sets the fields that only GetAsset returns.
 func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, failed []engine.Failure) error {
 	into.Code = asset.Work.SQL
 	if len(asset.Work.Command) > 0 {
@@ -91,7 +91,7 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 	}
 	marker, _, err := engine.ReadMarker(ctx, s.Engine.Store(), newest.OutputURI)
 	if err != nil || marker == nil {
-		return nil // without its marker, an output has no known columns
+		return nil // only the commit marker says which columns the output has
 	}
 	for _, c := range marker.Columns {
 		into.Columns = append(into.Columns, &servov1.Asset_Column{Name: c.Name, Type: c.Type})

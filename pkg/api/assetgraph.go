@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// The health of an asset, worst first.
+// healths lists the possible values of the health of an asset, worst first.
 var healths = []string{"failed", "stale", "missing", "unknown", "fresh"}
 
 // GetAssetGraph implements the call.
@@ -53,7 +53,7 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 	return into, nil
 }
 
-// judgedOf returns the assets of nodes, by key.
+// judgedOf returns the assets of graph nodes, with the status of their partitions, by key.
 func (s *server) judgedOf(
 	ctx context.Context, p *Project, snap *snapshot.Snapshot, nodes []view.GraphNode, assets map[string]*plan.Asset,
 ) (map[string]*servov1.Asset, error) {
@@ -96,7 +96,8 @@ func graphNode(n *view.GraphNode, assets map[string]*plan.Asset, judged map[stri
 	return into
 }
 
-// healthOf says in a word how an asset is. The states that need a person come first.
+// healthOf returns the health of an asset. If several values apply, it returns the first in the order below, which
+// begins with the states that need a person.
 func healthOf(a *servov1.Asset) string {
 	switch status := a.GetStatus(); {
 	case a.GetProblem() != "" || status.GetFailed() > 0:

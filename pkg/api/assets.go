@@ -133,7 +133,7 @@ func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.As
 	one := &servov1.Asset{
 		AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
 		Partitions: a.Partitioning(), File: a.File, Materialized: int32(a.Stored), RowCount: a.Rows, ByteSize: a.Bytes, //nolint:gosec // at most space.MaxListed
-		Schemas: int32(len(a.Schemas)), LastMaterializedAt: timestamp(a.MaterializedAt), LastRunId: a.LastRun, //nolint:gosec // fewer than partitions
+		Schemas: int32(len(a.Schemas)), LastMaterializedAt: timestamp(a.MaterializedAt), LastRunId: a.LastRun, //nolint:gosec // at most one for each partition
 		ReadBy: readers[a.Key], Kind: a.Kind(),
 	}
 	if a.Partitions != nil {

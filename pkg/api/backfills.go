@@ -91,11 +91,11 @@ func (s *server) PlanBackfill(ctx context.Context, r *servov1.CreateBackfillRequ
 		return nil, err
 	}
 	p := &servov1.BackfillPlan{
-		Partitions: int32(planned.Chunks.Total()), Chunks: int32(len(planned.Chunks.Lists)), Stages: int32(len(planned.Chunks.Stages) + 1), //nolint:gosec // bounded by plans
+		Partitions: int32(planned.Chunks.Total()), Chunks: int32(len(planned.Chunks.Lists)), Stages: int32(len(planned.Chunks.Stages) + 1), //nolint:gosec // a plan limits these numbers
 		StopAt: planned.StopAt, Assets: map[string]int32{}, Warnings: planned.Warnings,
 	}
 	for key, n := range planned.Tasks {
-		p.Assets[key.String()] = int32(n) //nolint:gosec // as above
+		p.Assets[key.String()] = int32(n) //nolint:gosec // a plan limits this number
 	}
 	return p, nil
 }
@@ -149,7 +149,7 @@ func (s *server) commandBackfill(ctx context.Context, command *event.AutomationC
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.current(ctx) // for the headers
+	snap, err := s.current(ctx) // sets the revision header
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,8 @@ func (s *server) commandBackfill(ctx context.Context, command *event.AutomationC
 	return fill(&servov1.Backfill{}, b), nil
 }
 
-// revealBackfill writes the edit tag of a backfill into a header of the response. One in history cannot be changed.
+// revealBackfill writes the edit tag of a backfill into a header of the response. A backfill in history cannot be
+// changed, so it has no edit tag.
 func (*server) revealBackfill(ctx context.Context, snap *snapshot.Snapshot, b engine.Backfill) {
 	if row := snap.State.Backfills.Get(b.ID); row != nil {
 		revealTag(ctx, row.EditTag())

@@ -83,7 +83,7 @@ func TestReadsShowTheStateAsOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, asset.GetLastRunId())
 
-	// The pages of a listing as of a revision show this revision.
+	// With as_of, all pages of a listing show this revision.
 	page := f.get(t, "/v1/runs?as_of="+asOf+"&page_size=1", "")
 	require.Equal(t, asOf, page.header.Get("Servo-Revision"))
 	for value, status := range map[string]int{

@@ -74,8 +74,8 @@ func fingerprintOf(method protoreflect.MethodDescriptor, request proto.Message) 
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// editTagOf returns the edit tag of a header If-Match: of an edit tag, or of the ETag of a GET, which begins with it.
-// "*" matches everything that exists.
+// editTagOf returns the edit tag in a header If-Match. The header contains an edit tag, or the ETag of a GET, which
+// begins with an edit tag. "*" matches everything that exists: the result is "".
 func editTagOf(header string) (string, error) {
 	if strings.TrimSpace(header) == "*" {
 		return "", nil

@@ -14,9 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// fill sets the fields of a message from a struct whose fields have the same names in JSON. It returns
-// the message. A test fills every such message. So it fails if a struct has a field that the schema
-// lacks.
+// fill sets the fields of a message from a struct whose fields have the same names in JSON. It returns the message. It
+// panics if the struct has a field that the schema lacks. A test fills every such message, so that no call panics.
 func fill[M proto.Message](m M, from any) M {
 	fillMessage(m.ProtoReflect(), reflect.Indirect(reflect.ValueOf(from)))
 	return m
@@ -98,7 +97,7 @@ func scalar(field protoreflect.FieldDescriptor, v reflect.Value) protoreflect.Va
 	case protoreflect.EnumKind:
 		return protoreflect.ValueOfEnum(enumNumber(field.Enum(), v.String()))
 	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(min(v.Int(), 1<<31-1))) //nolint:gosec // bounded on the left
+		return protoreflect.ValueOfInt32(int32(min(v.Int(), 1<<31-1))) //nolint:gosec // min bounds the value
 	case protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(v.Int())
 	case protoreflect.DoubleKind:

@@ -43,7 +43,7 @@ func taskOf(t *state.Task) *servov1.Task {
 	}
 }
 
-// findRun returns a run and a state with its rows.
+// findRun returns a run, and a state that contains the rows of the run.
 func (s *server) findRun(ctx context.Context, id string) (*state.State, *state.Run, error) {
 	snap, err := s.current(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *server) findRun(ctx context.Context, id string) (*state.State, *state.R
 	return engine.FindRun(ctx, snap, id)
 }
 
-// findTask returns a task of a run and a state with the rows of the run.
+// findTask returns a task of a run, and a state that contains the rows of the run.
 func (s *server) findTask(ctx context.Context, run, task string) (*state.State, *state.Task, error) {
 	rows, found, err := s.findRun(ctx, run)
 	if err != nil {
@@ -120,13 +120,14 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 	return list, nil
 }
 
-// Bounds of one page of runs. Under a filter that few runs pass, a page may have fewer rows than were asked for.
+// Limits of the work for one page of runs. If few runs match the filter, a page may have fewer rows than the request
+// asks for.
 const (
 	maxRunsLooked = 250_000
 	pageTime      = 120 * time.Millisecond
 )
 
-// after returns a function that reports whether a time has passed since now.
+// after returns a function that reports whether the limit has passed since the call of after.
 func (s *server) after(limit time.Duration) func() bool {
 	began := s.Engine.Now()
 	return func() bool { return s.Engine.Now().Sub(began) >= limit }
@@ -250,16 +251,16 @@ func (s *server) RetryRun(ctx context.Context, r *servov1.RetryRunRequest) (*ser
 
 // started returns the response to a started run.
 func (s *server) started(ctx context.Context, handle engine.RunHandle) (*servov1.TriggerRunResponse, error) {
-	if _, err := s.current(ctx); err != nil { // for the header: this revision has the run
+	if _, err := s.current(ctx); err != nil { // sets the revision header to a revision that contains the run
 		return nil, err
 	}
 	return &servov1.TriggerRunResponse{
-		RunId: handle.RunID, Tasks: int32(handle.Tasks), Attached: handle.Attached, //nolint:gosec // plans are bounded
+		RunId: handle.RunID, Tasks: int32(handle.Tasks), Attached: handle.Attached, //nolint:gosec // a plan limits the number of tasks
 		Warnings: handle.Warnings, LeftOut: handle.LeftOut,
 	}, nil
 }
 
-// selection is what requests for runs and backfills have in common.
+// selection has the fields that requests for runs and for backfills share.
 type selection interface {
 	GetAssets() []string
 	GetExclude() []string
@@ -349,9 +350,9 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	return s.started(ctx, handle)
 }
 
-// runKey returns the run key of a request. If the request has none, the key is derived from the header
-// Idempotency-Key. In that case the fingerprint is the fingerprint of the request, and not of the plan:
-// a repeated request may find other inputs, but must still attach to the same run.
+// runKey returns the run key of a request. If the request has none, the key is derived from the header Idempotency-Key.
+// In that case the fingerprint is a hash of the request, and not of the plan: a repeated request may find other inputs,
+// but must still attach to the same run.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)

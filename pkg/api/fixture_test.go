@@ -32,7 +32,7 @@ type fixture struct {
 	stack *embedded.Stack
 	owner embedded.Owner
 	mux   *http.ServeMux
-	// project is what the server sees; nil: none is valid.
+	// project is the project of the server; nil: there is no valid project.
 	project *api.Project
 }
 
@@ -63,13 +63,13 @@ func serve(t testing.TB, assets ...plan.Asset) *fixture {
 	return serveIn(t, t.TempDir(), nil, assets...)
 }
 
-// serveIn starts a server on a state folder, whose page tokens have a code under a key.
+// serveIn starts a server on a state folder. The server signs its page tokens with a key.
 func serveIn(t testing.TB, dir string, pageKey []byte, assets ...plan.Asset) *fixture {
 	t.Helper()
 	return serveTiers(t, dir, pageKey, tiers.Options{}, assets...)
 }
 
-// serveTiers is serveIn with limits of the tiers of the tables.
+// serveTiers starts a server like serveIn, with given limits of the tiers of tables.
 func serveTiers(t testing.TB, dir string, pageKey []byte, limits tiers.Options, assets ...plan.Asset) *fixture {
 	t.Helper()
 	f := &fixture{project: &api.Project{Name: "test", Root: t.TempDir(), Assets: assets}}

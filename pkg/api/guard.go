@@ -21,7 +21,7 @@ import (
 type guard struct {
 	rules  rules
 	domain ids.Domain
-	// may decides whether the caller has a permission.
+	// may reports whether the caller has a permission.
 	may func(http.Header, servov1.Permission_Value) bool
 	// user returns the name of the caller.
 	user   func(http.Header) string
@@ -44,12 +44,13 @@ func (g *guard) before(spec connect.Spec, header http.Header, m any) error {
 	return g.scoped(request.ProtoReflect())
 }
 
-// conditions returns a context that says which revision a call reads, or under which conditions it takes effect.
+// conditions returns a context with the revision that a call reads, and with the conditions under which the call takes
+// effect.
 func (g *guard) conditions(ctx context.Context, spec connect.Spec, header http.Header, m any) (context.Context, error) {
 	method, hasSchema := spec.Schema.(protoreflect.MethodDescriptor)
 	request, isMessage := m.(proto.Message)
 	if !hasSchema || !isMessage {
-		return ctx, nil // before has rejected it
+		return ctx, nil // before has already rejected the call
 	}
 	c, err := conditionsOf(method, g.user(header), header, request)
 	return withConditions(withReading(ctx, request), c), err
@@ -69,7 +70,7 @@ func (g *guard) scoped(m protoreflect.Message) error {
 	return nil
 }
 
-// after turns the error of a handler into one that the protocols can send.
+// after converts the error of a handler into an error that all protocols can send.
 func (g *guard) after(ctx context.Context, spec connect.Spec, err error) error {
 	if err == nil {
 		return nil
@@ -129,7 +130,7 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m) // a stream has none: only its headers are checked
+	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m) // a stream has no conditions: this only checks its headers
 	return err
 }
 

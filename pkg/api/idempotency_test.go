@@ -20,7 +20,7 @@ func withKey(ctx context.Context, key string) context.Context {
 	return ctx
 }
 
-// A repeated request attaches to its run, also if it would be planned differently, or not at all, by then.
+// A repeated request attaches to its run, even if a new plan of the request would differ by then, or would fail.
 func TestIdempotencyKeyAttaches(t *testing.T) {
 	f := serve(t, daily(asset("raw/days", "exit 0")))
 	c := f.connect(t)
@@ -59,7 +59,7 @@ func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	require.EqualValues(t, http.StatusConflict, problemIn(t, err).GetStatus(), "nothing to retry")
 }
 
-// A repeated retry attaches to the run of the first one, which may have ended.
+// A repeated retry attaches to the run that the first retry started, even if this run has ended.
 func TestRetryWithKeyStartsOneRun(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 1"))
 	c := f.connect(t)

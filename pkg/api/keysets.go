@@ -78,7 +78,7 @@ func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // for the header
+	if _, err := s.current(ctx); err != nil { // sets the revision header
 		return nil, err
 	}
 	removed.Added = added.Added

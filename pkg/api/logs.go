@@ -23,13 +23,13 @@ type Logs interface {
 	FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error)
 }
 
-// Sizes of parts of logs.
+// Sizes of the parts of a log, in bytes.
 const (
 	defaultLogPart = 64 << 10
-	minLogPart     = utf8.UTFMax // the longest character must fit
+	minLogPart     = utf8.UTFMax // a part has room for the longest character
 )
 
-// attemptLog is a log, or its beginning while the attempt runs.
+// attemptLog is the log of an attempt. While the attempt runs, text is the beginning of the log.
 type attemptLog struct {
 	row      *state.Attempt
 	text     []byte
@@ -118,7 +118,7 @@ func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *con
 		case found:
 			return w.finish()
 		}
-		// The attempt has ended meanwhile: its log is in the store.
+		// If the attempt has ended meanwhile, its complete log is in the store.
 		if log, err = s.readLog(ctx, r.GetRunId(), r.GetTaskKey(), log.row.Attempt); err != nil {
 			return err
 		}
@@ -135,10 +135,10 @@ func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *con
 	}
 }
 
-// chunkWriter sends what is written to it as parts of a log.
+// chunkWriter sends the bytes that are written to it as parts of a log.
 type chunkWriter struct {
 	log  attemptLog
-	skip int64 // bytes that the client has
+	skip int64 // bytes that the client has already, and that are not sent again
 	at   int64 // the offset of rest
 	rest []byte
 	to   *connect.ServerStream[servov1.LogChunk]
@@ -176,7 +176,7 @@ func (w *chunkWriter) send(part *servov1.LogChunk) error {
 	return nil
 }
 
-// finish sends the end of a log.
+// finish sends the rest of a log as its last part.
 func (w *chunkWriter) finish() error {
 	last := (&attemptLog{row: w.log.row, text: w.rest, complete: true}).part(0, len(w.rest))
 	last.State = servov1.AttemptState_CLOSED

@@ -16,14 +16,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// memoStep is the resolution of time of what is computed once: expected partitions and deadlines depend on the
-// time.
+// memoStep is how long a result stays valid: expected partitions and deadlines depend on the time.
 const memoStep = time.Minute
 
-// moment is what the results of a memo depend on.
+// moment identifies the snapshot, the project and the minute that the results of a memo depend on.
 type moment struct {
 	snap *snapshot.Snapshot
-	// assets is the first asset of the project: a project that is read again has other ones.
+	// assets points to the first asset of the project. A reloaded project has another pointer.
 	assets *plan.Asset
 	count  int
 	minute int64
@@ -40,8 +39,8 @@ func momentOf(snap *snapshot.Snapshot, p *Project, now time.Time) moment {
 	return m
 }
 
-// memo keeps what was computed from the newest moment, so that an open page, which asks again and again, costs
-// nothing while nothing changes. Its zero value is empty.
+// memo keeps the results of the newest moment. An open web page repeats its requests, and while nothing changes, memo
+// answers them without a computation. Its zero value is empty.
 type memo struct {
 	attending shared[moment, []engine.Attention]
 
@@ -59,9 +58,9 @@ type judged struct {
 	searching shared[struct{}, map[string][]engine.Failure]
 	counting  shared[string, *servov1.PartitionSummary]
 
-	mu     sync.Mutex // guards the fields below; it is not held while they are computed
+	mu     sync.Mutex // guards the fields below; no computation holds the lock
 	assets map[ids.AssetKey]*servov1.Asset
-	// failures are the failed partitions by asset; nil: not searched yet.
+	// failures are the failed partitions by asset; nil: not computed yet.
 	failures map[string][]engine.Failure
 	readers  map[ids.AssetKey][]string
 	// summaries are the summaries of partitions by request.
@@ -71,8 +70,8 @@ type judged struct {
 // maxSummaries limits the kept summaries of partitions: those of all assets of a page.
 const maxSummaries = 1000
 
-// assetsAt returns the assets of a moment. Those of an earlier revision, which the pages of a listing show, are
-// computed for the call alone: otherwise a listing and an open page would discard the results of each other.
+// assetsAt returns the assets of a moment. For a revision that is earlier than the one of m, it returns assets that m
+// does not keep: otherwise a listing of that revision and an open web page would discard the results of each other.
 func (m *memo) assetsAt(at moment) *judged {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,14 +82,14 @@ func (m *memo) assetsAt(at moment) *judged {
 	return m.judged
 }
 
-// later reports whether m is of a later revision. The caller holds the lock.
+// later reports whether m has results of a later revision than at. The caller holds the lock.
 func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }
 
 func newJudged() *judged { return &judged{assets: map[ids.AssetKey]*servov1.Asset{}} }
 
-// reset forgets what was computed from another moment. The caller holds the lock.
+// reset discards the results of another moment. The caller holds the lock.
 func (m *memo) reset(at moment) {
 	if m.at != at {
 		m.at, m.attention, m.attended, m.judged = at, nil, false, newJudged()
@@ -122,8 +121,9 @@ func (m *memo) attend(ctx context.Context, at moment, find func(context.Context)
 	})
 }
 
-// list returns assets with their totals and the status of their partitions, in the same order. It computes those that
-// nobody has asked for at this moment. An evaluation keeps all rows that it has read, so it ends with the computation.
+// list returns assets with their totals and the status of their partitions, in the same order. It computes only the
+// assets that no earlier call has computed for this moment. An evaluation keeps all rows that it has read, so it ends
+// with the computation.
 func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
 	found, missing := j.known(assets)
 	if len(missing) == 0 {
@@ -147,7 +147,8 @@ func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.
 	return found, nil
 }
 
-// known returns the assets that have been computed, with nil for each other one, and the other ones.
+// known returns the computed assets, in the order of the argument. An asset that is not computed is nil in found, and
+// is listed in missing.
 func (j *judged) known(assets []*plan.Asset) (found []*servov1.Asset, missing []*plan.Asset) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -162,7 +163,7 @@ func (j *judged) known(assets []*plan.Asset) (found []*servov1.Asset, missing []
 
 // compute computes assets and keeps them.
 func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
-	found, missing := j.known(assets) // since the caller has looked
+	found, missing := j.known(assets) // another call may have computed some of them meanwhile
 	if len(missing) == 0 {
 		return found, nil
 	}
@@ -187,7 +188,7 @@ func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*pl
 }
 
 func (j *judged) keep(key ids.AssetKey, one *servov1.Asset) {
-	if one.GetStatusProblem() != "" { // it may be that the callers have gone, or that the store has not answered
+	if one.GetStatusProblem() != "" { // perhaps only because the callers have left, or the store did not answer
 		return
 	}
 	j.mu.Lock()
@@ -232,7 +233,8 @@ func (j *judged) failed(asset ids.AssetKey) []engine.Failure {
 	return j.failures[asset.String()]
 }
 
-// failedAt returns the failed partitions of an asset, which it searches if nobody has asked for them at this moment.
+// failedAt returns the failed partitions of an asset. It searches for them if no earlier call has done so for this
+// moment.
 func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.AssetKey) (engine.Failed, error) {
 	failures, err := j.search(ctx, at, p)
 	return engine.FailedOf(failures[asset.String()], asset), err

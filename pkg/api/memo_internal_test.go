@@ -62,13 +62,14 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	require.NotSame(t, j, m.assetsAt(momentOf(third, nil, now.Add(time.Minute))))
 }
 
-// Fails if a caller waits for a computation that it did not ask for, or cannot leave one that it did.
+// Fails if a caller waits for a computation that only another caller has requested, or if a caller whose context has
+// ended still waits for its own computation.
 func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memo
 		j := m.assetsAt(momentOf(&snapshot.Snapshot{Revision: 3}, nil, time.Date(2025, 1, 15, 12, 0, 0, 0, time.UTC)))
 		release := make(chan struct{})
-		slow := func(context.Context) (*servov1.PartitionSummary, error) { //nolint:unparam // what summary calls can fail
+		slow := func(context.Context) (*servov1.PartitionSummary, error) { //nolint:unparam // summary calls functions that can fail
 			<-release
 			return &servov1.PartitionSummary{AssetKey: "slow"}, nil
 		}

@@ -19,19 +19,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// All pages of a listing show the revision of its first page, so changes between two pages cause no
-// skipped and no repeated row. The server keeps the snapshots of the newest listings in memory: they
-// share most rows with each other. If it has none, after a restart for example, it reads the revision from the
-// store. A page token is valid as long as the revision is kept, and for at most an hour.
+// All pages of a listing show the revision of its first page, so changes between two pages cause no skipped and no
+// repeated row. The server keeps the snapshots of the newest listings in memory, where they share most rows. If the
+// server does not have a snapshot, for example after a restart, it reads the revision from the store. A page token is
+// valid as long as the revision is kept, and for at most an hour.
 const (
 	keptListings = 32
-	// keptRead is how many of them may have been read from the store: those share no rows.
+	// keptRead is how many of these snapshots may have been read from the store: such snapshots share no rows.
 	keptRead  = 4
 	tokenLife = time.Hour
 	macBytes  = 16
 )
 
-// pages makes and reads page tokens.
+// pages creates and verifies page tokens, and keeps the snapshots of listings.
 type pages struct {
 	key []byte
 	// at reads a revision from the store.
@@ -51,7 +51,7 @@ type keptListing struct {
 	read bool      // from the store
 }
 
-// newPages returns pages whose tokens have a code under a key; nil: under one of this process.
+// newPages returns pages that sign their tokens with a key; nil: with a random key of this process.
 func newPages(key []byte, at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)) *pages {
 	own := make([]byte, sha256.Size)
 	if _, _ = rand.Read(own); len(key) > 0 { // never fails
@@ -80,13 +80,13 @@ type pageRequest interface {
 	GetPageToken() string
 }
 
-// page is a page that is to be read.
+// page is a page of a listing that a call reads.
 type page struct {
 	snap  *snapshot.Snapshot
 	after string // empty: from the first row on
 	size  int
-	now   time.Time // of the first page
-	read  time.Time // of this page
+	now   time.Time // when the first page was read
+	read  time.Time // when this page is read
 	// loaded means that the snapshot was read from the store.
 	loaded bool
 
@@ -133,7 +133,7 @@ func expired(format string, args ...any) error {
 	return refuse(pageExpired, "page_token has expired: %s; start the listing again", fmt.Sprintf(format, args...))
 }
 
-// filterOf hashes a request without its page.
+// filterOf hashes the fields of a request that decide which rows its listing has.
 func filterOf(r pageRequest) []byte {
 	without := proto.Clone(r).ProtoReflect()
 	for _, name := range []string{"page_size", "page_token", "min_revision", "tenant_id", "workspace_id"} {
@@ -143,7 +143,7 @@ func filterOf(r pageRequest) []byte {
 	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(without.Interface())
 	if err != nil {
-		panic(fmt.Sprintf("api: encode a request: %v", err)) // it was decoded before
+		panic(fmt.Sprintf("api: encode a request: %v", err)) // a request that was decoded can be encoded
 	}
 	sum := sha256.Sum256(raw)
 	return sum[:macBytes]
@@ -175,7 +175,8 @@ func (p *pages) snapshot(
 	return snap, true, nil
 }
 
-// revision returns the snapshot of an earlier revision. Clients that request the same one read it from the store once.
+// revision returns the snapshot of an earlier revision. If several clients request the same revision at once, the
+// server reads it from the store once.
 func (p *pages) revision(ctx context.Context, revision int64, now time.Time) (*snapshot.Snapshot, error) {
 	return p.loading.do(ctx, revision, func(ctx context.Context) (*snapshot.Snapshot, error) {
 		if kept, found := p.numbered(revision, now); found {
@@ -189,8 +190,8 @@ func (p *pages) revision(ctx context.Context, revision int64, now time.Time) (*s
 	})
 }
 
-// numbered returns a kept snapshot that was read from the store. Other ones may have a number that a rebuild of the
-// state has used again.
+// numbered returns a kept snapshot by its number, if it was read from the store. It ignores all other snapshots: a
+// rebuild of the state may have given their numbers to other revisions.
 func (p *pages) numbered(revision int64, now time.Time) (keptListing, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +203,7 @@ func (p *pages) numbered(revision int64, now time.Time) (keptListing, bool) {
 	return p.kept[at], true
 }
 
-// find returns a kept listing.
+// find returns the kept listing of a cursor.
 func (p *pages) find(c *cursor, now time.Time) (keptListing, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +251,7 @@ func (p *page) next(last string) string {
 	c.After = last
 	raw, err := json.Marshal(c)
 	if err != nil {
-		panic(fmt.Sprintf("api: encode a page token: %v", err)) // it has only texts and numbers
+		panic(fmt.Sprintf("api: encode a page token: %v", err)) // a cursor has only texts and numbers
 	}
 	return base64.RawURLEncoding.EncodeToString(append(p.pages.mac(raw), raw...))
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// A server keeps a bounded number of snapshots, and keeps none after the tokens that name it have
-// expired.
+// A server keeps a bounded number of snapshots, and drops each of them when the tokens that name it have expired.
 func TestPagesForgetListings(t *testing.T) {
 	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
 	p, revision := newPages(nil, nil), int64(0)
-	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // what open calls can fail
+	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // open calls functions that can fail
 		return &snapshot.Snapshot{Revision: revision}, nil
 	}
 	listing := func(now time.Time) string {
@@ -109,7 +108,8 @@ func TestPagesReadKeptRevisions(t *testing.T) {
 	}
 }
 
-// Fails if clients that continue a listing at the same time, after a restart, read its revision once each.
+// Fails if the server reads a revision from the store more than once when, after a restart, several clients continue
+// the same listing at the same time.
 func TestPagesReadRevisionOnceForAllClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)

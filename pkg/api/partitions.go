@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxScanned limits how many partitions one page looks at. Under a filter that few partitions pass, a
-// page may have fewer rows than were asked for.
+// maxScanned limits how many partitions one page looks at. If few partitions match the filter, a page may have fewer
+// rows than the request asks for.
 const maxScanned = 20_000
 
 // ListPartitions implements the call.
@@ -49,7 +49,7 @@ func (s *server) ListPartitions(ctx context.Context, r *servov1.ListPartitionsRe
 		if err != nil {
 			return nil, opened.failed(err)
 		}
-		if asset.Partitions == nil { // its only partition has an empty key, which is not after itself
+		if asset.Partitions == nil { // the only partition has the empty key, and a search for keys after "" does not find it
 			rows = onlyPartition(opened.snap.Partitions(ctx, asset.Key.String(), ""), first)
 		}
 		statuses, err := evaluation.Statuses(asset.Key, keysOf(rows))
@@ -109,8 +109,7 @@ func partitionOf(p *view.Partition, status string) *servov1.Partition {
 	return one
 }
 
-// defaultBuckets is the number of buckets if the request names none: as many as a strip in a list of
-// assets shows.
+// defaultBuckets is the number of buckets if the request does not set it: the list of assets draws as many.
 const defaultBuckets = 60
 
 // GetPartitionSummary implements the call.
@@ -157,7 +156,7 @@ func summarize(
 		if at >= 0 {
 			parts, err := asset.Partitions.Parse(one.Key)
 			if err != nil {
-				continue // materialized under an earlier declaration
+				continue // the key is from an earlier declaration of the partitions
 			}
 			value = parts[at]
 		}
@@ -199,7 +198,7 @@ func dimensionOf(asset *plan.Asset, name string) (int, error) {
 	if name != "" {
 		return 0, invalid("dimension", "is unknown: %q; asset %s has %s", name, asset.Key, strings.Join(names, ", "))
 	}
-	return 0, nil // the first one
+	return 0, nil // the first dimension
 }
 
 func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {
@@ -217,8 +216,8 @@ func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {
 	}
 }
 
-// merged returns the buckets of values in their order, merged to at most limit buckets of about the same
-// number of values.
+// merged returns the buckets in the order of their values. It merges neighbours until at most limit buckets are left,
+// each with about the same number of values.
 func merged(values map[string]*servov1.PartitionSummary_Bucket, limit int) []*servov1.PartitionSummary_Bucket {
 	if limit == 0 {
 		limit = defaultBuckets

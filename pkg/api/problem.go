@@ -75,10 +75,10 @@ func refuse(kind problemKind, format string, args ...any) error {
 	return &problemError{kind: kind, err: fmt.Errorf(format, args...)}
 }
 
-// as gives an error a kind.
+// as returns an error with a kind.
 func as(kind problemKind, err error) error { return &problemError{kind: kind, err: err} }
 
-// invalid is a problem of a field of the request.
+// invalid returns an error about a field of the request.
 func invalid(field, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	return &problemError{
@@ -118,7 +118,7 @@ func kindOf(err error) problemKind {
 func problemOf(err error) *servov1.Problem {
 	kind := kindOf(err)
 	p := &servov1.Problem{
-		Type: typePrefix + kind.name, Title: kind.title, Status: int32(kind.status), //nolint:gosec // a status of HTTP
+		Type: typePrefix + kind.name, Title: kind.title, Status: int32(kind.status), //nolint:gosec // an HTTP status
 		Detail: err.Error(), Retryable: kind.retryable,
 	}
 	if own, ok := errors.AsType[*problemError](err); ok {

@@ -44,7 +44,7 @@ func (s *server) resolve(ctx context.Context, name, decision, reason string) (*s
 	if err := s.as(ctx).Resolve(ctx, c, decision, reason); err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // for the header
+	if _, err := s.current(ctx); err != nil { // sets the revision header
 		return nil, err
 	}
 	return fill(&servov1.QuarantinedOutput{}, c), nil

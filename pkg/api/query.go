@@ -55,13 +55,13 @@ const (
 	formatCSV    = "text/csv"
 )
 
-// queries answers SQL. It is no call of the schema, because the caller chooses the format of the rows.
+// queries answers SQL queries. It is not a call of the schema, because the caller chooses the format of the rows.
 type queries struct {
 	*server
 
 	running chan struct{} // has an item for each running query
 	waiting chan struct{} // has an item for each query that waits for a place
-	// stuck has an item for each query whose caller has left, but in which DuckDB still prepares a statement.
+	// stuck has an item for each query whose caller has left while DuckDB was preparing a statement.
 	stuck chan struct{}
 }
 
@@ -149,8 +149,8 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// place waits until a query may run, and returns the function that frees its place. The page sends several short queries
-// at once, so a query that finds no place waits instead of failing.
+// place waits until a query may run. It returns the function that frees the place of the query. The web page sends
+// several short queries at once, so a query that finds no place waits instead of failing.
 func (h *queries) place(ctx context.Context) (free func(), err error) {
 	free = sync.OnceFunc(func() { <-h.running })
 	select {
@@ -162,7 +162,7 @@ func (h *queries) place(ctx context.Context) (free func(), err error) {
 	case h.waiting <- struct{}{}:
 		defer func() { <-h.waiting }()
 	default:
-		return nil, refuse(tooManyQueries, "%d queries are running and %d are waiting, the most that may: try again when one has ended", maxQueries, maxWaiting)
+		return nil, refuse(tooManyQueries, "%d queries are running and %d are waiting, which is the maximum: try again when one has ended", maxQueries, maxWaiting)
 	}
 	select {
 	case h.running <- struct{}{}:
@@ -172,17 +172,18 @@ func (h *queries) place(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// leave closes a session whose caller has left, and returns the function that frees the place of the query. DuckDB
-// cannot be interrupted while it prepares a statement, so Close may take long. A few such sessions free their place at
-// once. Further ones keep it until DuckDB returns, so that abandoned work cannot pile up.
+// leave closes the session of a caller that has left, and returns the function that frees the place of its query.
+// DuckDB cannot be interrupted while it prepares a statement, so Close may take long. For a few sessions, the returned
+// function frees the place at once. For more sessions, the function first waits until DuckDB returns, so that abandoned
+// work cannot pile up.
 func (h *queries) leave(session QuerySession, rows *query.Rows, free func()) func() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		if rows != nil {
-			_ = rows.Close() // nobody reads them
+			_ = rows.Close() // no caller reads the rows
 		}
-		_ = session.Close() // as above
+		_ = session.Close() // no caller uses the session
 	}()
 	select {
 	case h.stuck <- struct{}{}:
@@ -227,7 +228,7 @@ type queryAnswer struct {
 
 	count     int
 	bytes     int64
-	truncated bool // the request's limit left out rows
+	truncated bool // there are more rows than the request's limit
 }
 
 // all yields the rows up to the limit of the request. Beyond the limits of the server, it yields an error.
@@ -373,7 +374,7 @@ func sizeOf(cell any) (n int64) {
 	return other
 }
 
-// exact returns a number that a float64 cannot represent as text, also within lists and structs.
+// exact replaces numbers that a float64 cannot represent by text, also within lists and structs.
 func exact(cell any) any {
 	const most = 1<<53 - 1
 	switch v := cell.(type) {
@@ -399,7 +400,7 @@ func exact(cell any) any {
 	return cell
 }
 
-// counted counts what is written.
+// counted counts the bytes that are written.
 type counted struct {
 	io.Writer
 

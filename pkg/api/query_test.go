@@ -29,7 +29,7 @@ type asked struct {
 	err    error
 }
 
-// clockOnly returns an engine without a domain: queries read their own session.
+// clockOnly returns an engine that has only a clock: queries use their own session.
 func clockOnly() *engine.Engine {
 	return engine.New(engine.Config{Handle: &domain.Handle{Clock: clock.System{}}})
 }
@@ -85,7 +85,7 @@ func TestQueryLimits(t *testing.T) {
 	got = ask(t, "", `{"sql": "FROM range(5000)", "row_limit": 5000}`, openEmpty)
 	require.Contains(t, got.body, `"row_count":5000,"truncated":false`)
 	got = ask(t, "text/csv", `{"sql": "FROM range(5000)"}`, openEmpty)
-	require.Equal(t, 5001, strings.Count(got.body, "\n")) // programs get all rows
+	require.Equal(t, 5001, strings.Count(got.body, "\n")) // CSV has no default limit
 }
 
 // Fails if an answer that ends early looks complete.
@@ -175,7 +175,7 @@ func TestQueriesAtOnce(t *testing.T) {
 	}
 }
 
-// Fails if a query whose caller leaves keeps its place among those that wait.
+// Fails if a query still counts as waiting after its caller has left.
 func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
@@ -196,7 +196,7 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 		go post(t.Context())
 		<-entered
 	}
-	const more = 20 // than may wait at once
+	const more = 20 // more than may wait at once
 	for range more {
 		ctx, cancel := context.WithCancel(t.Context())
 		go post(ctx)
@@ -208,8 +208,8 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 	<-answers
 }
 
-// Fails if a query that DuckDB still prepares keeps the place of others after its caller has left, or if
-// such queries can pile up.
+// Fails if a query whose caller has left, but whose statement DuckDB still prepares, keeps other queries from running,
+// or if such queries can pile up.
 func TestStuckQueriesAreBounded(t *testing.T) {
 	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()

@@ -17,11 +17,12 @@ import (
 const (
 	// maxCatchUp is how long a read waits for the revision that its caller has seen.
 	maxCatchUp = 5 * time.Second
-	// maxAhead is how far this revision may be ahead: a server publishes fewer revisions in that time.
+	// maxAhead is by how many revisions it may be newer than the newest one: within maxCatchUp, a server publishes
+	// fewer.
 	maxAhead = 100
 )
 
-// reading says which revision a call reads. Its zero value is the newest one.
+// reading says which revision a call reads. The zero value stands for the newest revision.
 type reading struct {
 	asOf        string // a revision or a time
 	minRevision int64
@@ -29,7 +30,7 @@ type reading struct {
 
 type readingKey struct{}
 
-// withReading returns a context that carries which revision the request of a call names.
+// withReading returns a context with the revision that a request names.
 func withReading(ctx context.Context, request proto.Message) context.Context {
 	var r reading
 	if of, ok := request.(interface{ GetAsOf() string }); ok {
@@ -107,7 +108,8 @@ func notKept(asOf string, err error) error {
 	return err
 }
 
-// now returns the time that an answer shows: with as_of, the time of the last event of its revision.
+// now returns the time for which an answer is computed: the current time or, with as_of, the time of the last event of
+// the revision.
 func (s *server) now(ctx context.Context, snap *snapshot.Snapshot) time.Time {
 	if readingOf(ctx).asOf != "" {
 		return snap.State.FoldTime.Time()
@@ -115,7 +117,7 @@ func (s *server) now(ctx context.Context, snap *snapshot.Snapshot) time.Time {
 	return s.Engine.Now()
 }
 
-// momentNow is now as the time of an event.
+// momentNow returns the result of now as the time of an event.
 func (s *server) momentNow(ctx context.Context, snap *snapshot.Snapshot) event.Time {
 	return event.At(s.now(ctx, snap))
 }

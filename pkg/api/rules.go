@@ -17,7 +17,7 @@ import (
 
 // rules checks messages against the options servo.v1.field of their fields.
 type rules struct {
-	compiled sync.Map // of patterns: string → *regexp.Regexp
+	compiled sync.Map // the compiled patterns: string → *regexp.Regexp
 }
 
 // maxViolations limits how many violations an answer lists.

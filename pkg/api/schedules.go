@@ -77,7 +77,7 @@ func (s *server) PreviewTicks(ctx context.Context, r *servov1.PreviewTicksReques
 	}
 	compiled, err := calendar.Of(&found.Definition)
 	if err != nil {
-		return nil, as(wrongState, err) // for example, this machine does not know the zone
+		return nil, as(wrongState, err) // for example, this machine lacks the time zone
 	}
 	after := s.Engine.Now()
 	if r.GetFrom() != nil {
@@ -115,7 +115,7 @@ func (s *server) commandSchedule(ctx context.Context, command *event.AutomationC
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.current(ctx) // for the headers
+	snap, err := s.current(ctx) // sets the revision header
 	if err != nil {
 		return nil, err
 	}

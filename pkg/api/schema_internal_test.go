@@ -69,7 +69,8 @@ func TestEveryMethodIsServedWithPermission(t *testing.T) {
 	}
 }
 
-// A text, a list or a number without a bound could exhaust the server, or be rounded by its reader.
+// Fails if a text or a list has no bound, because it could exhaust the server, or if an integer may have more than 53
+// bits, because readers would round it.
 func TestEveryFieldIsBounded(t *testing.T) {
 	sent, received := map[protoreflect.FullName]bool{}, map[protoreflect.FullName]bool{}
 	const most = 1<<53 - 1
@@ -175,7 +176,7 @@ func TestFillCopiesEveryField(t *testing.T) {
 			}
 			field := m.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name))
 			require.NotNil(t, field, "%s of %s", name, kind)
-			if field.Kind() != protoreflect.EnumKind { // "x" is no value
+			if field.Kind() != protoreflect.EnumKind { // "x" is not a value of an enum
 				require.True(t, m.ProtoReflect().Has(field), "%s of %s", name, kind)
 			}
 		}
@@ -204,7 +205,7 @@ func TestEnumsHaveEveryState(t *testing.T) {
 			found := regexp.MustCompile(kind+`\s+= "([A-Z_]+)"`).FindAllStringSubmatch(string(text), -1)
 			require.NotEmpty(t, found, kind)
 			for _, m := range found {
-				if m[1] != "PLANNED" { // never in a published row
+				if m[1] != "PLANNED" { // no published row has this state
 					require.NotZero(t, enumNumber(enum, m[1]), "%s %s", kind, m[1])
 				}
 			}

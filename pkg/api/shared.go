@@ -13,7 +13,7 @@ type shared[K comparable, V any] struct {
 
 // computation is one value that is being computed.
 type computation[V any] struct {
-	waiting int // callers; the last one that leaves cancels
+	waiting int // the number of callers; at 0, the computation is cancelled
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the fields below are set
 
@@ -64,7 +64,7 @@ func (s *shared[K, V]) join(ctx context.Context, key K, compute func(context.Con
 	return c
 }
 
-// leave is called by a caller that does not wait any longer.
+// leave is called for a caller that stops waiting.
 func (s *shared[K, V]) leave(key K, c *computation[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

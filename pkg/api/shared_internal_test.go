@@ -14,7 +14,7 @@ func TestSharedComputesOnceForAllWaiters(t *testing.T) {
 		var s shared[string, int]
 		var calls atomic.Int32
 		release := make(chan struct{})
-		compute := func(context.Context) (int, error) { //nolint:unparam // what do calls can fail
+		compute := func(context.Context) (int, error) { //nolint:unparam // do calls functions that can fail
 			calls.Add(1)
 			<-release
 			return 7, nil
@@ -64,7 +64,7 @@ func TestSharedCallerLeaves(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		leave() // its caller began the computation
+		leave() // the caller that began the computation leaves
 		require.ErrorIs(t, <-failed, context.Canceled)
 		synctest.Wait()
 		require.Len(t, s.running, 1, "the other caller still waits")

@@ -162,7 +162,7 @@ func connectProblem(text []byte) []byte {
 	return out
 }
 
-// calls are requests with an answer that does not change, and without an effect.
+// calls returns calls that change nothing, and whose answers do not change.
 func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 	type call = func(context.Context, clients) (proto.Message, error)
 	run := func(id string) call {
@@ -316,7 +316,7 @@ func TestProtocolsAnswerAlike(t *testing.T) {
 					require.True(t, proto.Equal(want, got), "want %v\n got %v", want, got)
 					return
 				}
-				if name == "no id" && protocol == "REST" { // another route: /v1/runs/
+				if name == "no id" && protocol == "REST" { // without an id, the path is /v1/runs/, which is another route
 					require.ErrorContains(t, err, "unknown route")
 					return
 				}

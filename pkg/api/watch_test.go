@@ -95,7 +95,7 @@ func TestWatchResumesWithoutLoss(t *testing.T) {
 			}
 		}
 	}
-	read(func() bool { return last != "" }) // the first event says where the stream begins
+	read(func() bool { return last != "" }) // the first event has the position at which the stream begins
 	for day := range 4 {
 		started, err := c.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{
 			All: true, Partitions: []string{fmt.Sprintf("date=2025-01-0%d", day+1)}, AllowIncomplete: true,
@@ -150,7 +150,7 @@ func TestWatchSendsWhatWasAskedFor(t *testing.T) {
 	require.NoError(t, stream.Err())
 }
 
-// A problem before the first event is an answer with its status.
+// A problem before the first event is an answer with the HTTP status of the problem.
 func TestStreamProblemsHaveStatus(t *testing.T) {
 	f := serve(t, asset("raw/a", "echo out"))
 	client := f.owner.Client()

@@ -217,7 +217,7 @@ func (d *decoder) list(path string, into protoreflect.List, field protoreflect.F
 	}
 }
 
-// nested decodes a message in a message.
+// nested decodes a field that is a message.
 func (d *decoder) nested(path string, m protoreflect.Message) error {
 	switch into := m.Interface().(type) {
 	case *timestamppb.Timestamp, *durationpb.Duration:
@@ -346,7 +346,7 @@ func parseEnum(path, text string, enum protoreflect.EnumDescriptor) (none protor
 
 // words describes the values of a field.
 func words(field protoreflect.FieldDescriptor) string {
-	switch field.Kind() { //nolint:exhaustive // as in ParseScalar
+	switch field.Kind() { //nolint:exhaustive // the schema has no fields of other kinds
 	case protoreflect.BoolKind:
 		return "true or false"
 	case protoreflect.StringKind, protoreflect.EnumKind:

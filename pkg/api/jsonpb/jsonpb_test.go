@@ -38,7 +38,7 @@ func TestMessagesHaveOneForm(t *testing.T) {
 		require.True(t, proto.Equal(m, ours), "%v", ours)
 		require.NoError(t, protojson.Unmarshal(got, standard), "a standard parser")
 		require.True(t, proto.Equal(m, standard), "%v", standard)
-		theirs, err := protojson.Marshal(m) // camelCase, and strings for 64 bits
+		theirs, err := protojson.Marshal(m) // camelCase names, and 64-bit integers as strings
 		require.NoError(t, err)
 		require.NoError(t, jsonpb.Unmarshal(theirs, ours), "%s", theirs)
 		require.True(t, proto.Equal(m, ours), "%v", ours)

@@ -10,8 +10,8 @@ import (
 // header If-Match is executed only on this version.
 const EditTagHeader = "Servo-Edit-Tag"
 
-// etag returns the entity tag of an answer: the version of its settings, if it has one, and a hash of the answer. The
-// revision alone would not do, because many answers also depend on the time and on the project.
+// etag returns the entity tag of an answer: the edit tag, if there is one, and a hash of the answer. The revision alone
+// does not identify an answer, because many answers also depend on the time and on the project.
 func etag(editTag string, body []byte) string {
 	sum := sha256.Sum256(body)
 	hash := base64.RawURLEncoding.EncodeToString(sum[:12])

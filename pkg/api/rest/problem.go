@@ -19,7 +19,7 @@ import (
 const typePrefix = "urn:servo:problem:"
 
 func problem(status int, name, title, detail string) *servov1.Problem {
-	return &servov1.Problem{Type: typePrefix + name, Title: title, Status: int32(status), Detail: detail} //nolint:gosec // a status of HTTP
+	return &servov1.Problem{Type: typePrefix + name, Title: title, Status: int32(status), Detail: detail} //nolint:gosec // an HTTP status
 }
 
 func internalProblem(err error) *servov1.Problem {
@@ -65,13 +65,13 @@ func (e *callError) problem(status int) *servov1.Problem {
 			return p
 		}
 	}
-	if status == http.StatusOK { // the end of a stream
+	if status == http.StatusOK { // the error came at the end of a stream
 		status = http.StatusInternalServerError
 	}
 	return problem(status, strings.ReplaceAll(e.Code, "_", "-"), http.StatusText(status), e.Message)
 }
 
-// document is a problem in JSON, without members that have no value.
+// document is a problem in JSON. It leaves out members without a value.
 type document struct {
 	Type            string               `json:"type"`
 	Title           string               `json:"title"`
@@ -98,7 +98,7 @@ func encodeProblem(p *servov1.Problem) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(d); err != nil {
-		panic(fmt.Sprintf("rest: encode a problem: %v", err)) // it has only texts and numbers
+		panic(fmt.Sprintf("rest: encode a problem: %v", err)) // a document has only texts and numbers
 	}
 	return []byte(b.String())
 }

@@ -131,7 +131,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, request proto.Message) *
 func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, request proto.Message) {
 	raw, err := proto.Marshal(request)
 	if err != nil {
-		WriteProblem(w, violation(err)) // a text that is not UTF-8
+		WriteProblem(w, violation(err)) // a string of the message is not UTF-8
 		return
 	}
 	answer := recorder{header: http.Header{}, status: http.StatusOK}

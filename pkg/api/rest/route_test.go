@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/api/rest"
 )
 
-// answered returns the call into which a request is translated, or the response if no call is made.
+// answered returns the path of the call into which a request is translated, or the response if the request is rejected.
 func answered(method, path, body string) string {
 	called := ""
 	h := rest.New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called = r.URL.Path }))

@@ -37,7 +37,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, route *Route, r
 	}
 	raw, err := proto.Marshal(request)
 	if err != nil {
-		WriteProblem(w, violation(err)) // a text that is not UTF-8
+		WriteProblem(w, violation(err)) // a string of the message is not UTF-8
 		return
 	}
 	events := &eventWriter{out: w, header: http.Header{}, route: route, flush: http.NewResponseController(w)}
@@ -45,7 +45,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, route *Route, r
 	events.finish()
 }
 
-// resume continues a stream after the event that the client has received last.
+// resume changes a request so that its stream continues after the event that the client has received last.
 func resume(request proto.Message, id string) error {
 	if id == "" {
 		return nil
@@ -88,8 +88,7 @@ func eventOf(m proto.Message) (name, id string) {
 	return "message", ""
 }
 
-// eventWriter is the writer of a call's answer. It writes each message as an event as soon as it is
-// complete.
+// eventWriter receives the answer of a call. It writes each message as an event as soon as the message is complete.
 type eventWriter struct {
 	out    http.ResponseWriter
 	flush  *http.ResponseController
@@ -99,7 +98,7 @@ type eventWriter struct {
 	buffer bytes.Buffer
 	begun  bool  // an event was written
 	ended  bool  // the answer is complete
-	failed error // of writing
+	failed error // the error of writing
 }
 
 // Header implements [http.ResponseWriter].
@@ -118,7 +117,7 @@ func (e *eventWriter) Write(p []byte) (int, error) {
 	}
 	e.buffer.Write(p)
 	if e.status != 0 && e.status != http.StatusOK {
-		return len(p), nil // an error of HTTP, whose body has no prefixes
+		return len(p), nil // an HTTP error, whose body has no message prefixes
 	}
 	for e.buffer.Len() >= prefixBytes && e.failed == nil {
 		size := int(binary.BigEndian.Uint32(e.buffer.Bytes()[1:]))
@@ -145,7 +144,7 @@ func (e *eventWriter) message(flags byte, raw []byte) error {
 		if end.Error != nil {
 			return e.problem(end.Error.problem(http.StatusOK))
 		}
-		e.begin() // a stream without messages
+		e.begin() // the stream has no messages
 		return e.flush.Flush()
 	}
 	m := e.route.output.New().Interface()
@@ -182,7 +181,7 @@ func (e *eventWriter) write(event string) error {
 	return errors.Join(err, e.flush.Flush())
 }
 
-// problem answers with a problem document, or, if events were written already, with an event that has it.
+// problem answers with a problem document. If events have been written already, it writes the document as an event.
 func (e *eventWriter) problem(p *servov1.Problem) error {
 	if e.begun {
 		return e.write(fmt.Sprintf("event: problem\ndata: %s\n", append(encodeProblem(p), '\n')))
@@ -200,6 +199,6 @@ func (e *eventWriter) finish() {
 	case e.status != 0 && e.status != http.StatusOK:
 		_ = e.problem(problemOf(e.status, e.buffer.Bytes())) // the client has disconnected if this fails
 	default:
-		_ = e.problem(problem(http.StatusInternalServerError, "internal", "Internal error", "the stream has no end")) // as above
+		_ = e.problem(problem(http.StatusInternalServerError, "internal", "Internal error", "the stream has no end")) // the client has disconnected if this fails
 	}
 }

@@ -123,8 +123,8 @@ func verifyText(r repair.Report) string {
 	case len(r.Problems) == 0 && r.SupersededOutputs == 0:
 		text.WriteString("no differences\n")
 	case len(r.Problems) == 0:
-		fmt.Fprintf(&text, "no differences in the state and in current outputs. Damaged and superseded: %s. No unfinished run reads it.\n"+
-			"`servo query --as-of` and `servo retry` of earlier runs may still read it, and report the damage. `keep` says when it is deleted\n",
+		fmt.Fprintf(&text, "no differences in the state and in current outputs. Superseded and damaged: %s, which no unfinished run reads.\n"+
+			"`servo query --as-of` and `servo retry` of earlier runs may still read the damaged files, and then report the damage. `keep` says when they are deleted\n",
 			plural(r.SupersededOutputs, "output"))
 	}
 	return text.String()
@@ -203,7 +203,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				if s.stack != nil { // starting the stack has folded and refilled everything; sweep once more
+				if s.stack != nil { // starting the stack has folded all entries and refilled the queue; sweep once more
 					if err := s.stack.Sweep(ctx); err != nil {
 						return err
 					}

@@ -36,7 +36,7 @@ func staleCount(c *engine.Counts) int   { return c.Stale }
 func missingCount(c *engine.Counts) int { return c.Missing }
 func failedCount(c *engine.Counts) int  { return c.Failed }
 
-// counted returns one of the counts, or nil if they are not known.
+// counted returns one of the counts, or nil if the counts are unknown.
 func (i *assetInfo) counted(of func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil
@@ -142,7 +142,7 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset) func(ids.AssetKey) *engine.Counts {
 	evaluation, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
 	if err != nil {
-		a.warn("no partitions are counted as fresh or stale: %v", err)
+		a.warn("cannot count fresh and stale partitions: %v", err)
 		return func(ids.AssetKey) *engine.Counts { return nil }
 	}
 	byKey := make(map[string]*plan.Asset, len(assets))
@@ -151,12 +151,12 @@ func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []pla
 	}
 	failures, err := engine.Failures(ctx, snap, byKey, view.Calendar(snap.State, a.Clock.Now()))
 	if err != nil {
-		a.warn("no partitions are counted as failed: %v", err)
+		a.warn("cannot count failed partitions: %v", err)
 	}
 	return func(key ids.AssetKey) *engine.Counts {
 		counts, err := engine.FailedOf(failures, key).Count(evaluation, key)
 		if err != nil {
-			a.warn("the partitions of %s are not counted as fresh or stale: %v", key, err)
+			a.warn("cannot count the fresh and stale partitions of %s: %v", key, err)
 			return nil
 		}
 		return &counts

@@ -163,7 +163,8 @@ func (f *backfillFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.detach, "detach", false, "do not wait, even if no other process executes the backfill")
 }
 
-// commandBackfill sends a command about a backfill. If this process executes what the command starts, it waits.
+// commandBackfill sends a command about a backfill. If this process executes the chunks that the command starts,
+// commandBackfill waits for them.
 func (a *app) commandBackfill(ctx context.Context, p *event.AutomationCommand, f *backfillFlags, done func(engine.Backfill) string) error {
 	settings, err := a.settings()
 	if err != nil {
@@ -195,8 +196,8 @@ func (a *app) pauseBackfillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause [ID]",
 		Short: "Start no more chunks of a backfill, until it is resumed",
-		Long: "Start no more chunks of a backfill. The runs of its chunks continue; with --now they are cancelled, and what\n" +
-			"they have not finished is done after the backfill is resumed.",
+		Long: "Start no more chunks of a backfill. The runs of its chunks continue; with --now they are cancelled, and\n" +
+			"their unfinished partitions are materialized after the backfill is resumed.",
 		Args: takes("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = optional(args)
@@ -304,26 +305,26 @@ func (a *app) waitBackfillCommand() *cobra.Command {
 	}
 }
 
-// followBackfill waits for a backfill that this process executes. Otherwise it says who executes it.
+// followBackfill waits for a backfill if this process executes it. Otherwise it prints which process does.
 func (a *app) followBackfill(ctx context.Context, s *session, id string, f *backfillFlags) error {
 	switch {
 	case s.stack == nil:
-		a.note("%s executes it; `servo backfill wait` waits for it", s.who())
+		a.note("%s executes the backfill; wait for it with `servo backfill wait`", s.who())
 		return nil
 	case f.detach:
-		a.note("no process executes it: start `servo dev`, or `servo backfill wait`")
+		a.note("no process executes the backfill: start `servo dev`, or `servo backfill wait`")
 		return nil
 	}
 	return a.awaitBackfill(ctx, s, id)
 }
 
-// reportEvery is the least time between two reports of progress.
+// reportEvery is the shortest time between two reports of progress.
 const reportEvery = 2 * time.Second
 
-// awaitBackfill waits until a backfill has ended or is paused with no run left. It prints the progress when chunks
-// end.
+// awaitBackfill waits until a backfill has ended, or is paused and none of its runs is live. It prints the progress
+// when chunks end.
 func (a *app) awaitBackfill(ctx context.Context, s *session, id string) error {
-	a.note("waiting for it; Ctrl-C leaves the rest to the next process")
+	a.note("waiting for the backfill; Ctrl-C leaves the rest to the next process")
 	snap, err := s.Current(ctx)
 	ended, reported := int32(-1), time.Time{}
 	for ; err == nil; snap, err = s.Await(ctx, snap.Revision) {

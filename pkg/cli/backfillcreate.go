@@ -56,7 +56,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 				return err
 			}
 			if f.fullRefresh {
-				return usagef("--full-refresh comes with incremental assets, which are not built yet: without it, each partition of the backfill is already computed from all of its inputs")
+				return usagef("--full-refresh is for incremental assets, which servo does not support yet: without it, each partition of the backfill is already computed from all of its inputs")
 			}
 			return a.createBackfill(cmd.Context(), &f, args)
 		},
@@ -71,19 +71,19 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.StringVar(&f.order, "order", event.OldestFirst, "which partitions come first: oldest or newest")
 	flags.BoolVar(&f.request.Ordered, "ordered", false, "one chunk after the other, the oldest first; pause if one does not succeed")
 	flags.StringVar(&f.request.StopAfter, "stop-after", engine.BackfillStop, "pause when this many partitions have failed: a number, a share such as 10%, or never")
-	flags.Int32Var(&f.request.Priority, "priority", engine.BackfillPriority, "priority of the tasks; other tasks have 0 unless their assets say otherwise, and greater goes first")
+	flags.Int32Var(&f.request.Priority, "priority", engine.BackfillPriority, "priority of the tasks: tasks with a greater priority start first (default of other tasks: the priority of their asset, or 0)")
 	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of the pools of their assets")
 	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when it starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
-	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "rejected: it comes with incremental assets")
-	_ = flags.MarkHidden("full-refresh") // the flag exists
+	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "not supported yet: this flag will come with incremental assets")
+	_ = flags.MarkHidden("full-refresh") // fails only for an unknown flag
 	flags.BoolVar(&f.dry, "dry-run", false, "show the partitions and chunks, with an estimate; create nothing")
 	flags.BoolVar(&f.yes, "yes", false, fmt.Sprintf("create a backfill of more than %s partitions without asking", view.Grouped(confirmAbove)))
 	f.add(cmd)
 	return cmd
 }
 
-// read checks the flags and completes the request, without the project.
+// read checks the flags and completes the request. It does not need the project.
 func (f *createBackfillFlags) read(args []string) error {
 	r := &f.request
 	switch {
@@ -204,7 +204,7 @@ func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha 
 	return a.followBackfill(ctx, s, id, &f.backfillFlags)
 }
 
-// noteEstimate prints what a backfill will take, make and cost, before it is created.
+// noteEstimate prints how long a backfill will take, how much it will write, and what it will cost.
 func (a *app) noteEstimate(snap *snapshot.Snapshot, p *project.Project, made *engine.PlannedBackfill, pool string) error {
 	limits, err := a.slots(snap.State, p, 0)
 	if err != nil {
@@ -234,7 +234,7 @@ func (a *app) printBackfill(ctx context.Context, s *session, id string) error {
 	return list(a, backfillColumns(), []engine.Backfill{b})
 }
 
-// asUsage returns an error of the request as a usage error.
+// asUsage converts an error about the request into a usage error, and returns all other errors unchanged.
 func asUsage(err error) error {
 	if invalid := new(engine.InvalidError); errors.As(err, &invalid) {
 		return &usageError{err}

@@ -65,14 +65,14 @@ func someKeys(keys []ids.AssetKey) string {
 	return text
 }
 
-// outputs reads the outputs of earlier runs. The zero outputs has none.
+// outputs gives access to the outputs of earlier runs. The zero value has no outputs.
 type outputs struct {
 	store *fileblob.Store
 	snap  *snapshot.Snapshot
 }
 
-// outputs reads the outputs in the state folder. It does not wait for another process, and
-// writes nothing. For a store in a cloud it returns no outputs.
+// outputs returns the outputs in the state folder. It does not wait for another process, and writes nothing. For a
+// store in a cloud it returns no outputs.
 func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, closeState func() error, err error) {
 	found, closeState = &outputs{}, func() error { return nil }
 	dir := a.options(p).Dir

@@ -31,7 +31,7 @@ var checkColumns = []column[view.AssetCheck]{
 	}},
 }
 
-// rowOf returns the row of a check, which is empty without a result.
+// rowOf returns the row of a check. The row is empty if the check has no result.
 func rowOf(c view.AssetCheck) *state.AssetCheck {
 	if c.Row == nil {
 		return &state.AssetCheck{}

@@ -235,7 +235,7 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take replaces the handler, which also gets the number of signals since then. The returned
+// take replaces the handler. The new handler also gets the number of signals since take was called. The returned
 // function restores the old handler.
 func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
@@ -275,9 +275,8 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-// noEmptyFlags returns an error if a flag was given with an empty value, as by --at "$TIME" without such a
-// variable. An empty value means a flag that was not given: --at would run at once, and --env would choose
-// the base.
+// noEmptyFlags returns an error if a flag has an empty value, for example --at "$TIME" if TIME is not set. The commands
+// would treat such a flag as absent: with --at, the run would start at once, and with --env, it would use the base.
 func noEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {

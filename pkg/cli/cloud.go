@@ -39,7 +39,7 @@ func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Wor
 	return embedded.OpenStore(o, store, closer), nil
 }
 
-// openCloud returns a session on a store in a cloud, where services fold and execute.
+// openCloud returns a session on a store in a cloud. There, services fold the ledger and execute runs.
 func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, error) {
 	parts, err := a.cloudParts(ctx, o)
 	if err != nil {

@@ -69,7 +69,7 @@ func promiseColumns() []column[engine.Promise] {
 	}
 }
 
-// lateText names the first periods that are late.
+// lateText lists the first late periods.
 func lateText(late []string) string {
 	const shown = 3
 	if len(late) > shown {

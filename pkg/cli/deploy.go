@@ -74,7 +74,7 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			return err
 		}
 		if c.SHA == current.Release && len(accept) == 0 {
-			if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil { // the objects of the release may be damaged
+			if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil { // repairs damaged objects of the release
 				return err
 			}
 			a.note("nothing to deploy: release %s is current", release.Short(c.SHA))
@@ -101,7 +101,7 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 	})
 }
 
-// accept returns the changes of code that the flags accept.
+// accept returns the changes of code that --accept names.
 func (c *candidate) accept(names []string) ([]engine.Accept, error) {
 	var accepted []engine.Accept
 	for _, name := range names {
@@ -192,8 +192,8 @@ func (a *app) rollbackCommand() *cobra.Command {
 		Use:   "rollback [RELEASE]",
 		Short: "Make an earlier release the current one again",
 		Long: "Deploy an earlier release again, by default the newest that differs from the current one. A second rollback without\n" +
-			"a name therefore undoes the first one. Partitions that its code made are no longer stale because of their code;\n" +
-			"nothing runs.",
+			"a name therefore undoes the first one. Partitions that the code of the earlier release has materialized\n" +
+			"are then no longer stale because of their code. Nothing runs.",
 		Args: takes("[RELEASE]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.rollback(cmd.Context(), f, optional(args)) },
 	}

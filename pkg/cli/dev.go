@@ -50,8 +50,8 @@ type devFlags struct {
 	open      bool
 }
 
-// loaded holds the project that runs use: the newest version without problems. Until one
-// exists, it holds the assets without problems, or only the settings.
+// loaded holds the project that runs use: the newest version without problems. Until such a version exists, loaded
+// holds the assets without problems, or only the settings.
 type loaded struct {
 	mu      sync.Mutex
 	project *project.Project
@@ -183,8 +183,8 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	return errors.Join(err, s.close())
 }
 
-// serve reloads the project and reports runs until ctx ends. It returns nil if the user asked
-// it to end, and otherwise what ended ctx.
+// serve reloads the project and reports runs until serving ends. It returns nil if the user has ended the command, and
+// otherwise the cause of the end.
 func (a *app) serve(serving context.Context, s *session, current *loaded) error {
 	g, ctx := errgroup.WithContext(serving)
 	g.Go(s.stack.Done)
@@ -258,8 +258,8 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 	return nil
 }
 
-// followDeployments reloads the project whenever the deployed release changes: in an environment that deploys
-// explicitly, the release is the project.
+// followDeployments reloads the project whenever the deployed release changes. It runs in an environment that deploys
+// explicitly, where the project is the deployed release.
 func (a *app) followDeployments(ctx context.Context, s *session, current *loaded) error {
 	snap, err := s.Current(ctx)
 	for ; err == nil; snap, err = s.Await(ctx, snap.Revision) {

@@ -45,8 +45,7 @@ type dryAsset struct {
 	// Replaces is the number of tasks whose partition has an output already.
 	Replaces int        `json:"replaces"`
 	Inputs   []dryInput `json:"inputs"`
-	// Samples is the number of earlier attempts that the estimate of a task is based on. The
-	// durations are seconds.
+	// Samples is the number of earlier attempts on which the estimate of a task is based. The durations are in seconds.
 	Samples  int     `json:"samples"`
 	Duration float64 `json:"duration"`
 	P95      float64 `json:"duration_p95"`
@@ -99,7 +98,7 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 	})
 }
 
-// withSnapshot reads the newest published state, or an empty one if nothing was ever run.
+// withSnapshot reads the newest published state, or an empty one if no run has ever started.
 func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snapshot.Snapshot) error) error {
 	dir := a.options(p).Dir
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {
@@ -116,8 +115,8 @@ func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snap
 	return errors.Join(err, parts.Close())
 }
 
-// slots returns how many tasks of a run would execute at once. The workers of services in a cloud
-// are unknown, and not a limit.
+// slots returns how many tasks of a run would execute at once. The number of workers in a cloud is unknown, so it does
+// not limit the result.
 func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (estimate.Limits, error) {
 	dir := a.options(p).Dir
 	limits := engine.LimitsOf(s)

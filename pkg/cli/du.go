@@ -38,7 +38,7 @@ type usedPart struct {
 // partNames are the parts of a state, by the first folder of a file. The rest is "other".
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
-	{"", "commit markers"}, // the name of a file decides, not its folder
+	{"", "commit markers"}, // recognized by the name of the file, not by its folder
 	{"ledger", "ledger"},
 	{"archive", "archive"},
 	{"manifests", "manifests"},
@@ -120,7 +120,7 @@ func (u *usage) walk(ctx context.Context, dir string) error {
 	})
 }
 
-// gone ignores that a file was deleted while the folder is read.
+// gone returns nil for the error of a file that was deleted while the folder was read.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -34,7 +34,7 @@ type estimatedCost struct {
 	Unpriced int   `json:"unpriced_tasks"`
 }
 
-// estimateOf prices an estimate, and returns its parts that people see.
+// estimateOf adds prices to an estimate, and returns the values that the output shows.
 func estimateOf(e *estimate.Estimate, prices *estimate.Prices) dryRunEstimate {
 	d := dryRunEstimate{
 		Unknown: e.Unknown, Work: e.Work.Seconds(), Makespan: e.Makespan.Seconds(), MakespanP95: e.MakespanP95.Seconds(),
@@ -47,8 +47,8 @@ func estimateOf(e *estimate.Estimate, prices *estimate.Prices) dryRunEstimate {
 	return d
 }
 
-// texts describes a priced estimate: time and size in one line, the cost in another, and the assets that
-// they do not cover.
+// texts describes a priced estimate: time and size in one line, the cost in another, and the assets that these lines do
+// not cover.
 func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 	if e.Tasks > e.Unknown {
 		texts = append(texts, fmt.Sprintf("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s",
@@ -70,7 +70,7 @@ func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 		}
 	}
 	if len(unpriced) > 0 {
-		texts = append(texts, fmt.Sprintf("no cost for %s: its workers have not reported the CPU time or the memory that has a price", view.Some(unpriced)))
+		texts = append(texts, fmt.Sprintf("no cost for %s: servo.yaml has a price for CPU time or memory that their workers have not reported", view.Some(unpriced)))
 	}
 	return texts
 }

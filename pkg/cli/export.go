@@ -39,7 +39,8 @@ func (a *app) exportCommand() *cobra.Command {
 			"machine can read it. Or write a folder with a folder for each asset and partition, as Hive names them:\n" +
 			"clean/daily/date=2025-01-01/data.parquet. It has links to the outputs or, with --copy, copies.\n\n" +
 			"Views and links show the outputs of one revision where they are stored. Export again to see newer outputs,\n" +
-			"and before keep deletes those that were replaced. `publish` in servo.yaml keeps such places up to date.",
+			"and before `keep` deletes superseded outputs that the views and links still show. With `publish` in servo.yaml,\n" +
+			"servo keeps a file or a folder up to date.",
 		Example: "  servo export --duckdb shop.duckdb\n" +
 			"  servo export --duckdb gold.duckdb tag:gold --exclude 'raw/*'\n" +
 			"  servo export --folder handover --copy 'report/*'",
@@ -91,7 +92,7 @@ func (a *app) export(ctx context.Context, p *project.Project, parts *embedded.Wo
 	return nil
 }
 
-// snapshotAt returns the state as of a revision or a time; "": the newest one.
+// snapshotAt returns the state as of a revision or a time; "": the newest state.
 func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*snapshot.Snapshot, error) {
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {
@@ -107,8 +108,8 @@ func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*s
 	return &snapshot.Snapshot{Revision: m.Revision, State: s, History: snapshot.HistoryOf(parts.Codec, parts.Manifests, m)}, nil
 }
 
-// exported returns assets of the release of a snapshot with their visible outputs, and their partition
-// columns. Assets that the release does not have are left out.
+// exported returns the named assets with their visible outputs, and their partition columns. It leaves out assets that
+// are not in the deployed release of the snapshot.
 func (a *app) exported(
 	ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, keys []ids.AssetKey, copies bool,
 ) (assets []publisher.Asset, columns map[string][]space.Column, err error) {

@@ -59,7 +59,7 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 	case row.Failed == 0:
 		return "", fmt.Errorf("check %s of %s has never failed: it has no failing rows", check, asset)
 	case partition != "" && name != taskName(&failed):
-		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // of the newest task of that partition
+		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // the failing rows of the newest task of that partition
 			return sample, nil
 		}
 		return "", fmt.Errorf("check %s failed last in %s: add --run, or show the rows of that partition", check, taskName(&failed))

@@ -98,8 +98,8 @@ func (a *app) usableProject(ctx context.Context, names func([]plan.Asset) ([]ids
 	return p, nil
 }
 
-// definedProject reads the project as runs see it: in an environment that deploys explicitly, its assets
-// are those of the deployed release. Otherwise it is [app.usableProject].
+// definedProject reads the project as runs see it. In an environment that deploys explicitly, its assets are those of
+// the deployed release. In other environments, the result is that of [app.usableProject].
 func (a *app) definedProject(ctx context.Context, names func([]plan.Asset) ([]ids.AssetKey, error)) (*project.Project, error) {
 	dir, err := a.projectDir()
 	if err != nil {
@@ -161,7 +161,8 @@ func (a *app) problemText(p project.Problem) string {
 	return text
 }
 
-// userName returns the name of the user who runs this program. A container may not know it.
+// userName returns the name of the user who runs this program, or "unknown": a container may not have a name for the
+// user.
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
 // stateOf returns the state folder or the bucket of a project. It comes from --state or, without
@@ -210,7 +211,7 @@ func keepRule(r *project.Retention) gc.Rule {
 		return nil
 	}
 	return func(asset string) (gc.Keep, bool) {
-		keep := r.Default // the rule of logs
+		keep := r.Default // the rule if no asset is named, as for logs
 		if asset != "" {
 			keep = r.Of(asset)
 		}

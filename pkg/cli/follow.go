@@ -37,7 +37,7 @@ type runner struct {
 	// resumed means that the command resumes unfinished runs: it follows each run that the
 	// trigger returns, until errNothingLeft.
 	resumed bool
-	// reports collects the results of the followed runs. reported: they have been written.
+	// reports collects the results of the followed runs. reported means that they have been written.
 	reports  []view.AssetReport
 	reported bool
 	// failed is the error to return after the runs have ended.
@@ -51,8 +51,8 @@ type runner struct {
 	cancelling     sync.WaitGroup
 }
 
-// followToEnd runs the trigger and follows its run to the end. It takes over if the executing
-// process goes away.
+// followToEnd runs the trigger and follows its run to the end. If the process that executes the run ends, this process
+// continues the run.
 func (r *runner) followToEnd(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,7 +78,7 @@ func (r *runner) once(ctx context.Context) error {
 	err = r.a.guard(ctx, s, r.through)
 	r.setSession(nil)
 	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
-		err = errOwnerGone // err only follows from the loss of the owner
+		err = errOwnerGone // err is only a consequence of the loss of the owner
 	}
 	err = errors.Join(err, s.close())
 	if s.stack != nil && (err == nil || r.stopped(ctx)) {
@@ -102,7 +102,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		if err == nil {
 			err = r.ended(ctx, s, final)
 			if err == nil && len(r.handle.LeftOut) > 0 {
-				r.failed = errReported // the warning at the start names the assets
+				r.failed = errReported // the warning at the start has named the assets that were left out
 			}
 		}
 		if err != nil {
@@ -127,7 +127,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 	return r.awaitOthers(ctx, s)
 }
 
-// stopped reports whether the user wants the process to end.
+// stopped reports whether the user has asked the process to end.
 func (r *runner) stopped(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +241,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // the owner is gone: the request is in the ledger, or the next session repeats it
+			return // if the owner is gone, the request is in the ledger already, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})
@@ -324,7 +324,7 @@ func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, 
 	})
 	snap, err := s.Await(ticking, last.Revision)
 	if err == nil {
-		snap, err = s.Current(ticking) // there may be a newer one
+		snap, err = s.Current(ticking) // a newer state may exist already
 	}
 	ticked := ticking.Err() != nil
 	stop()

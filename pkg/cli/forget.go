@@ -33,7 +33,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Long: "Hide all outputs of assets that the project and the deployed release no longer declare. Readers do not find\n" +
 			"them from now on. Files are deleted later: `servo admin gc` collects them when `defaults.keep.for` of\n" +
 			"servo.yaml has passed, unless a pinned revision shows them. Runs, their tasks and their plans stay in\n" +
-			"history. There is no way back, except to pin a revision with the outputs before, or to make them again.\n\n" +
+			"history. This cannot be undone. To keep the outputs readable, first pin a revision that shows them.\n\n" +
 			"If an asset comes back later, it starts without outputs.",
 		Example: "  servo assets forget clean/daily --dry-run\n  servo assets forget clean/daily --reason 'replaced by clean/hourly' --yes",
 		Args:    takes("ASSET…"),
@@ -58,11 +58,11 @@ func (a *app) forgetCommand() *cobra.Command {
 	return cmd
 }
 
-// forgetResult is what servo assets forget prints.
+// forgetResult is the output of servo assets forget.
 type forgetResult struct {
 	DryRun bool                    `json:"dry_run"`
 	Assets []engine.ForgottenAsset `json:"assets"`
-	// DeletedFrom is when the collector may delete the outputs first. Nil: never, because of keep: all.
+	// DeletedFrom is the earliest time at which the collector deletes the outputs. Nil: never, because of keep: all.
 	DeletedFrom *time.Time `json:"deleted_from"`
 }
 

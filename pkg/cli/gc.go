@@ -66,8 +66,8 @@ func (a *app) gcCommand() *cobra.Command {
 	return cmd
 }
 
-// knownAssets returns an error for an asset that the project does not declare and that has left no
-// outputs. A file with problems may declare any asset.
+// knownAssets returns an error for an asset that the project does not declare and that has no outputs. A file with
+// problems may declare any asset.
 func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Retention, assets []ids.AssetKey) error {
 	for _, key := range assets {
 		if slices.Contains(r.Assets(), key.String()) || len(r.Problems) > 0 {
@@ -88,7 +88,7 @@ func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Rete
 	return nil
 }
 
-// maxItems is the most versions and logs that a table of a dry run lists.
+// maxItems is how many versions and logs the table of a dry run lists at most.
 const maxItems = 200
 
 // itemsText lists what a dry run would delete.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxHistory is the most statements in the history of the query shell.
+// maxHistory is the greatest number of statements in the history of the query shell.
 const maxHistory = 1000
 
 // history holds the statements of the query shell, one per line, oldest first. It implements
@@ -22,7 +22,7 @@ type history struct {
 	added int
 }
 
-// historyFile returns the path of the history, or "" without a home folder.
+// historyFile returns the path of the history file, or "" if the user has no home folder.
 func (a *app) historyFile() string {
 	dir := a.getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {
@@ -35,8 +35,7 @@ func (a *app) historyFile() string {
 	return filepath.Join(dir, "servo", "query_history")
 }
 
-// openHistory reads the history. If it returns an error, the returned history is in memory
-// only.
+// openHistory reads the history. If reading fails, it returns the error and an empty history that is not saved.
 func openHistory(path string) (*history, error) {
 	if path == "" {
 		return &history{}, nil
@@ -84,7 +83,7 @@ func (h *history) append(statement string) {
 	}
 }
 
-// save adds the new statements to the file. Other shells may have added theirs.
+// save adds the new statements to the file. It keeps the statements that other shells have added to the file meanwhile.
 func (h *history) save() error {
 	if h.path == "" || h.added == 0 {
 		return nil

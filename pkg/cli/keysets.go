@@ -19,10 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// keyFlags name the keys of a command, together with its arguments.
+// keyFlags are the flags that, together with the arguments, name the keys of a command.
 type keyFlags struct {
 	file string
-	// remove removes the keys. unknown accepts a key set that nothing names yet.
+	// remove removes the keys. unknown accepts a key set that no asset names yet.
 	remove, unknown bool
 }
 

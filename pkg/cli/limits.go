@@ -154,14 +154,14 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 		}
 		their, err := project.LoadSettings(owner, a.projectOptions())
 		if err != nil {
-			return nil //nolint:nilerr // a project with problems applies nothing
+			return nil //nolint:nilerr // a project with problems does not apply its limits
 		}
 		snap, err := s.Current(ctx)
 		if err != nil || their.Domain != s.Domain() {
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
-			a.warn("the limits in %s differ, and the next `servo run` of that project restores them: change them there, too",
+			a.warn("the next `servo run` of that project restores the limits in %s, which differ: change them there, too",
 				filepath.Join(owner, project.ConfigFile))
 		}
 		return nil

@@ -98,7 +98,7 @@ func (a *app) mark(ctx context.Context, name string, f *markFlags) error {
 			return err
 		}
 		if done.Stale > 0 {
-			a.warn("%s still stale: the code has changed since: accept it with `servo deploy --accept %s`", wereOf(done.Stale), done.Asset)
+			a.warn("%s still stale, because the code has changed since: accept the change with `servo deploy --accept %s`", wereOf(done.Stale), done.Asset)
 		}
 		return a.document(done, func() string {
 			return fmt.Sprintf("marked %s of %s as %s\n", plural(done.Partitions, "partition"), done.Asset, done.Mark)
@@ -106,7 +106,7 @@ func (a *app) mark(ctx context.Context, name string, f *markFlags) error {
 	})
 }
 
-// wereOf formats a number of partitions with its verb.
+// wereOf returns "1 partition is" or, for example, "2 partitions are".
 func wereOf(n int) string {
 	if n == 1 {
 		return "1 partition is"

@@ -22,7 +22,7 @@ var needFlags = []struct {
 	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the missing partitions; without SELECTION, of all assets"},
 	{
 		"failed-only", engine.NeedFailed, func(f *runFlags) *bool { return &f.failed },
-		"run the partitions whose task failed, and which no later run has materialized, with the current code",
+		"with the current code, run the partitions whose task failed and that no later run has materialized",
 	},
 }
 
@@ -32,7 +32,7 @@ func (f *runFlags) addNeeds(cmd *cobra.Command) {
 	}
 }
 
-// need returns which partitions to choose; "": the partitions of -p.
+// need returns the status of the partitions to choose; "": choose the partitions of -p.
 func (f *runFlags) need() engine.Need {
 	for _, flag := range needFlags {
 		if *flag.field(f) {
@@ -56,7 +56,8 @@ func (f *runFlags) exclusiveNeeds(cmd *cobra.Command) error {
 	return err
 }
 
-// orNothing reports that there is nothing to run, which is a success.
+// orNothing prints that there is nothing to run and returns nil, because this is a success. It returns other errors
+// unchanged.
 func (a *app) orNothing(err error) error {
 	if errors.Is(err, engine.ErrNothing) {
 		a.note("%v", err)

@@ -4,7 +4,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// column is a column of a listing of R.
+// column is a column of a list whose rows have the type R.
 type column[R any] = render.Column[R]
 
 // list writes rows in the requested format.
@@ -31,7 +31,7 @@ func (a *app) document(value any, text func() string) error {
 	return render.Document(a.Stdout, a.format, value)
 }
 
-// cells returns texts as a cell with a list.
+// cells returns texts as the value of a cell that contains a list.
 func cells(texts []string) []any {
 	list := make([]any, len(texts))
 	for i, text := range texts {

@@ -18,9 +18,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// partitionNamed returns the asset and the partition that a text names: an asset's key, for a
-// partitioned asset with the partition in brackets, in the form of a task key or of a selection. It
-// returns nil if the text is something else, such as a part of a task's key.
+// partitionNamed returns the asset and the partition that a text names. The text is the key of an asset. If the asset
+// is partitioned, the partition follows in brackets, as in a task key or in a selection. partitionNamed returns nil for
+// any other text, such as a part of a task key.
 func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partition, error) {
 	name, rest, bracket := strings.Cut(text, "[")
 	at := slices.IndexFunc(assets, func(a plan.Asset) bool { return a.Key.String() == name })
@@ -34,7 +34,7 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	}
 	_, partition, err := ids.ParseTaskKey(text)
 	if err != nil {
-		return nil, nil, nil //nolint:nilerr // a task whose key contains the text explains more
+		return nil, nil, nil //nolint:nilerr // the text may be a part of a task key, and the task explains more
 	}
 	for dimension := range partition {
 		if asset.Partitions.Dimension(dimension) == nil {
@@ -51,15 +51,15 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 }
 
 // explainPartition explains a partition of an asset. It returns false if the text names no partition, or if the newest
-// task of the partition explains more, because the run of the task is live or the task did not succeed. In the second
-// case, task is that task.
+// task of the partition explains more, because the run of the task is live or the task did not succeed. In the latter
+// case, task is the key of that task.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil
 	}
 	p, err := a.definedProject(ctx, func([]plan.Asset) ([]ids.AssetKey, error) { return nil, nil })
 	if err != nil {
-		return false, text, nil //nolint:nilerr // without a usable project, the task explains what it can
+		return false, text, nil //nolint:nilerr // without a usable project, only the task can be explained
 	}
 	asset, partition, err := partitionNamed(text, p.Assets)
 	if asset == nil || err != nil {
@@ -107,7 +107,7 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	})
 }
 
-// selecting returns a function that reports whether what a schedule or a request runs includes an asset.
+// selecting returns a function that reports whether the runs of a schedule or a request include an asset.
 func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) bool {
 	catalog := selector.NewCatalog(assets)
 	return func(spec *event.RunSpec) bool {
@@ -128,8 +128,8 @@ func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) boo
 	}
 }
 
-// codeDetails describes how the current code of an asset differs from the code of a run. It returns
-// nothing if the run or its release is not known any more.
+// codeDetails describes how the current code of an asset differs from the code of a run. It returns nothing if the run
+// or its release no longer exists.
 func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, asset ids.AssetKey, runID string) ([]string, error) {
 	s, err := v.WithRun(ctx, runID)
 	if err != nil || s == nil {

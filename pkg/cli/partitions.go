@@ -82,7 +82,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
-	cmd.Flags().StringVar(&f.after, "after", "", "list from the first partition after `KEY`, the partition_key of the last one that was listed")
+	cmd.Flags().StringVar(&f.after, "after", "", "list the partitions after `KEY`, the partition_key of the last listed partition")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
 	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand(), a.markCommand())
 	return cmd
@@ -132,8 +132,8 @@ func (a *app) showPartitions(
 	return list(a, partitionColumns, rows)
 }
 
-// addStatuses distinguishes the fresh partitions from the stale ones, and the failed ones from both. A page reads the rows of its own
-// partitions and of their inputs; a whole list reads all rows in bulk.
+// addStatuses sets which partitions are fresh, stale or failed. For a page, it reads the rows of the partitions of the
+// page and of their inputs; for a whole list, it reads all rows at once.
 func (a *app) addStatuses(
 	ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, asset ids.AssetKey, partitions []view.Partition, page bool,
 ) error {
@@ -181,7 +181,7 @@ func (a *app) failedOf(ctx context.Context, snap *snapshot.Snapshot, assets []pl
 	return engine.FailedOf(found, key), nil
 }
 
-// assetNamed returns the asset that a selection names: its key, or its name alone.
+// assetNamed returns the asset that a selection names, by its key or only by its name.
 func assetNamed(assets []plan.Asset, name string) (*plan.Asset, error) {
 	choice, err := (&assetFlags{}).parse([]string{name})
 	if err != nil {

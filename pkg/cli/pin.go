@@ -27,7 +27,7 @@ func (a *app) pinCommand() *cobra.Command {
 	var release bool
 	cmd := &cobra.Command{
 		Use:   "pin [REVISION]",
-		Short: "Keep a revision with its outputs, or list the pinned ones",
+		Short: "Keep a revision with its outputs, or list the pinned revisions",
 		Long: "Keep a revision, with every output that it shows, for a while: `servo query --as-of` and `servo export\n" +
 			"--as-of` then read it, whatever `keep` says. At most 10 revisions can be pinned at once. Outputs that were\n" +
 			"collected before are not restored; the command counts them. Without REVISION, list the pins.",

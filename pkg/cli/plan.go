@@ -36,9 +36,8 @@ type planReport struct {
 	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
-	// Stale are the partitions that become stale through the deployment. Run are the partitions that
-	// `servo run --stale` would then materialize: missing and stale ones, and their downstream
-	// partitions.
+	// Stale are the partitions that become stale through the deployment. Run are the partitions that `servo run
+	// --stale` would then materialize: the missing and the stale partitions, and the partitions that read them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of these partitions; nil if nothing would run.
@@ -64,7 +63,7 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what a deployment of the project would change",
 		Long: "Compile the project, compare it with the current release, and print the differences. Nothing changes.\n" +
-			"A breaking change may change the data of an asset. A non-breaking one only adds columns. A policy change\n" +
+			"A breaking change may change the data of an asset. A non-breaking change only adds columns. A policy change\n" +
 			"concerns retries, limits, descriptions and the like, and makes nothing stale.",
 		Example: "  servo plan --env prod\n  servo plan --env prod --check      for a pull request: exit code 4 for breaking changes",
 		Args:    takes(),
@@ -237,13 +236,13 @@ func facts(c *candidate, s *state.State) (texts []string) {
 				change.Asset, n))
 		}
 		if c.otherDimensions(change.Asset) {
-			texts = append(texts, fmt.Sprintf("%s has other dimensions: its existing partitions are no longer read", change.Asset))
+			texts = append(texts, fmt.Sprintf("the dimensions of %s change: its existing partitions are no longer read", change.Asset))
 		}
 	}
 	return texts
 }
 
-// otherDimensions reports whether the dimensions of an asset of both releases differ.
+// otherDimensions reports whether an asset is in both releases, and has different dimensions in them.
 func (c *candidate) otherDimensions(asset string) bool {
 	if c.summary == nil {
 		return false
@@ -361,7 +360,7 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 }
 
-// diff returns the differences between two releases, with trees of this parser.
+// diff returns the differences between two releases. It compares trees that this build's parser has produced.
 func (a *app) diff(ctx context.Context, before, after *release.Code) ([]release.Change, error) {
 	for _, code := range []**release.Code{&before, &after} {
 		trees, err := a.reparse(ctx, *code)

@@ -11,16 +11,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// planEstimate predicts the run of what `servo run --stale` would materialize after a deployment.
+// planEstimate predicts the run that `servo run --stale` would start after a deployment.
 type planEstimate struct {
 	Tasks int `json:"tasks"`
 	dryRunEstimate
-	// UnknownAssets are the assets of which no task has succeeded yet.
+	// UnknownAssets are the assets without a successful task.
 	UnknownAssets []string `json:"unknown_assets,omitempty"`
 	texts         []string
 }
 
-// withoutPast returns the assets of which no task has succeeded yet.
+// withoutPast returns the assets without a successful task.
 func withoutPast(e *estimate.Estimate) (unknown []string) {
 	for _, asset := range e.Assets {
 		if asset.Samples == 0 {
@@ -30,9 +30,9 @@ func withoutPast(e *estimate.Estimate) (unknown []string) {
 	return unknown
 }
 
-// addEstimate plans the run of the partitions in toRun with the new definitions, and estimates its
-// duration. If the run cannot be planned, the report says so, but there is no error: the release can
-// be deployed nevertheless.
+// addEstimate plans the run of the partitions in toRun with the new definitions, and estimates its duration. If the run
+// cannot be planned, the report says so, but addEstimate returns no error, because the release can be deployed
+// nevertheless.
 func (a *app) addEstimate(ctx context.Context, r *planReport, c *candidate, snap *snapshot.Snapshot, toRun map[ids.AssetKey][]string) error {
 	if len(r.Run) == 0 {
 		return nil

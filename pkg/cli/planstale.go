@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// plannedPartitions are partitions of an asset: their number, and the first and the last key. Before
-// counts those that were missing or stale before the deployment.
+// plannedPartitions are partitions of an asset: their number, and the first and the last key. Before is the number of
+// these partitions that are missing or stale already before the deployment.
 type plannedPartitions struct {
 	Asset      string `json:"asset"`
 	Partitions int    `json:"partitions"`
@@ -51,7 +51,7 @@ func (r *planReport) addStaleness(
 		key := c.Code.Assets[i].Key
 		selected[key] = true
 		if !old[key] {
-			continue // the asset had no fresh partition
+			continue // the asset is new, so the deployment makes no partition stale
 		}
 		keys, needy, err := becomeStale(before, after, key)
 		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
@@ -83,8 +83,8 @@ func (r *planReport) addStaleness(
 	return toRun, nil
 }
 
-// becomeStale returns the partitions of an asset that become stale only through the new definitions.
-// needed contains the partitions that are stale or missing already under the old definitions.
+// becomeStale returns the partitions of an asset that become stale only through the new definitions. needed contains
+// the partitions that are already stale or missing under the old definitions.
 func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) (keys []string, needed map[string]bool, err error) {
 	was, err := before.Partitions(asset)
 	if err != nil {

@@ -22,7 +22,7 @@ func newProgress(s style, runID string) *progress { return &progress{view.NewPro
 // labelWidth is the width of the first word of a line.
 const labelWidth = 10
 
-// text describes a happening on one line.
+// text describes an event of a task on one line.
 func (p *progress) text(h view.Happening) string {
 	t, word, text := h.Task, stateWords[h.State], h.Task.TaskKey
 	switch {
@@ -51,7 +51,7 @@ func (p *progress) summary(s *state.State) string {
 	parts := []string{fmt.Sprintf("%s of %s done", view.Grouped(int64(view.Done(r))), view.Grouped(int64(r.TasksTotal)))}
 	for _, c := range view.Counts(r) {
 		word := stateWords[c.State]
-		switch c.State { //nolint:exhaustive // the others are in words
+		switch c.State { //nolint:exhaustive // stateWords has the words of the other states
 		case state.TaskSucceeded, state.TaskReady, state.TaskBlocked:
 			continue
 		case state.TaskRetryWait:
@@ -67,10 +67,10 @@ func (p *progress) summary(s *state.State) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxRunning is the most running tasks that a block shows.
+// maxRunning is how many running tasks a block shows at most.
 const maxRunning = 8
 
-// block returns the lines that a terminal shows of a run: counters and running tasks.
+// block returns the lines that a terminal shows for a run: counters and running tasks.
 func (p *progress) block(s *state.State, now event.Time, width int) []string {
 	r := s.Runs.Get(p.RunID)
 	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), view.Span(now.Sub(r.CreatedAt)), p.summary(s))

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// shown drives a screen with the states of a fold.
+// shown updates a screen with the states that a fold produces.
 type shown struct {
 	*foldtest.World
 	screen *screen

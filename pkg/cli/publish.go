@@ -24,7 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// releaseCache holds the release that was read last.
+// releaseCache keeps the release that was read last.
 type releaseCache struct {
 	mu      sync.Mutex
 	sha     string
@@ -84,7 +84,7 @@ func columnsOf(assets []plan.Asset) map[string][]space.Column {
 	return columns
 }
 
-// publishing returns what the deployed release publishes from a state folder.
+// publishing returns the assets and places that the deployed release publishes from a state folder.
 func (a *app) publishing(p *project.Project, dir string) embedded.Publishing {
 	var cache releaseCache
 	return func(ctx context.Context, w *embedded.Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error) {
@@ -145,7 +145,7 @@ func inProject(p *project.Project, name string) string {
 	return filepath.Join(p.Root, filepath.FromSlash(name))
 }
 
-// ownerOf says whose outputs a folder shows.
+// ownerOf returns the owner record of a folder: the domain and the state folder of the outputs that the folder shows.
 func (a *app) ownerOf(p *project.Project, dir, folder, kind string) publisher.Owner {
 	state, err := filepath.Rel(folder, dir)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *app) ownerOf(p *project.Project, dir, folder, kind string) publisher.Ow
 	return publisher.Owner{Kind: kind, Domain: p.Domain.String(), State: filepath.ToSlash(state)}
 }
 
-// warnUnpublished warns if the places of a domain are behind.
+// warnUnpublished warns if published places of a domain do not show the newest outputs.
 func (a *app) warnUnpublished(dir string, d ids.Domain) {
 	places, err := publisher.ReadStatus(dir, d.String())
 	if err != nil {
@@ -193,7 +193,7 @@ func (a *app) publishedTexts(dir string, d ids.Domain, asset string, now time.Ti
 	return texts, nil
 }
 
-// placeText describes a place and, unless the name is empty, where it has an asset.
+// placeText describes a published place and, unless the name is empty, where the place shows the asset.
 func placeText(s *publisher.Status, name string, now time.Time) string {
 	place := s.Name
 	switch {
@@ -213,7 +213,7 @@ func placeText(s *publisher.Status, name string, now time.Time) string {
 	}
 }
 
-// dotted returns the table of an asset.
+// dotted returns the name of the table of an asset: namespace.name.
 func dotted(key string) string {
 	parsed, err := ids.ParseAssetKey(key)
 	if err != nil {

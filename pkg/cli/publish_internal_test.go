@@ -25,9 +25,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// TestPublishedPlacesAreNeverHalfWritten commits 1,000 outputs of five partitions and publishes each of
-// them, while readers loop over the folder and the catalog. Every row of an output has its version, so
-// a reader would notice a partition that is missing, twice there, or mixed.
+// TestPublishedPlacesAreNeverHalfWritten commits 1,000 outputs of five partitions and publishes each of them, while
+// readers loop over the folder and the catalog. Every row contains the version of its output. So a reader notices a
+// partition that is missing, that appears twice, or whose rows come from several versions.
 func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 	t.Parallel()
 	const commits, days, rows = 1_000, 5, 40
@@ -83,7 +83,7 @@ func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 			}
 		})
 	}
-	readers.Go(func() { // this reader looks much more often than DuckDB
+	readers.Go(func() { // this reader checks the files much more often than DuckDB does
 		for ctx.Err() == nil && failed[2] == nil {
 			for day := range days {
 				_, err := os.Stat(filepath.Join(dir, fmt.Sprintf("published/clean/daily/date=2025-01-0%d/data.parquet", day+1)))
@@ -142,7 +142,7 @@ func storeOutput(ctx context.Context, db *sql.DB, store string, day, version, ro
 	if _, err := db.ExecContext(ctx, fmt.Sprintf("COPY (SELECT %d AS version, range AS x FROM range(%d)) TO '%s' (FORMAT parquet)", version, rows, file)); err != nil {
 		return publisher.Output{}, err
 	}
-	data, err := os.Open(file) //nolint:gosec // this path is the test's
+	data, err := os.Open(file) //nolint:gosec // the test chooses the path
 	if err != nil {
 		return publisher.Output{}, err
 	}

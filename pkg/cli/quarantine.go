@@ -62,7 +62,7 @@ func (a *app) quarantineCommand() *cobra.Command {
 	return cmd
 }
 
-// resolveCommand returns a command that decides about an output in quarantine.
+// resolveCommand returns the command that approves or rejects an output in quarantine.
 func (a *app) resolveCommand(decision, short, done, long string) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{

@@ -129,13 +129,14 @@ func (a *app) openQuery(
 	return s, nil
 }
 
-// declaredBy returns a function that returns the declarations of a release. Partitions of earlier dimensions, values
-// and ranges are not read any more. Partitions of removed assets are still read.
+// declaredBy returns a function that returns the declarations of a release. Queries do not read partitions that the
+// release no longer declares, because their dimensions, values or ranges have changed. They still read the partitions
+// of removed assets.
 func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (*query.Declarations, error) {
 	return func(ctx context.Context, sha string) (*query.Declarations, error) {
 		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)
 		if err != nil {
-			a.warn("assets are shown with partitions that they do not declare any more: %v", err)
+			a.warn("the results may contain partitions that assets no longer declare: %v", err)
 			return nil, nil
 		}
 		times := plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone}
@@ -144,7 +145,7 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 			asset := &code.Assets[i]
 			columns[asset.Key.String()] = asset.PartitionColumns()
 			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
-				continue // the keys of a dynamic dimension are not part of the release
+				continue // the release does not contain the keys of a dynamic dimension
 			}
 			if known[asset.Key.String()], err = times.Members(asset.Partitions); err != nil {
 				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
@@ -162,7 +163,7 @@ func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Cont
 func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	statements := query.Statements(sql)
 	if len(statements) == 0 {
-		statements = []string{sql} // DuckDB rejects it with a reason
+		statements = []string{sql} // DuckDB rejects the text and says why
 	}
 	for _, statement := range statements {
 		rows, err := db.Query(ctx, statement)
@@ -179,7 +180,7 @@ func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	return nil
 }
 
-// missing explains why an asset has no table. DuckDB's error only mentions schemas and tables.
+// missing explains why an asset has no table, because DuckDB's error only mentions schemas and tables.
 func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) error {
 	if !strings.Contains(err.Error(), "does not exist") {
 		return err

@@ -31,8 +31,8 @@ type candidate struct {
 	project *project.Project
 	// archive holds the project's files, if the environment deploys explicitly.
 	archive *source.Archive
-	// against is the hash of the release that the project is compared with, or "". before is its
-	// code, with trees of this parser, and summary the release itself.
+	// against is the hash of the release that the project is compared with, or "". summary is that release. before is
+	// the code of that release, with the trees of this build's parser.
 	against string
 	before  *release.Code
 	summary *release.Release
@@ -42,8 +42,8 @@ type candidate struct {
 // explicit reports whether runs of a project's environment execute the deployed release.
 func explicit(p *project.Project) bool { return p.Environment.Deploy == project.DeployExplicit }
 
-// compile compiles a project, and compares it with a stored release unless against is empty. With
-// pack, the archive of an explicit environment has data.
+// compile compiles a project, and compares it with a stored release unless against is empty. If the environment deploys
+// explicitly, the candidate has an archive: of the files if pack is set, otherwise only of their hashes.
 func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
 	if p.Publish != nil && inCloud(a.stateOf(p)) {
 		a.warn("nothing is published: `publish` in %s applies to state folders only, and the store is a bucket", project.ConfigFile)
@@ -65,7 +65,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 		in.Source = c.archive.SHA
 	}
 	if c.Compiled, err = release.Compile(in, nil, nil); err != nil || against == c.SHA {
-		return c, err // nothing has changed, so nothing is read
+		return c, err // nothing has changed, so the stored release is not read
 	}
 	if against == "" {
 		c.changes = release.Diff(nil, c.Code)
@@ -117,7 +117,7 @@ func (c *candidate) carry() {
 	c.project = &with
 }
 
-// reparse parses the queries of a release that another version of the parser has parsed.
+// reparse parses the queries of a release again if another version of the parser has parsed them.
 func (a *app) reparse(ctx context.Context, code *release.Code) (map[ids.AssetKey]*plan.Tree, error) {
 	keys, queries := release.Reparse(code, duckparse.Version)
 	if len(keys) == 0 {
@@ -234,7 +234,7 @@ func (a *app) deployLocal(
 	}
 }
 
-// deployment is what the runs of an explicit environment execute.
+// deployment is the release that the runs of an explicit environment execute.
 type deployment struct {
 	sha     string
 	release *release.Release
@@ -295,7 +295,7 @@ func environmentName(name string) string {
 	return "environment " + name
 }
 
-// envFlag returns the flag that chooses an environment, for suggestions.
+// envFlag returns the flag that chooses an environment, for commands that a message suggests.
 func envFlag(name string) string {
 	if name == "" {
 		return ""

@@ -34,7 +34,7 @@ var assetReportColumns = []column[view.AssetReport]{
 	{Name: "state", Value: func(r view.AssetReport) any { return r.State() }},
 }
 
-// maxFailures is the most errors that a report describes.
+// maxFailures is how many errors a report describes at most.
 const maxFailures = 20
 
 // run executes the runs and reports how they ended.
@@ -90,8 +90,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	return nil
 }
 
-// skippedForQuality warns of tasks that were skipped because they require quality. The run succeeds all the
-// same.
+// skippedForQuality warns of tasks that were skipped because they require quality. Such tasks do not make the run fail.
 func (a *app) skippedForQuality(s *state.State, runID string) {
 	n, first := 0, ""
 	s.TasksOf(runID, func(t *state.Task) bool {
@@ -105,7 +104,7 @@ func (a *app) skippedForQuality(s *state.State, runID string) {
 	}
 }
 
-// adviseRetry says how to repeat what failed.
+// adviseRetry says how to repeat the failed tasks.
 func (a *app) adviseRetry(f view.Repeat, runID string) {
 	if f.OnlyChecks {
 		a.note("the outputs are as before: fix the data that the checks reject, then materialize these partitions again with `servo run`")
@@ -122,7 +121,7 @@ func (a *app) adviseRetry(f view.Repeat, runID string) {
 	}
 }
 
-// maxIncomplete is the most incomplete inputs that a report names.
+// maxIncomplete is how many incomplete inputs a report names at most.
 const maxIncomplete = 20
 
 // incomplete warns of tasks that succeeded although partitions of their inputs were missing.
@@ -148,7 +147,7 @@ func (r *runner) schemas(ctx context.Context, sess *session, snap *snapshot.Snap
 	r.a.warnings(found)
 }
 
-// unreadable warns of outputs without Parquet files whose rows other assets of the project read.
+// unreadable warns of outputs that have no Parquet files, although other assets of the project read their rows.
 func (r *runner) unreadable(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
 	found, err := engine.UnreadableOutputs(ctx, sess.Store(), snap, run, r.assets)
 	if err != nil {

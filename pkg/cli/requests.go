@@ -17,7 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// timeForms are the forms of --at, beside +DURATION. Times without an offset are local.
+// timeForms are the forms of --at, in addition to +DURATION and times without a date. Times without an offset are
+// local.
 var timeForms = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04"}
 
 // momentOf reads the time of --at. A time without a date means its next occurrence.
@@ -49,7 +50,7 @@ func momentOf(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("--at %q is not a time: write 22:30, 2025-01-31T22:30, 2025-01-31T22:30:00Z or +90m", text)
 }
 
-// spec returns what a request of the flags and selections runs.
+// spec returns the specification of the run that the flags and selections request.
 func (f *runFlags) spec(args []string, r *engine.RunRequest) event.RunSpec {
 	s := event.RunSpec{
 		Assets: args, Exclude: f.assets.exclude, All: f.assets.all, Upstream: f.assets.upstream, Downstream: f.assets.downstream,
@@ -153,7 +154,8 @@ func specAssets(s event.RunSpec) []string {
 // isRequest reports whether an argument names a request, not a run.
 func isRequest(id string) bool { return strings.Contains(id, ":") }
 
-// names returns the check of a choice of assets against a project.
+// names returns a function that checks the choice against the assets of a project, and returns the assets that the user
+// has named.
 func (c assetChoice) names() func([]plan.Asset) ([]ids.AssetKey, error) {
 	return func(assets []plan.Asset) ([]ids.AssetKey, error) {
 		if len(assets) == 0 {

@@ -73,7 +73,7 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			err = a.run(cmd.Context(), f, args)
 			if early := new(space.NotBegunError); f.at == "" && errors.As(err, &early) {
-				return fmt.Errorf("%w, or add --allow-future", err) // --at cannot be combined with it
+				return fmt.Errorf("%w, or add --allow-future", err) // --at and --allow-future cannot be combined
 			}
 			return err
 		},
@@ -183,8 +183,8 @@ func (a *app) start(ctx context.Context, f runFlags, p *project.Project, request
 	return a.orNothing(a.execute(ctx, p, t))
 }
 
-// runDeployed runs assets of the deployed release, in an environment that deploys explicitly. The
-// files of this folder only matter for a note about differences.
+// runDeployed runs assets of the deployed release, in an environment that deploys explicitly. It reads the files of
+// this folder only to print how they differ from the release.
 func (a *app) runDeployed(
 	ctx context.Context, settings *project.Project, f runFlags, request *engine.RunRequest, choose func([]plan.Asset) ([]ids.AssetKey, error),
 ) error {
@@ -330,7 +330,7 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	}
 	r := &runner{a: a, options: a.options(p), resumed: true}
 	found := false
-	var left []*state.Run // including runs that end while another one is followed
+	var left []*state.Run // the runs to follow; some may end while this process follows another run
 	r.trigger = func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		snap, err := s.Current(ctx)
 		if err != nil {

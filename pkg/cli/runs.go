@@ -52,7 +52,7 @@ func (a *app) runsCommand() *cobra.Command {
 	return cmd
 }
 
-// names returns the names in a JSON list as a cell.
+// names returns the names in a JSON list as the value of a cell.
 func names(list string) any { return cells(view.Names(list)) }
 
 func runColumns(now event.Time) []column[*state.Run] {
@@ -132,8 +132,8 @@ func (a *app) tasksCommand() *cobra.Command {
 	return cmd
 }
 
-// namesStates reports whether --state holds names of task states instead of a folder. The
-// command then reads them as --in.
+// namesStates reports whether --state contains names of task states instead of a folder. The command then treats
+// --state as --in.
 func (a *app) namesStates(cmd *cobra.Command) bool {
 	if !cmd.Flags().Changed("state") || inCloud(a.state) || strings.ContainsRune(a.state, filepath.Separator) {
 		return false
@@ -142,10 +142,10 @@ func (a *app) namesStates(cmd *cobra.Command) bool {
 		return true
 	}
 	_, err := os.Stat(a.abs(a.state))
-	return err != nil // no folder of that name: a misspelt task state is more likely
+	return err != nil // if there is no such folder, the value is probably a misspelt task state
 }
 
-// taskStates parses the names of states, in any case.
+// taskStates parses the names of states, in upper or lower case.
 func taskStates(names []string) ([]state.TaskState, error) {
 	var known []string
 	for _, s := range state.TaskStates() {
@@ -272,7 +272,7 @@ func (a *app) declares(ctx context.Context, v published, task string) bool {
 	return err == nil && slices.Contains(r.Assets(), asset)
 }
 
-// awaitTask waits for a run that has a task. It keeps v up to date.
+// awaitTask waits for a run that has a task, and updates v to the newest state.
 func (a *app) awaitTask(ctx context.Context, v *published, task string) (*state.State, *state.Task, error) {
 	a.note("waiting: no run has a task %s yet; start one with `servo run`", task)
 	most := folderLook

@@ -74,8 +74,8 @@ func (a *app) nextTicksCommand() *cobra.Command {
 	return cmd
 }
 
-// nextTicks prints the ticks of the expression in the flags. They have no jitter, which needs the name
-// of a schedule.
+// nextTicks prints the ticks of the expression in the flags. They have no jitter, because jitter depends on the name of
+// a schedule.
 func (a *app) nextTicks(f *nextFlags) error {
 	if f.spec.Cron == "" {
 		return usagef("missing argument: name a schedule, or write, for example, --cron '30 2 * * *'")
@@ -126,7 +126,7 @@ func ofFlag(err error) error {
 type tickRow struct {
 	Tick  time.Time `json:"tick"`
 	Local string    `json:"local"`
-	// DueAt is the tick with its jitter.
+	// DueAt is the time of the tick plus its jitter.
 	DueAt   time.Time         `json:"due_at"`
 	Reasons []calendar.Reason `json:"reasons,omitempty"`
 }
@@ -137,7 +137,7 @@ type ticksDocument struct {
 	ZoneData string `json:"zone_data"`
 	Gap      string `json:"gap,omitempty"`
 	Overlap  string `json:"overlap,omitempty"`
-	// Ticks are in order, and so are Untaken: the local times between them that are no ticks.
+	// Ticks are in order. Untaken are the local times between them at which the schedule does not tick, also in order.
 	Ticks   []tickRow         `json:"ticks"`
 	Untaken []calendar.Reason `json:"untaken,omitempty"`
 }
@@ -209,7 +209,7 @@ func tickColumns(s *calendar.Schedule) []column[tickRow] {
 	}
 }
 
-// text writes the explanations in the order of their instants.
+// text returns the ticks and the explanations in the order of their instants.
 func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, zone data %s", d.Timezone, d.ZoneData)
@@ -232,8 +232,8 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	return out.String()
 }
 
-// reasonsText writes the reasons of a tick that are not written yet: both ticks of a repeated local
-// time have the same one. If many local times were shifted to one tick, it writes the first three.
+// reasonsText returns the reasons of a tick, without those in written: both ticks of a repeated local time have the
+// same reason. If many local times were shifted to one tick, it writes the first three.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

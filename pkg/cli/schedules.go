@@ -53,7 +53,7 @@ func scheduleColumns() []column[engine.Schedule] {
 	}
 }
 
-// expression returns when a schedule ticks, in words of project files.
+// expression returns when a schedule ticks, as written in project files.
 func expression(s *event.Schedule) string {
 	zone := ""
 	if s.Timezone != "" && s.Timezone != "UTC" {
@@ -138,7 +138,7 @@ func nextText(s *engine.Schedule) string {
 	return text
 }
 
-// after returns a text with a prefix, or "" for none.
+// after returns a prefix and a text, or "" if the text is empty.
 func after(prefix, text string) string {
 	if text == "" {
 		return ""
@@ -186,7 +186,7 @@ func tickOutcomeColumns() []column[engine.Tick] {
 	}
 }
 
-// commandSchedule sends a command about a schedule and prints what it does.
+// commandSchedule sends a command about a schedule and prints the result.
 func (a *app) commandSchedule(ctx context.Context, p *event.AutomationCommand, done func(engine.Schedule) string) error {
 	settings, err := a.settings()
 	if err != nil {

@@ -27,13 +27,13 @@ type screen struct {
 // heartbeatEvery is the longest time without a line if there is no terminal.
 const heartbeatEvery = 10 * time.Second
 
-// show shows a new state.
+// show updates the screen for a new state.
 func (s *screen) show(st *state.State, now event.Time) {
 	var stay []string
 	run := st.Runs.Get(s.progress.RunID)
 	for _, h := range s.progress.Observe(st) {
 		if s.terminal && h.State == state.TaskSucceeded {
-			continue // the counters suffice
+			continue // on a terminal, the counters show successes
 		}
 		stay = append(stay, s.stamped(run, h.At, s.progress.text(h)))
 	}

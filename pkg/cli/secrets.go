@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// secretSources returns the sources of secrets for commands. Every process that may own a state
-// folder needs them, because the owner executes tasks.
+// secretSources returns where tasks get their secrets from. Every process that may own a state folder needs these
+// sources, because the owner executes tasks.
 func (a *app) secretSources() secret.Sources {
 	dir := a.secrets
 	if dir != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
-// assetFlags select assets, together with the arguments of a command.
+// assetFlags are the flags that, together with the arguments of a command, select assets.
 type assetFlags struct {
 	all, upstream, downstream bool
 	exclude                   []string
@@ -40,8 +40,8 @@ func (f *assetFlags) parse(args []string) (assetChoice, error) {
 	return c, nil
 }
 
-// of returns the chosen assets of a project, none if it has no assets. An unknown name is a usage
-// error.
+// of returns the chosen assets of a project. The result is empty if the project has no assets. An unknown name is a
+// usage error.
 func (c assetChoice) of(assets []plan.Asset) (selector.Result, error) {
 	if len(assets) == 0 {
 		return selector.Result{}, nil

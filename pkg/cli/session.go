@@ -21,7 +21,7 @@ const (
 	// startWait is how long to wait for another process to start or to end.
 	startWait = 15 * time.Second
 	startPoll = 100 * time.Millisecond
-	// dyingWait is how long a process may take to end once its connections break.
+	// dyingWait is how long a process may take to end after its connections have broken.
 	dyingWait = 2 * time.Second
 	// lookEvery is how often to check the process that does the work.
 	lookEvery = time.Second
@@ -35,7 +35,7 @@ type session struct {
 	*engine.Engine
 	stack *embedded.Stack // nil: another process owns the folder
 	owner embedded.Owner
-	cloud bool // services in the cloud own the store
+	cloud bool // services in the cloud own the state
 	dir   string
 	close func() error
 }
@@ -87,8 +87,8 @@ func (s *session) who() string {
 	return fmt.Sprintf("process %d (owner of %s)", s.owner.PID, s.dir)
 }
 
-// own returns a session on a stack in this process. While it closes, the log is suppressed:
-// errors of interrupted executions are expected.
+// own returns a session on a stack in this process. While the session closes, the log is suppressed, because errors of
+// interrupted executions are expected then.
 func (a *app) own(stack *embedded.Stack, dir string) *session {
 	return &session{Engine: stack.Engine, stack: stack, dir: dir, close: func() error {
 		a.quiet.Store(true)

@@ -139,7 +139,7 @@ func isCommand(line string) bool {
 	return line == "" || strings.HasPrefix(line, ".") || line == "exit" || line == "quit"
 }
 
-// complete executes a whole statement. It returns the errors that end the shell.
+// complete executes a whole statement. It returns an error only if the error ends the shell.
 func (s *shell) complete(ctx context.Context, sql string) error {
 	if strings.Trim(sql, "; \t\r\n") == "" {
 		return nil

@@ -132,7 +132,7 @@ func TestHistoryKeepsTheNewestStatements(t *testing.T) {
 
 func TestHistoryThatCannotBeReadStaysInMemory(t *testing.T) {
 	t.Parallel()
-	h, err := openHistory(t.TempDir()) // a folder is no history file
+	h, err := openHistory(t.TempDir()) // a folder cannot be a history file
 	require.ErrorContains(t, err, "read the history of the query shell")
 	h.append("FROM runs;")
 	require.NoError(t, h.save())

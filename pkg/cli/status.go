@@ -41,11 +41,12 @@ type runStatus struct {
 
 	// Owner is the process that executes the run. 0: none.
 	Owner int `json:"owner_pid,omitempty"`
-	// Unpublished are the published places that are behind.
+	// Unpublished are the published places that do not show the newest outputs.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
 	// Backfills are the backfills that have not ended.
 	Backfills []engine.Backfill `json:"backfills,omitempty"`
-	// Attention is what a person should look at. It is nil if the user names a run.
+	// Attention lists the assets, outputs, schedules and backfills that need a person. It is nil if the user names a
+	// run.
 	Attention []engine.Attention `json:"attention,omitempty"`
 
 	run *state.Run
@@ -91,7 +92,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// maxStatus is the most tasks of each kind that a status lists.
+// maxStatus is how many tasks of each kind a status lists at most.
 const maxStatus = 10
 
 func (a *app) statusText(st *runStatus, now event.Time) string {
@@ -209,7 +210,7 @@ func (a *app) lasted(st *runStatus, now event.Time) string {
 	return fmt.Sprintf("for %s", view.Span(now.Sub(st.CreatedAt)))
 }
 
-// first returns the name for the first of several lines.
+// first returns the name for the first of several lines, and "" for the other lines.
 func first(i int, name string) string {
 	if i == 0 {
 		return name
@@ -258,7 +259,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	if err != nil {
 		return err
 	}
-	// Without an owner no process executes the run, so do not wait.
+	// If this process had to become the owner, no process executes the run, so there is nothing to wait for.
 	if err := s.Cancel(ctx, run.RunID, reason, force || s.stack != nil); err != nil {
 		return err
 	}
@@ -275,8 +276,8 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	return nil
 }
 
-// repeatCommand returns the command that repeats what failed. Nothing repeats a run of checks: its line says
-// what to do instead.
+// repeatCommand returns the command that repeats the failed tasks. No command repeats a run of checks: the result then
+// says what to do instead.
 func repeatCommand(f view.Repeat, runID string) string {
 	switch {
 	case f.OnlyChecks:

@@ -40,7 +40,7 @@ func (s style) errorText(text string) string { return s.red(text) }
 // state colours the name of a task state or run state.
 func (s style) state(name string) string { return s.as(name, name) }
 
-// as colours a text like the name of a task state or run state.
+// as gives a text the colour of a task state or run state.
 func (s style) as(state, text string) string { return s.paint(hues[state], text) }
 
 // hues are the colours of states. Other states have none.
@@ -104,7 +104,7 @@ type sheet struct {
 	width int // the width of the longest name
 }
 
-// field adds a line with a name and a value. The name is "" on further lines for the same name.
+// field adds a line with a name and a value. If several lines have the same name, pass "" for all but the first.
 func (s *sheet) field(name, format string, args ...any) {
 	fmt.Fprintf(s, "%s%s\n", s.style.dim(pad(name, s.width)), fmt.Sprintf(format, args...))
 }

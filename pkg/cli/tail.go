@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// How often to look at the state while the task prints nothing: at first often, then less and
-// less often. Output arrives as a stream, independent of this interval.
+// The interval of reading the state while the task prints nothing: it starts short and doubles up to a maximum. Output
+// arrives as a stream, independent of this interval.
 const (
 	firstLook  = 50 * time.Millisecond
 	folderLook = time.Second
@@ -27,18 +27,18 @@ const (
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the requested attempt. 0: show all that follow.
+	// only is the number of the requested attempt. 0: show all attempts from the newest one on.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)
-	// stream writes the output of an attempt until its execution ends. It returns
-	// [embedded.ErrNotExecuting] if no process that answers executes the attempt.
+	// stream writes the output of an attempt until its execution ends. It returns [embedded.ErrNotExecuting] if no
+	// reachable process executes the attempt.
 	stream func(context.Context, *state.Attempt, io.Writer) error
 	// stored reads the log of an attempt that has ended.
 	stored   func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
 	mostLook time.Duration
 
-	shown    int32  // the number of the last attempt that was shown or precedes the first one to show
+	shown    int32  // attempts up to this number have been shown, or are not shown
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
 	said     string
@@ -143,7 +143,7 @@ func (t *tail) next(s *state.State) *state.Attempt {
 	return found
 }
 
-// running writes the output of an attempt while a process that answers executes it.
+// running writes the output of an attempt while a reachable process executes it.
 func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	out := &sink{w: t.a.Stdout}
 	err := t.stream(ctx, attempt, out)
@@ -158,7 +158,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	case errors.Is(err, errNoOwner):
 		t.say("waiting: attempt %d of %s has started, but no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
 	case errors.Is(err, embedded.ErrNotExecuting):
-		// The execution may have ended, or a redelivery may be imminent.
+		// The execution may have just ended, or the attempt may be about to be redelivered.
 		if t.look == t.mostLook {
 			t.say("waiting: attempt %d of %s is executed by another worker, which stores its log when it ends", attempt.Attempt, t.taskKey)
 		}
@@ -170,7 +170,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	return nil
 }
 
-// ended shows an attempt that has ended, unless its output was streamed.
+// ended shows the log of an attempt that has ended, unless it was streamed to its end.
 func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, attempt *state.Attempt) error {
 	t.shown, t.look = attempt.Attempt, firstLook
 	if attempt.AttemptID != t.streamed {
@@ -195,7 +195,7 @@ func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, atte
 // over reports how the task has ended.
 func (t *tail) over(ctx context.Context, s *state.State, task *state.Task) error {
 	if t.only != 0 || !t.begun && task.State == state.TaskSucceeded {
-		_, err := t.stored(ctx, s, task, t.only) // returns the error for an unknown attempt
+		_, err := t.stored(ctx, s, task, t.only) // fails if there is no such attempt
 		return err
 	}
 	return t.result(task.State == state.TaskSucceeded, t.taskKey, string(task.State))

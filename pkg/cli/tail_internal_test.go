@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tailed is a task whose log is followed. Each look at its state advances it by one step.
+// tailed is a task whose log is followed. Each read of the state advances the task by one step.
 type tailed struct {
 	tail
 	out, err bytes.Buffer
@@ -104,7 +104,7 @@ func TestTailShowsEveryAttempt(t *testing.T) {
 	f.attempt(2, state.AttemptRunning, "")
 	f.stream = func(context.Context, *state.Attempt, io.Writer) error { return errNoOwner }
 	f.steps = []func(){
-		func() { // three attempts start and end between two looks
+		func() { // three attempts start and end between two reads of the state
 			f.task(state.TaskFailed)
 			f.attempt(2, state.AttemptClosed, "failed")
 			f.attempt(3, state.AttemptClosed, "failed")

@@ -43,12 +43,13 @@ func (a *app) testCommand() *cobra.Command {
 		},
 	}
 	f.assets.add(cmd, "test")
-	cmd.Flags().BoolVar(&f.update, "update", false, "rewrite the tests that expect other rows: make them expect the rows that the queries return")
+	cmd.Flags().BoolVar(&f.update, "update", false, "change the tests that expect other rows, so that they expect the rows that the queries return")
 	cmd.Flags().StringVarP(&f.keyword, "keyword", "k", "", "execute only tests whose name contains this text, in upper or lower case")
 	return cmd
 }
 
-// test executes the unit tests of the selected assets, or of all, whose names contain the keyword.
+// test executes unit tests of the selected assets, or of all assets if none is selected. It executes only tests whose
+// names contain the keyword.
 func (a *app) test(ctx context.Context, f testFlags, args []string) error {
 	choice, err := f.assets.parse(args)
 	if err != nil {

@@ -21,7 +21,7 @@ type testRun struct {
 	problems project.Problems
 }
 
-// testFile is a test file whose tests expect other rows than their queries return.
+// testFile is a file with tests that expect rows other than those that their queries return.
 type testFile struct {
 	path          string
 	mode          fs.FileMode
@@ -29,8 +29,8 @@ type testFile struct {
 	names         map[string]bool // the names of the updated tests
 }
 
-// updateTests writes the rows that queries returned into the files of the tests that expect others, and
-// executes the tests again. It restores a file if one of its updated tests does not pass then.
+// updateTests changes tests that expect other rows than their queries have returned: it writes the returned rows into
+// the test files. Then it executes the tests again. If an updated test of a file does not pass, it restores the file.
 func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun, execute func(context.Context) (testRun, error)) (testRun, error) {
 	files, err := rewrittenTests(p, first.results)
 	if err != nil || len(files) == 0 {
@@ -65,7 +65,7 @@ func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun
 func rewrittenTests(p *project.Project, results []testcase.Result) (map[string]*testFile, error) {
 	files := map[string]*testFile{}
 	failed := slices.DeleteFunc(slices.Clone(results), func(r testcase.Result) bool { return r.Actual == nil })
-	slices.SortStableFunc(failed, func(a, b testcase.Result) int { // rewrite from the end, so that places stay valid
+	slices.SortStableFunc(failed, func(a, b testcase.Result) int { // rewrite from the end, so that the positions of earlier rows stay valid
 		x, y := a.Test.Expect.RowsAt, b.Test.Expect.RowsAt
 		return cmp.Or(cmp.Compare(y.Line, x.Line), cmp.Compare(y.Column, x.Column))
 	})
@@ -98,7 +98,7 @@ func rewrittenTests(p *project.Project, results []testcase.Result) (map[string]*
 	return files, nil
 }
 
-// write replaces the file at once.
+// write replaces the file atomically.
 func (f *testFile) write(text string) error {
 	temporary := f.path + ".servo-new"
 	if err := os.WriteFile(temporary, []byte(text), f.mode); err != nil {
@@ -126,7 +126,7 @@ func (f *testFile) rejected(name string, run testRun, err error) error {
 	return nil
 }
 
-// keep replaces the results of a file with those of another run.
+// keep replaces the results of a file with its results in another run.
 func (r *testRun) keep(file string, other testRun) {
 	r.results = slices.DeleteFunc(r.results, func(x testcase.Result) bool { return x.Test.At.File == file })
 	r.problems = slices.DeleteFunc(r.problems, func(x project.Problem) bool { return x.File == file })

@@ -119,7 +119,7 @@ func (a *app) workerLogger(store, project string) *slog.Logger {
 		return slog.New(trace.Log(a.logger.Handler(), project))
 	}
 	level := new(slog.LevelVar)
-	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has validated it
+	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has validated the level
 	return service.NewLogger(a.redactor.Writer(a.Stderr), level, true, project).With(slog.String("service", "servo-worker"))
 }
 

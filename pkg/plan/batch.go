@@ -15,11 +15,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch always form
-// a product of values. Either they differ in one dimension only, or the batch contains all selected partitions and
-// these form a product. So lists of the values of each dimension describe a batch exactly.
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch always form a
+// product of values. Either they differ in one dimension only, or the batch contains all selected partitions and these
+// form a product. So one list of values per dimension describes a batch exactly.
 
-// CheckBatch returns why an asset cannot have a batch, or nil.
+// CheckBatch returns an error if an asset has a batch, but cannot have one.
 func (a *Asset) CheckBatch() error {
 	switch {
 	case !a.Work.Batch:
@@ -43,7 +43,7 @@ func (a *Asset) CheckBatch() error {
 	return nil
 }
 
-// batchAssets divides the partitions of the assets that have a batch.
+// batchAssets divides the partitions of the assets that have a batch into batches.
 func (b *builder) batchAssets() error {
 	for _, n := range b.order {
 		if n.asset.Batch < 2 || b.request.ChecksOnly {
@@ -56,7 +56,7 @@ func (b *builder) batchAssets() error {
 	return nil
 }
 
-// batch divides the partitions of a node.
+// batch divides the partitions of a node into batches.
 func (b *builder) batch(n *node) error {
 	keys := n.asset.Partitions.ByTime(n.keys)
 	cells := make([]ids.Partition, len(keys))
@@ -138,8 +138,8 @@ func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	return lists
 }
 
-// batchSize returns how many of the listed partitions the next batch gets. A batch ends before a gap in time if the
-// query reads the span of the batch, which would contain the gap.
+// batchSize returns how many of the listed partitions the next batch gets. If the query reads the span of the batch,
+// from the first start to the last end, a batch ends before a gap in time, because the span would contain the gap.
 func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
 	spans := a.Partitions.Time() != nil && readsSpan(a, along)
 	var last *Period
@@ -163,16 +163,17 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 	return len(list), nil
 }
 
-// readsSpan reports whether the query of an asset may read the span of its batch. The names of variables are literals.
+// readsSpan reports whether the query of an asset may read the span of its batch. It looks for the names of variables,
+// which are string literals in the query.
 func readsSpan(a *Asset, dimension string) bool {
 	if a.Work.SQL == "" {
-		return true // nothing says which variables a command reads
+		return true // Servo does not know which variables a command reads
 	}
 	query := strings.ToLower(a.Work.SQL)
 	return strings.Contains(query, "'"+dimension+"_start'") || strings.Contains(query, "'"+dimension+"_end'")
 }
 
-// addBatch makes some partitions one task.
+// addBatch combines some partitions into one task.
 func (n *node) addBatch(keys []string, cells []ids.Partition, list []int) {
 	batch := make([]string, len(list))
 	task := n.tasks[n.at[keys[list[0]]]]
@@ -193,8 +194,8 @@ func (n *node) addBatch(keys []string, cells []ids.Partition, list []int) {
 // maxBatchKey bounds the values of one dimension in the key of a batch, in bytes.
 const maxBatchKey = 100
 
-// batchKey returns the key of the task of a batch: "mart/sales[date=2025-01-01..2025-02-19]". No task of one partition
-// has such a key: the value of a period has no "..", and a key contains no comma of a value.
+// batchKey returns the key of the task of a batch: "mart/sales[date=2025-01-01..2025-02-19]". No task of a single
+// partition has such a key: the value of a period never contains "..", and task keys escape the commas of other values.
 func batchKey(a *Asset, cells []ids.Partition) string {
 	var b strings.Builder
 	b.WriteString(a.Key.String())
@@ -245,7 +246,7 @@ func (n *node) cells(i int) []string {
 	return n.keys[i : i+1]
 }
 
-// distinct returns the tasks of a node, each once.
+// distinct returns the task keys of a node without repetitions.
 func (n *node) distinct() []string {
 	if n.batches == nil {
 		return n.tasks
@@ -283,7 +284,7 @@ func (b *builder) setPeriod(t *Task, a *Asset, cells []string) error {
 	return nil
 }
 
-// readImages returns what a batch reads of an upstream asset: what its partitions read, each partition once.
+// readImages returns the partitions of an upstream asset that the partitions of a batch read, without repetitions.
 func (b *builder) readImages(n *node, e edge, keys []string, g *gathered) reads {
 	if len(keys) == 1 {
 		return b.readImage(n, e, keys[0], g)
@@ -309,7 +310,8 @@ func (t *Task) EachPartition() []string {
 	return []string{t.PartitionKey}
 }
 
-// outputOf returns the output of a partition of a task that has succeeded.
+// outputOf returns the output of one partition of a task. out is the output of the task, which may have several
+// partitions.
 func outputOf(t *Task, partition string, out Input) Input {
 	if t != nil && len(t.Partitions) > 0 && out.URI != "" {
 		out.URI = ids.CellURI(out.URI, partition)

@@ -64,7 +64,8 @@ func TestBatchesDivideSelectedPartitions(t *testing.T) {
 	}
 }
 
-// Readers of a batch wait for its task and name their partition. A batch reads each partition once.
+// Readers of a partition wait for the task of its batch, and their inputs name only this partition. A batch reads each
+// of its input partitions once.
 func TestBatchesAreReadByPartition(t *testing.T) {
 	t.Parallel()
 	assets := []plan.Asset{
@@ -90,7 +91,7 @@ func TestBatchesAreReadByPartition(t *testing.T) {
 	require.Len(t, window.Inputs["a/days"].Items, 4)
 	require.Equal(t, []string{"a/days[date=2025-01-01..2025-01-03]", "a/days[date=2025-01-04]"}, window.DependsOn)
 
-	// A retry reads the folder of the partition in the output of the batch.
+	// A retry reads the folder that the partition has within the output of the batch.
 	retried, err := plan.Retry(p, []string{"a/same[date=2025-01-02]"}, map[string]plan.Input{
 		"a/days[date=2025-01-01..2025-01-03]": {MaterializationID: "m", URI: "x.cells/"},
 	})

@@ -99,7 +99,7 @@ func TestDaylightSavingSkipsNoDay(t *testing.T) {
 }
 
 func TestCalendarCountsDaysThatHaveBegun(t *testing.T) {
-	c := calendarAt("2011-12-31T12:00:00Z") // in Apia, 2012 has begun
+	c := calendarAt("2011-12-31T12:00:00Z") // in Apia, the year 2012 has begun
 	days := func(start, end, zone string) *space.Space {
 		return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone})
 	}

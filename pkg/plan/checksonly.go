@@ -72,7 +72,7 @@ func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	return &node{asset: &checked}, has, nil
 }
 
-// without returns the keys that are not in some; both are sorted.
+// without returns the keys that are not in some. Both lists are sorted.
 func without(keys, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, found := slices.BinarySearch(some, key)
@@ -95,7 +95,7 @@ func readByChecks(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return !to[dep.String()] })
 }
 
-// dropDeferred leaves out the assets whose partitions the selections do not determine.
+// dropDeferred leaves out the deferred assets: the selections do not determine their partitions.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
 		c.warn("skipped %s: it is partitioned by %s, which -p does not select", n.asset.Key, dimensionNames(n.asset.Partitions))
@@ -113,7 +113,7 @@ func (b *builder) checkTask(t *Task, a *Asset) {
 	}
 }
 
-// upstreamAdvice returns the advice of an error about a missing upstream partition.
+// upstreamAdvice returns what an error about a missing upstream partition advises.
 func (b *builder) upstreamAdvice() string {
 	if b.request.ChecksOnly {
 		return "run it first"

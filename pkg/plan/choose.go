@@ -16,17 +16,17 @@ import (
 type chooser struct {
 	*builder
 	asked map[ids.AssetKey]bool // the assets that the request names
-	// deferred are the assets whose periods the selections do not restrict: these periods follow from the partitions of
-	// the assets that read them, or that they read.
+	// deferred are the assets whose periods the selections do not restrict. Their periods follow from the partitions of
+	// their readers or, without readers in the run, of their upstream assets.
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset
-	// applied are the selections that restrict some asset.
+	// applied says of each selection whether it restricts an asset of the run.
 	applied []bool
 	// values are the selected values. used are the selected values that at least one asset declares.
 	values []string
 	used   map[string]bool
-	// advised says what to do about values that an asset lacks.
+	// advised says, by value, what to do if an asset lacks this value.
 	advised map[string]string
 	total   int
 }
@@ -100,7 +100,7 @@ func (c *chooser) choose(a *Asset) error {
 	return c.chooseAny(a)
 }
 
-// chooseAny is [chooser.choose] for a run that materializes.
+// chooseAny does the work of [chooser.choose] for a run that materializes.
 func (c *chooser) chooseAny(a *Asset) error {
 	if c.request.Only != nil {
 		return c.add(&node{asset: a}, c.request.Only[a.Key])
@@ -157,8 +157,7 @@ func (c *chooser) chooseAny(a *Asset) error {
 	return c.add(&node{asset: a}, slices.Sorted(maps.Keys(keys)))
 }
 
-// withoutSelection returns an error if the request selects partitioned assets, and none of their
-// partitions.
+// withoutSelection returns an error if the request selects partitioned assets but none of their partitions.
 func (c *chooser) withoutSelection() error {
 	switch len(c.unselected) {
 	case 0:
@@ -176,8 +175,8 @@ func (c *chooser) withoutSelection() error {
 		len(names), someOf(names))
 }
 
-// fitting returns the clauses of a selection that restrict dimensions of an asset. An asset that the
-// request names must have all of them.
+// fitting returns the clauses of a selection that restrict dimensions of an asset. If the request names the asset, the
+// asset must have all dimensions that the clauses restrict.
 func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 	known := Selection{Everything: s.Everything}
 	for _, clause := range s.Clauses {
@@ -191,7 +190,8 @@ func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 	return known, nil
 }
 
-// resolved records what a relative selection selects.
+// resolved records a selection in the plan. For a relative selection, such as latest, it records the dates that the
+// selection means.
 func (c *chooser) resolved(s Selection, chosen *space.Chosen) {
 	text := s.String()
 	if s.Relative() {
@@ -241,7 +241,7 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 	return nil
 }
 
-// advice says what to do about a value that a dimension lacks.
+// advice returns what to do about a value that a dimension lacks.
 func (c *chooser) advice(d *space.Dimension, value string) string {
 	if d.Kind != space.Dynamic {
 		return "it has " + d.Range()
@@ -264,7 +264,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// withoutKeys describes an asset whose key set is empty.
+// withoutKeys returns the end of an error about an asset whose key set is empty.
 func withoutKeys(set string) string {
 	return fmt.Sprintf("has no partitions, because the key set %s has no keys: add them with `servo partitions add %s KEY…`", set, set)
 }
@@ -326,7 +326,7 @@ func (c *chooser) resolveDeferred() {
 	}
 }
 
-// fill adds a node with some partitions. It reports whether there are any.
+// fill adds a node with some partitions, and reports whether there are any partitions.
 func (c *chooser) fill(n *node, keys map[string]bool) bool {
 	if len(keys) == 0 {
 		return false
@@ -430,8 +430,8 @@ func rangeOf(s *space.Space) string {
 	return s.Range()
 }
 
-// example returns a selection of declared partitions: of the whole range of time, or its first period
-// if it has no end, and of all other values.
+// example returns a selection of declared partitions. It selects the whole range of time, or the first period if the
+// range has no end, and all values of the other dimensions.
 func example(s *space.Space) string {
 	clauses := make([]string, len(s.Dimensions))
 	for i := range s.Dimensions {

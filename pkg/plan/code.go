@@ -1,27 +1,28 @@
 package plan
 
-// Text is what an asset's code consists of, besides its [Work].
+// Text has the parts of an asset's code that are not in its [Work].
 type Text struct {
-	// Version is the version that the asset's file declares. It replaces tree, command and files in
-	// the fingerprint.
+	// Version is the version that the asset's file declares. If it is set, the fingerprint covers it instead of tree,
+	// command and files.
 	Version string `json:"version,omitempty"`
-	// Tree is what the query computes.
+	// Tree describes what the query computes.
 	Tree *Tree `json:"tree,omitempty"`
 	// Files are the hashes of the project's files that the query or the command names, or that the
 	// asset lists under code, by path.
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// Tree is what a query computes, independent of its formatting and comments.
+// Tree describes what a query computes, independent of the formatting and comments of the query. It consists of hashes
+// of the syntax tree.
 type Tree struct {
 	// Hash covers the whole statement.
 	Hash string `json:"hash"`
-	// Columns are the items of the outermost select list. A statement without one list, such as a
-	// UNION, has none.
+	// Columns are the items of the outermost select list. A statement that does not have exactly one such list, for
+	// example a UNION, has no Columns.
 	Columns []TreeColumn `json:"columns,omitempty"`
 	// Rest covers everything except the outermost select list.
 	Rest string `json:"rest,omitempty"`
-	// Extensible means that a further item of the list changes neither the others nor the rows.
+	// Extensible means that adding an item to the select list changes neither the other columns nor the rows.
 	Extensible bool `json:"extensible,omitempty"`
 	// Positional means that ORDER BY or GROUP BY refers to items by their positions.
 	Positional bool `json:"positional,omitempty"`

@@ -8,12 +8,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// CodeUpstreamDegraded is the code of a task that is left out because it would read a degraded output, and
-// requires quality.
+// CodeUpstreamDegraded is the error code of a task that is skipped because it requires quality and would read a
+// degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// dropDegraded leaves out the partitions of assets that would read a degraded output of an earlier run,
-// although they require quality. The outputs of this run are judged when they are made.
+// dropDegraded leaves out the partitions of assets that would read a degraded output of an earlier run, although they
+// require quality. Whether outputs of this run are degraded is known only after their checks.
 func (b *builder) dropDegraded() error {
 	var reports []string
 	left := b.order[:0]
@@ -46,7 +46,7 @@ func (b *builder) dropDegraded() error {
 	return nil
 }
 
-// dropFrom removes the partitions of a node that would read a degraded output. input is one such output.
+// dropFrom removes the partitions of a node that would read a degraded output. input is one of these outputs.
 func (b *builder) dropFrom(n *node) (dropped []string, input string, err error) {
 	var deps []ids.AssetKey
 	for _, d := range n.asset.Reads {
@@ -85,7 +85,7 @@ func (b *builder) dropFrom(n *node) (dropped []string, input string, err error) 
 func (b *builder) degradedInput(n *node, dep ids.AssetKey, key string) (string, error) {
 	edge, err := b.readers.Of(n.asset.Key, dep)
 	if err != nil {
-		return "", nil //nolint:nilerr // addTasks reports it
+		return "", nil //nolint:nilerr // addTasks reports the error
 	}
 	up := b.nodes[dep]
 	var read []Input

@@ -47,7 +47,7 @@ func NewGraph(assets []Asset) (*Graph, error) {
 				continue
 			}
 			if i == j && g.assets[i].backward() == nil {
-				continue // the asset reads earlier partitions of itself, which is no cycle
+				continue // an asset that reads earlier partitions of itself is not a cycle
 			}
 			g.upstream[i] = append(g.upstream[i], j)
 			g.downstream[j] = append(g.downstream[j], i)
@@ -90,7 +90,7 @@ func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	for i := range g.assets {
 		waiting[i] = len(g.upstream[i])
 		if waiting[i] == 0 {
-			free = append(free, i) // ascending: a heap already
+			free = append(free, i) // free is in ascending order, so it is already a heap
 		}
 	}
 	order := make([]ids.AssetKey, 0, len(g.assets))

@@ -13,7 +13,7 @@ type Incomplete struct {
 	Upstream string `json:"upstream"`
 	Expected int    `json:"expected"`
 	Read     int    `json:"read"` // the number of expected partitions that are read
-	// Missing are the partitions that are not read, as ranges.
+	// Missing are the expected partitions that are not read, as ranges.
 	Missing string `json:"missing"`
 }
 
@@ -23,11 +23,11 @@ func (i Incomplete) String() string {
 	return fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s", i.Asset, i.Read, i.Expected, i.Upstream, i.Missing)
 }
 
-// CodeMissingInput is the code of a run that is refused because it would read too few partitions.
+// CodeMissingInput is the error code of a run that is rejected because it would read too few partitions.
 const CodeMissingInput = "MISSING_INPUT"
 
-// noteMissing records the partitions that an asset should read of upstream, but that no run has
-// materialized and this run does not either. The run is refused if the asset requires all of them.
+// noteMissing records the partitions of upstream that an asset should read, although neither an earlier run nor this
+// run materializes them. If the asset requires all of them, the run is rejected.
 func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
 	if len(missing) == 0 {
 		return
@@ -49,9 +49,8 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 	b.plan.Incomplete = append(b.plan.Incomplete, in)
 }
 
-// noteIncomplete records which partitions are missing for an asset that reads all partitions of
-// upstream. A partition is missing if it is declared and has ended, no earlier run materialized
-// it, and this run does not either.
+// noteIncomplete records which partitions are missing for an asset that reads all partitions of upstream. A partition
+// is missing if it is declared, its period has ended, and neither an earlier run nor this run materializes it.
 func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
 	if upstream.Partitions == nil {
 		return
@@ -60,7 +59,7 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 	if !ok {
 		var err error
 		if expected, err = b.request.Calendar.Expected(upstream.Partitions, space.MaxListed); err != nil {
-			expected = nil // more than can be listed
+			expected = nil // there are more partitions than can be listed
 			if asset, _ := b.graph.Asset(reader); asset.RequiresComplete(upstream.Key) && !b.request.AllowIncomplete {
 				b.errs = append(b.errs, fmt.Errorf("plan %s: it requires all partitions of %s: %w", reader, upstream.Key, err))
 			}
@@ -94,7 +93,7 @@ type gathered struct {
 	undeclared []string
 }
 
-// expect records that a task reads a partition that is expected.
+// expect records that a task should read a partition, and whether the partition exists.
 func (g *gathered) expect(key string, exists bool) {
 	if g.seen == nil {
 		g.seen = map[string]bool{}

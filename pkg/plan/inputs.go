@@ -12,12 +12,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// A mapping decides which partitions of an upstream asset a partition reads: see [space.Infer]. They
-// are partitions of this run, or those that earlier runs materialized.
+// A mapping decides which partitions of an upstream asset a partition reads: see [space.Infer]. A task reads partitions
+// that this run materializes, and partitions that earlier runs have materialized.
 //
-// Where several tasks read all partitions, their dependencies go through one group node, so
-// that N upstream and M downstream tasks have N+M edges. Only tasks with the rule all_success
-// use it. Other trigger rules distinguish upstream tasks and need an edge to each.
+// If several tasks read all partitions of an asset, they depend on one group node, which depends on the tasks of the
+// asset. So N upstream and M downstream tasks have N+M edges. Only tasks with the trigger rule all_success use the
+// group node. Tasks with other rules distinguish between upstream tasks, so they need an edge to each.
 
 // readsAll reports whether an asset reads all partitions of a dependency. For an edge with an error it returns false;
 // addTasks reports the error.
@@ -67,7 +67,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 		files := b.hasFiles(key)
 		for _, in := range b.request.Materialized(key) {
 			if files && in.URI == "" {
-				continue // materialized when the asset still had output: none
+				continue // materialized without files, when the asset still had output: none
 			}
 			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows, Degraded: in.Degraded, Schema: in.Schema, Version: in.Version}
 		}
@@ -165,7 +165,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// all is what every task reads, if images is nil.
+	// all is what every task reads. It is used if images is nil.
 	all    reads
 	images *space.Reader
 }
@@ -225,7 +225,7 @@ func (b *builder) hasFiles(dep ids.AssetKey) bool {
 	return upstream.Work.HasFiles()
 }
 
-// reads holds what a task reads of one upstream asset and the tasks that it waits for.
+// reads holds what a task reads of one upstream asset, and for which tasks of that asset it waits.
 type reads struct {
 	set   InputSet
 	edges []string

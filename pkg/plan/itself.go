@@ -11,14 +11,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset may read its own earlier partitions: a running balance reads the balance of the day before. Its
-// tasks in a run then depend on each other, in the order of time. They form no cycle, because a window
-// that ends before the period of the reader leads from later periods to earlier ones only.
+// An asset may read its own earlier partitions: a running balance reads the balance of the day before. Its tasks in a
+// run then depend on each other, in the order of time. The tasks form no cycle: the window ends before the period of
+// the reader, so a task depends only on tasks of earlier periods.
 
 // ReadsItself reports whether the asset reads partitions of itself.
 func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }
 
-// CheckItself returns why the asset must not read itself as it declares, or nil.
+// CheckItself returns an error if the asset must not read itself in the way that it declares.
 func (a *Asset) CheckItself() error {
 	switch example := a.selfExample(); {
 	case a.Partitions.Time() == nil:
@@ -55,7 +55,7 @@ func (a *Asset) backward() error {
 	return nil
 }
 
-// selfExample returns a dependency with which the asset reads its partition of the previous period.
+// selfExample returns, for an error, a declaration with which the asset reads its partition of the previous period.
 func (a *Asset) selfExample() string {
 	at := a.Partitions.Time()
 	if at == nil {
@@ -64,8 +64,8 @@ func (a *Asset) selfExample() string {
 	return fmt.Sprintf("deps: [{asset: %s, map: {%s: {window: [-1, -1]}}}]", a.Key, at.Name)
 }
 
-// inOrder returns partitions of an asset in the order in which tasks of one run execute. Those of an asset
-// that reads itself are in the order of time.
+// inOrder returns partitions of an asset in the order in which tasks of one run execute. If the asset reads itself,
+// this is the order of time.
 func inOrder(a *Asset, keys []string) []string {
 	if !a.ReadsItself() {
 		return keys
@@ -81,8 +81,8 @@ func withoutItself(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return dep == a.Key })
 }
 
-// EmptyRows returns a query for no rows with the columns that the contract of an asset declares, and some
-// further columns.
+// EmptyRows returns a query that returns no rows. Its columns are those that the contract of an asset declares, and
+// those in more.
 func EmptyRows(checks []quality.Check, more []space.Column) string {
 	var list []string
 	add := func(name, kind string) {

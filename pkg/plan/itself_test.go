@@ -18,8 +18,8 @@ import (
 
 var balance = ids.AssetKey{Namespace: "a", Name: "balance"}
 
-// selfReader returns an asset that reads the periods from..to of itself. Its space has a dimension of
-// accounts if accounts is the operation that maps them.
+// selfReader returns an asset that reads its own periods from..to, relative to the period of the reader. If accounts is
+// not empty, the asset also has a dimension of accounts, which this operation maps.
 func selfReader(at space.Dimension, from, to int64, accounts space.Op) plan.Asset {
 	a := plan.Asset{
 		Key: balance, Work: plan.Work{SQL: "SELECT 1", Checks: []quality.Check{{
@@ -38,7 +38,7 @@ func selfReader(at space.Dimension, from, to int64, accounts space.Op) plan.Asse
 	return a
 }
 
-// instantOf returns the begin of the period of a partition.
+// instantOf returns the start of the period of a partition.
 func instantOf(t require.TestingT, c plan.Calendar, a *plan.Asset, key string) time.Time {
 	partition, err := ids.ParsePartition(key)
 	require.NoError(t, err)
@@ -113,8 +113,8 @@ func itemsOf(items []plan.Input) (texts []string) {
 	return texts
 }
 
-// wanted returns what a partition must read: the partitions of the window that exist or are made. It counts
-// periods by their instants, not by the keys.
+// wanted returns what a partition must read: the partitions of the window that exist or that the run materializes. It
+// orders periods by their instants, not by their keys.
 func wanted(
 	t require.TestingT, c plan.Calendar, a *plan.Asset, key string, all, asked []string, made map[string]plan.Input, from, to int64, accounts space.Op,
 ) (texts []string) {
@@ -175,7 +175,7 @@ func TestSelfReadingGraphHasNoCycle(t *testing.T) {
 	}
 }
 
-// A gap in a selection that reads itself has no order node that waits for itself.
+// If the asset in the gap of a selection reads itself, its order node must not wait for itself.
 func TestSelfReadingGap(t *testing.T) {
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-02"}
 	gap := selfReader(day, -1, -1, "")

@@ -8,14 +8,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// A selection has a gap where an unselected asset lies between two selected ones: A → B → C
-// with A and C selected. C reads the existing output of B, and still waits until every task of
-// A has ended.
+// A selection has a gap if an asset that is not selected lies between two selected assets: for example, if A and C of A
+// → B → C are selected. C then reads the existing output of B, but still waits until every task of A has ended.
 //
-// Order nodes enforce this. An order node is a group node with the trigger rule all_done: it
-// succeeds as soon as its upstream tasks have ended, whatever their outcome. Each selected
-// asset with several tasks has one order node, and so has each asset in a gap. The number of
-// edges is therefore proportional to the tasks plus the dependencies of the assets.
+// Order nodes enforce this order. An order node is a group node with the trigger rule all_done: it succeeds as soon as
+// its upstream tasks have ended, whatever their outcome. Each selected asset with several tasks has one order node, and
+// so has each asset in a gap. The number of edges is therefore proportional to the tasks plus the dependencies of the
+// assets.
 
 // addOrder decides which order nodes to add and which tasks wait for them. It warns of each
 // asset in a gap that a task reads.
@@ -40,7 +39,7 @@ func (b *builder) addOrder(order []ids.AssetKey) {
 	}
 }
 
-// gap is an asset that the run does not materialize, between two that it does.
+// gap is an asset that the run does not materialize, between two assets that the run materializes.
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey
@@ -48,8 +47,7 @@ type gap struct {
 	after []string
 }
 
-// findGaps finds the assets that the run does not materialize, but that lie on a path between
-// two assets that it does.
+// findGaps finds the assets that the run does not materialize, but that lie on a path between two assets of the run.
 func (b *builder) findGaps(order []ids.AssetKey) {
 	b.gaps = map[ids.AssetKey]*gap{}
 	for _, key := range order {
@@ -77,10 +75,9 @@ func (b *builder) findGaps(order []ids.AssetKey) {
 	}
 }
 
-// orderBefore returns the nodes that must precede an asset because of gaps. An asset of the run
-// waits for the order nodes of the gaps that it reads. A gap's own order node also waits for
-// its dependencies in the run: for their task, or for their order node if they have several
-// tasks.
+// orderBefore returns the nodes that must precede an asset because of gaps. An asset of the run waits for the order
+// nodes of the gaps that it reads. A gap's own order node also waits for the dependencies of the gap that are in the
+// run: for the task of such an asset or, if the asset has several tasks, for its order node.
 func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 	var before []string
 	for _, dep := range withoutItself(asset) {

@@ -65,8 +65,8 @@ func Mapping(upstream, reader *Asset) (*space.Mapping, error) {
 	return m, nil
 }
 
-// Readers computes which partitions of one asset read which partitions of another. It caches its
-// results, and is for one goroutine.
+// Readers computes which partitions of one asset read which partitions of another. It caches its results. Only one
+// goroutine may use it.
 type Readers struct {
 	graph    *Graph
 	calendar Calendar
@@ -104,8 +104,7 @@ func (r *Readers) Of(reader, upstream ids.AssetKey) (*space.Reader, error) {
 	return found, nil
 }
 
-// Reads returns which partitions of upstream a partition of reader reads. It is the definition that
-// planning and staleness share.
+// Reads returns which partitions of upstream a partition of reader reads. Planning and staleness share this definition.
 func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (space.Image, error) {
 	edge, err := r.Of(reader, upstream)
 	if err != nil {
@@ -120,7 +119,7 @@ type Period struct {
 	End   time.Time `json:"end"`
 }
 
-// period returns the interval of a partition, or nil without a dimension of time.
+// period returns the interval of a partition, or nil if the asset has no dimension of time.
 func period(c Calendar, s *space.Space, partition ids.Partition) (*Period, error) {
 	d := s.Time()
 	if d == nil {
@@ -133,8 +132,8 @@ func period(c Calendar, s *space.Space, partition ids.Partition) (*Period, error
 	return &Period{Start: start.UTC(), End: end.UTC()}, nil
 }
 
-// SQLLiteral returns the text of a partition's value from which SQL casts the type of its dimension:
-// the first day of a month or a year, and the time of an hour in UTC.
+// SQLLiteral returns the text of a partition's value that SQL can cast to the type of its dimension: for a month or a
+// year its first day, and for an hour its start in UTC.
 func SQLLiteral(sqlType, value string) string {
 	switch {
 	case sqlType == "DATE" && len(value) == len("2006"):

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// setPast records what the anomaly checks of a task compare with.
+// setPast records the earlier values with which the anomaly checks of a task compare.
 func (b *builder) setPast(t *Task, a *Asset) {
 	for i := range a.Work.Checks {
 		c := &a.Work.Checks[i]
@@ -49,7 +49,7 @@ func weekday(a *Asset, key string) string {
 	return strings.ToLower(day.Weekday().String())
 }
 
-// setSchema records the newest output of an asset that compares schemas.
+// setSchema records the schema of the newest output of an asset that compares schemas.
 func (b *builder) setSchema(a *Asset) {
 	if !slices.ContainsFunc(a.Work.Checks, func(c quality.Check) bool { return c.Kind == quality.SchemaDrift }) {
 		return
@@ -66,7 +66,7 @@ func (b *builder) setSchema(a *Asset) {
 	b.plan.Schemas[a.Key.String()] = Schema{Hash: newest.Schema, URI: newest.URI}
 }
 
-// known ranks an output whose columns are known above others.
+// known returns 1 for an output whose columns are known, and 0 for other outputs.
 func known(in Input) int {
 	if in.Schema == "" {
 		return 0

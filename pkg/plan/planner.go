@@ -12,7 +12,7 @@ import (
 // SchemaVersion is the version of the stored plan.
 const SchemaVersion = 1
 
-// Limits of a plan. A domain holds a million tasks; no single run should use them all.
+// Limits of a plan. A domain has room for a million tasks; a single run must not use all of it.
 const (
 	MaxTasks = 200_000
 	MaxEdges = 1_000_000
@@ -35,7 +35,7 @@ func (b *builder) tooMany() error { return &tooManyError{b.most} }
 type Request struct {
 	// Root is the absolute folder of the project, for workers on the same machine.
 	Root string
-	// Source is the hash of the archive of the project's files. Workers then need no Root.
+	// Source is the hash of the archive of the project's files. If it is set, workers do not need Root.
 	Source string
 	// Data lists the folders below Root that queries may read. Empty: the default.
 	Data []string
@@ -47,13 +47,12 @@ type Request struct {
 	All             bool
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
-	// Partitions selects partitions of the partitioned assets. An asset in Select must declare all of
-	// them. Other assets use the selections that they declare. If the selections do not restrict the
-	// time of an asset that is not in Select, the partitions of the other assets decide: the asset
-	// uses the partitions that they read, or the partitions that read them.
+	// Partitions selects partitions of the partitioned assets. An asset in Select must have every selected dimension
+	// and value; for other assets, selections that do not fit are ignored. If no selection restricts the time of an
+	// asset that is not in Select, its partitions follow from those of the other assets: they are the partitions that
+	// other selected partitions read or, if there are none, the partitions that read selected partitions.
 	Partitions []Selection
-	// Only lists the partitions to materialize of each selected asset, sorted, instead of Partitions;
-	// nil: Partitions decides.
+	// Only lists the partitions to materialize of each selected asset, sorted. If it is set, it replaces Partitions.
 	Only map[ids.AssetKey][]string
 	// ChecksOnly plans tasks that check the visible outputs of the selected partitions and materialize
 	// nothing. Assets without checks and partitions without an output are left out. Without a
@@ -99,7 +98,7 @@ func Build(r Request) (*Plan, error) {
 		return nil, err
 	}
 	if r.ChecksOnly {
-		b.nodes = map[ids.AssetKey]*node{} // no task reads what this run makes
+		b.nodes = map[ids.AssetKey]*node{} // no task reads an output of this run
 	}
 	b.addOrder(order)
 	b.shareInputs()
@@ -142,12 +141,13 @@ func newBuilder(r Request, g *Graph, most int) *builder {
 // Choice are the partitions that a request selects.
 type Choice struct {
 	Partitions map[ids.AssetKey][]string
-	// Selected are the selections, with relative ones resolved.
+	// Selected are the selections. Relative selections, such as latest, are replaced by the dates that they mean.
 	Selected []string
 	Warnings []string
 }
 
-// Choose returns the partitions that a request selects, at most a number of them, without planning tasks.
+// Choose returns the partitions that a request selects, without planning tasks. It returns an error if there are more
+// than most.
 func Choose(r Request, most int) (*Choice, error) {
 	g, err := NewGraph(r.Assets)
 	if err != nil {
@@ -224,7 +224,7 @@ type builder struct {
 	chosen  map[ids.AssetKey]bool
 	gaps    map[ids.AssetKey]*gap
 	earlier map[ids.AssetKey]map[string]Input
-	// expected are the expected partitions of assets that others read in full.
+	// expected are the expected partitions of assets whose partitions other assets read in full.
 	expected map[ids.AssetKey][]string
 	readers  *Readers
 	plan     *Plan
@@ -235,7 +235,7 @@ type builder struct {
 	errs     []error
 }
 
-// maxErrors is the most errors that a message lists.
+// maxErrors is how many errors a message lists at most.
 const maxErrors = 20
 
 func joinSome(errs []error) error {
@@ -294,7 +294,7 @@ func (b *builder) closure(named []ids.AssetKey) []ids.AssetKey {
 	}
 }
 
-// someOf joins the first five texts and counts the others.
+// someOf joins the first five texts, and adds the number of the others.
 func someOf(texts []string) string {
 	const most = 5
 	if len(texts) <= most {

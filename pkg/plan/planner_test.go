@@ -25,7 +25,7 @@ func weather() []plan.Asset {
 	}
 }
 
-// available returns an asset that reads the partitions that exist.
+// available returns the asset with requires: available: it reads the partitions that exist.
 func available(a plan.Asset) plan.Asset {
 	a.Requires = plan.RequiresAvailable
 	return a
@@ -139,8 +139,8 @@ func TestBuildNeedsNoGroupNodeForEarlierRuns(t *testing.T) {
 	require.Equal(t, plan.InputSet{Group: "clean/daily[*]"}, p.Tasks[1].Inputs["clean/daily"])
 }
 
-// Fails if readers look for files that do not exist, or if a partition without files counts as
-// materialized.
+// Fails if a task reads files of an asset with output: none, which has no files, or if, after such an asset gets an
+// output, its partitions without files count as materialized.
 func TestOutputNoneIsWaitedForAndNotRead(t *testing.T) {
 	assets := weather()
 	assets[1].Work = plan.Work{Command: []string{"load"}, Output: plan.OutputNone, Dimensions: assets[1].Work.Dimensions}

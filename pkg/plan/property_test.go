@@ -192,8 +192,8 @@ func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 	})
 }
 
-// TestRetryReadsOutputsOfEarlierRun fails random tasks of a plan and everything after them, and
-// retries.
+// TestRetryReadsOutputsOfEarlierRun draws plans in which random tasks, and all tasks after them, have failed, and
+// retries these tasks.
 func TestRetryReadsOutputsOfEarlierRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := drawPlan(t)

@@ -14,12 +14,11 @@ func sortInputs(items []Input) {
 	slices.SortFunc(items, func(a, b Input) int { return strings.Compare(a.PartitionKey, b.PartitionKey) })
 }
 
-// Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on
-// them. A dependent task either ran on incomplete inputs because its trigger rule allowed it,
-// or read the output of a task that did. Outputs of tasks that are not repeated become inputs
-// from an earlier run: outputs has their materializations, by task key. The new plan has the
-// group nodes that it needs. An order node does not cause a repetition, because the tasks after
-// it read nothing of the tasks before it.
+// Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on them. A dependent task
+// must run again, because it ran on incomplete inputs, which its trigger rule allowed, or because it read the output of
+// such a task. Outputs of tasks that are not repeated become inputs from an earlier run: outputs has their
+// materializations, by task key. The new plan keeps the group nodes that its tasks need. A task that depends on a
+// repeated task only through an order node is not repeated, because it reads nothing of that task.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
@@ -59,7 +58,7 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 
 type retry struct {
 	parent  *Plan
-	tasks   map[string]*Task // of the parent
+	tasks   map[string]*Task // the tasks of the parent
 	repeat  map[string]bool
 	outputs map[string]Input
 	groups  map[string]bool // the group nodes of the new plan
@@ -83,10 +82,10 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	}
 }
 
-// drop reports whether a task cannot run. Such a task reads a degraded output of which it requires quality, or it
-// depends on a task that was itself dropped. A trigger rule that tolerates failures does not help: the fold would not
-// learn that the task runs without the dropped upstream, so its output would count as fresh although an older output
-// of this upstream is visible. The upstreams of the task must have been added before.
+// drop reports whether a task cannot run. Such a task requires quality of an output that is degraded, or it depends on
+// a dropped task. A trigger rule that tolerates failures does not help: the fold would not learn that the task runs
+// without the dropped upstream, so its output would count as fresh although an older output of this upstream is
+// visible. The upstreams of the task must have been added before.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false
@@ -112,7 +111,7 @@ func (r *retry) lacks(t *Task) bool {
 	return slices.ContainsFunc(t.DependsOn, func(dep string) bool { return r.dropped[dep] })
 }
 
-// stays reports whether a task of the parent is in the new plan so far.
+// stays reports whether a task of the parent has already been added to the new plan.
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
@@ -157,7 +156,7 @@ func (r *retry) add(old *Task) {
 	r.plan.Tasks = append(r.plan.Tasks, task)
 }
 
-// addShared adds the shared inputs of a group once.
+// addShared adds the shared inputs of a group to the new plan, unless the plan has them already.
 func (r *retry) addShared(reader, group string) {
 	if group == "" {
 		return
@@ -171,7 +170,7 @@ func (r *retry) addShared(reader, group string) {
 	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
 }
 
-// resolve returns inputs with the outputs of earlier runs filled in.
+// resolve replaces inputs from tasks that are not repeated by the outputs of these tasks in the earlier run.
 func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil

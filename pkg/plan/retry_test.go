@@ -78,7 +78,7 @@ func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
 			group("order", event.RuleAllDone, "t/u"), task("t/after", rule, "order"),
 		}
 		tasks[1].RequireQuality = []string{"t/x"}
-		for _, without := range []int{4, 6, 8} { // t/u has no files for these, or they do not read it
+		for _, without := range []int{4, 6, 8} { // these tasks do not read t/u, or t/u has no files for them
 			tasks[without].Inputs = nil
 		}
 		p := &plan.Plan{SchemaVersion: plan.SchemaVersion, Root: "/p", Assets: map[string]plan.Work{}, Tasks: tasks}

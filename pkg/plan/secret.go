@@ -11,7 +11,7 @@ import (
 // Providers of secrets: the part of a reference before the colon.
 const (
 	SecretFile = "file" // a file in the worker's folder of secrets
-	SecretEnv  = "env"  // a variable of the worker's own environment
+	SecretEnv  = "env"  // a variable of the worker's environment
 	SecretGCP  = "gcp"  // Google Secret Manager
 )
 
@@ -106,8 +106,8 @@ func ValidVariable(name string) bool {
 	return variableName.MatchString(name) && !strings.HasPrefix(name, reservedPrefix)
 }
 
-// WorkersOwn reports whether commands must not inherit an environment variable: Servo's own
-// settings, and the credentials of its trace collector.
+// WorkersOwn reports whether an environment variable is only for the worker, so that commands must not inherit it. Such
+// variables have Servo's own settings, or the credentials of its trace collector.
 func WorkersOwn(name string) bool {
 	switch name {
 	case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS":

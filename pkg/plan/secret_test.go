@@ -90,7 +90,8 @@ func TestDecodeRejectsInvalidSecrets(t *testing.T) {
 	}
 }
 
-// Plans from before secrets existed keep their hashes, so that runs are still found by run key.
+// A plan that an earlier version of Servo stored, before there were secrets, must keep its hash, so that a repeated run
+// key still finds its run.
 func TestPlanWithoutSecretsKeepsItsHash(t *testing.T) {
 	p := &plan.Plan{SchemaVersion: 1, Root: "/p", Assets: map[string]plan.Work{
 		"a/b": {Command: []string{"sh"}, Env: map[string]string{"A": "b"}},
@@ -116,14 +117,14 @@ func TestPlanWithoutSecretsKeepsItsHash(t *testing.T) {
 	require.Contains(t, string(data), `"secrets":{"T":"file:t"}`)
 }
 
-// The hashes before secrets existed.
+// The hashes that Servo computed before it supported secrets.
 const (
 	olderSHA         = "75042bd075125f17b1ca23bf2fbfb8140bb124c0f23e14628555364e7f8df770"
 	olderFingerprint = "4107ff46c9cb403338623f8725f757a69746df19db5154562afee79ef16ad062"
 )
 
-// A worker learns from every plan which of its variables hold secrets, even from a plan without
-// the assets that use them.
+// Every plan lists which variables of the worker contain secrets, even if the assets that use the secrets are not in
+// the plan.
 func TestPlansListSecretVariables(t *testing.T) {
 	assets := weather()
 	assets[0].Work = plan.Work{Command: []string{"sh"}, Secrets: map[string]string{"A": "env:TOKEN", "B": "file:x", "C": "env:PASSWORD"}}

@@ -38,8 +38,8 @@ type Plan struct {
 	// members of the run's group node with this key, if there is one, and materializations of earlier
 	// runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
-	// PartitionColumns are the columns that assets have in addition to the columns of their files: the
-	// dimensions of their partitions, by asset key. An asset without an entry offers none.
+	// PartitionColumns are the columns that assets have in addition to the columns of their files: the dimensions of
+	// their partitions, by asset key. An asset without an entry has no such columns.
 	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
@@ -127,24 +127,23 @@ type Work struct {
 	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
 	// fetches the values; a plan never contains them.
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// Checks decide whether the output is published. Samples is how many failing rows of each are
-	// kept.
+	// Checks decide whether the output is published. Samples is how many failing rows of each check are kept.
 	Checks  []quality.Check `json:"checks,omitempty"`
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
-	// SchemaDrift is the severity, in lower case, of a check that compares the columns with the columns of the newest
-	// output; "off": there is no such check. "": a difference is named in the report of the run, but no check fails.
+	// SchemaDrift is the severity, in lower case, of the check that compares the columns with the columns of the newest
+	// output. "off": there is no such check. "": the report of the run describes a difference, but no check fails.
 	SchemaDrift string `json:"schema_drift,omitempty"`
 	// Resources are the resources of one task; nil: the worker's default share.
 	Resources *Resources `json:"resources,omitempty"`
-	// Batch means that a task may materialize several partitions, which its query gets as lists. The rows of its result
-	// have the dimensions as columns.
+	// Batch means that a task may materialize several partitions. Its query gets the partitions as lists, and returns
+	// the dimensions as columns of the result.
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files are the files of the project that are part of the code. Each has a text that represents it
-	// in the code fingerprint: see [Text.Files]. Only a plan has them.
+	// Files are the files of the project that are part of the code. Each has a text that represents it in the code
+	// fingerprint: see [Text.Files]. Only the Work in a plan has Files.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
@@ -168,13 +167,13 @@ type TextOutput struct {
 	DateFormat string `json:"date_format,omitempty"`
 }
 
-// TextNone is the format of an output whose text files are no table.
+// TextNone is the format of an output whose text files do not become a table.
 const TextNone = "none"
 
 // TextFormats are the formats of text files.
 var TextFormats = []string{"csv", "json", "ndjson"}
 
-// OutputNone is the output of an asset whose tasks leave no files.
+// OutputNone is the value of output for an asset whose tasks write no files.
 const OutputNone = event.OutputNone
 
 // HasFiles reports whether the asset's tasks write files, which other assets may read.
@@ -189,18 +188,18 @@ const (
 // Task is a task and its inputs.
 type Task struct {
 	event.TaskDef
-	// Period is the time of the task's partition; nil without a dimension of time.
+	// Period is the time interval of the task's partition; nil if the asset has no dimension of time.
 	Period *Period `json:"period,omitempty"`
-	// Inputs maps the asset key of an upstream to what the task reads of it.
+	// Inputs maps the key of each upstream asset to the partitions that the task reads of it.
 	Inputs map[string]InputSet `json:"inputs,omitempty"`
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
-	// Past are the values that checks of the kind anomaly compare with, by check, the newest last. Season is the day of
-	// the week of the partition, for checks that compare with the same day.
+	// Past are the earlier values with which checks of the kind anomaly compare, by check, the newest last. Season is
+	// the day of the week of the partition, for checks that compare with values of the same day of the week.
 	Past   map[string][]int64 `json:"past,omitempty"`
 	Season string             `json:"season,omitempty"`
-	// Checked is the output that a task of the kind check checks; nil if the asset has no files.
+	// Checked is the output that a task of the kind check examines; nil if the asset has no files.
 	Checked *Input `json:"checked,omitempty"`
 }
 
@@ -224,7 +223,7 @@ type Input struct {
 	// for it. Plans do not store them.
 	Rows     int64 `json:"-"`
 	Degraded bool  `json:"-"`
-	// Schema is the hash of its columns, and Version grows with each output of the asset.
+	// Schema is the hash of the columns of that output. Version grows with each output of the asset.
 	Schema  string `json:"-"`
 	Version int64  `json:"-"`
 }
@@ -244,7 +243,7 @@ type Asset struct {
 	Reads      []Dep
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned
-	// Batch is how many partitions a task may materialize, if Work.Batch is set.
+	// Batch is how many partitions a task may materialize at most, if Work.Batch is set.
 	Batch int `json:"batch,omitempty"`
 	// NoPartitionColumns means that readers do not get the dimensions as columns.
 	NoPartitionColumns bool `json:"no_partition_columns,omitempty"`
@@ -264,14 +263,14 @@ type Asset struct {
 	// Code is the fingerprint of everything that decides the bytes of the asset's outputs. Empty:
 	// unknown.
 	Code string
-	// Text is what the code consists of, besides Work.
+	// Text has the parts of the code that are not in Work.
 	Text Text
 	// File declares the asset. Its path is relative to the project.
 	File string
 	// Query is the position of the asset's query.
 	Query Source
-	// Broken says why no run can materialize the asset, or "" if one can: its file has
-	// problems. Other assets read its existing materializations.
+	// Broken says why no run can materialize the asset: its file has problems. It is "" if runs can. Other assets still
+	// read the existing materializations of a broken asset.
 	Broken string
 }
 
@@ -308,8 +307,9 @@ type Retries struct {
 	MaxDelayMS         int64
 	MultiplierPermille int32
 	JitterPermille     int32
-	// UserErrors also retries errors in the query, the command or the data.
+	// UserErrors means that errors in the query, the command or the data are retried, too.
 	UserErrors bool
-	// On and Never list codes and categories of errors that are always or never retried. Never wins.
+	// On and Never list codes and categories of errors that are always or never retried. If both list one, Never
+	// applies.
 	On, Never []string
 }

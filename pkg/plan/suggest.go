@@ -14,8 +14,8 @@ func Suggest(word string, known []string) string {
 // maxSuggest is the length of the longest word to compare.
 const maxSuggest = 128
 
-// distance returns the edit distance of a and b in bytes: insertions, deletions, replacements
-// and swaps of neighbours. It returns at least limit if the distance is not below limit.
+// distance returns the edit distance of a and b in bytes: insertions, deletions, replacements and swaps of neighbours.
+// If the distance is limit or more, it returns some number that is at least limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || len(a) > maxSuggest || len(b) > maxSuggest {
 		return limit

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Validate returns the first twenty problems of a plan.
+// Validate returns an error with the first twenty problems of a plan, or nil.
 func (p *Plan) Validate() error {
 	if p.SchemaVersion != SchemaVersion {
 		return fmt.Errorf("the plan's schema_version is %d; this build reads %d", p.SchemaVersion, SchemaVersion)

@@ -144,7 +144,7 @@ var commandFields = table[declared]{
 	}, yamlFile.output),
 }
 
-// textFields are the fields of output for text files.
+// textFields are the fields of output if it describes text files.
 var textFields = table[plan.TextOutput]{
 	choice("format", shape{Description: "The format of the files: csv (.csv, .tsv), json (.json), ndjson (.ndjson, .jsonl), each also with .gz or .zst."},
 		plan.TextFormats, func(t *plan.TextOutput) *string { return &t.Format }),
@@ -209,7 +209,7 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 	}
 }
 
-// outputFiles is the output of commands whose text files do not become a table.
+// outputFiles is the value of output for commands whose text files do not become a table.
 const outputFiles = "files"
 
 // output reads what an asset's tasks write.

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// batchAll is the value of batch for as many partitions as a task may have.
+// batchAll is the value of batch that means as many partitions as a task may have.
 const batchAll = "all"
 
 // batchField says how many partitions a task materializes.
@@ -59,7 +59,7 @@ func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	}
 }
 
-// refuseSpan reports a check that reads the span of a batch: a check sees one partition.
+// refuseSpan reports a check that reads the span of a batch, because a check sees only one partition.
 func (l *loader) refuseSpan(a *declared, c *check, names []Variable) {
 	at := a.Partitions.Time()
 	if !a.Work.Batch || at == nil {
@@ -68,7 +68,7 @@ func (l *loader) refuseSpan(a *declared, c *check, names []Variable) {
 	for _, v := range names {
 		if suffix, ok := strings.CutPrefix(v.Name, at.Name); ok && (suffix == "_start" || suffix == "_end") {
 			l.report(c.place(v.Offset), "compare with getvariable('"+at.Name+"_keys')[1], which is the partition that is checked",
-				"check %s reads %s, which an asset with `batch` has in its query only", c.Name, v.Name)
+				"check %s reads %s, which only the query of an asset with `batch` can read", c.Name, v.Name)
 		}
 	}
 }

@@ -8,8 +8,9 @@ import (
 // A problem in a file affects only the assets of that file and their readers. All other assets
 // can run.
 
-// ofProject reports whether a problem affects every asset: a problem in the settings or in a schedule,
-// or with the folder of assets. A release without a broken schedule would remove it.
+// ofProject reports whether a problem affects every asset: a problem in the settings, in a schedule, or with the folder
+// of assets. A broken schedule affects every asset, because a release without the schedule would remove it from the
+// domain.
 func (ps Problems) ofProject() bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool {
 		return p.File == ConfigFile || p.File == AssetsDir || p.File == SchedulesDir || strings.HasPrefix(p.File, SchedulesDir+"/")

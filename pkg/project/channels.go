@@ -31,7 +31,7 @@ var topicPattern = regexp.MustCompile(`^projects/[a-z0-9][a-z0-9.:-]{0,99}/topic
 
 func compareChannels(a, b release.Channel) int { return strings.Compare(a.Name, b.Name) }
 
-// channelsField is the field of servo.yaml and of its environments.
+// channelsField is the field channels of servo.yaml and of its environments.
 var channelsField = other("channels", shape{
 	Type: "object", PropertyNames: &shape{Pattern: schedulePattern}, MaxProperties: maxChannels, Additional: new(channelShape()),
 	Examples: []any{map[string]any{"data": map[string]any{"slack": map[string]any{"url": "file:slack"}}}},
@@ -47,7 +47,7 @@ func channelShape() shape {
 	return s
 }
 
-// channelKinds are the fields of which a channel has exactly one.
+// channelKinds are the kinds of channels. A channel has exactly one of these fields.
 var channelKinds = []string{"webhook", "slack", "smtp", "pubsub", "file"}
 
 var channelFields = table[release.Channel]{
@@ -189,7 +189,7 @@ func (f yamlFile) host(n *yaml.Node, to *string) {
 	}
 }
 
-// mailAddress reads an address without a name.
+// mailAddress reads a mail address without a display name.
 func (f yamlFile) mailAddress(n *yaml.Node, what string) string {
 	s, ok := f.text(n, what)
 	if !ok {

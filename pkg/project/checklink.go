@@ -19,7 +19,7 @@ func (a *declared) allChecks() []check {
 	return slices.Concat(a.contract, a.drift(), a.checks)
 }
 
-// driftOff turns off the comparison of schemas.
+// driftOff is the value of schema_drift that turns off the comparison of schemas.
 const driftOff = "off"
 
 // drift returns the check that results from the field schema_drift.
@@ -110,7 +110,7 @@ func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	}
 }
 
-// place returns the place of a byte of a check's SQL. It is exact for a text on one line.
+// place returns the place of a byte of a check's SQL. It is exact only if the SQL is on one line.
 func (c *check) place(offset int) place {
 	at := c.sqlAt
 	if offset > 0 && !strings.Contains(c.SQL, "\n") {
@@ -119,7 +119,7 @@ func (c *check) place(offset int) place {
 	return at
 }
 
-// columnSets knows the columns of assets, in lower case.
+// columnSets finds and caches the columns of assets, in lower case.
 type columnSets struct {
 	known map[ids.AssetKey]*declared
 	sets  map[ids.AssetKey]map[string]bool
@@ -130,7 +130,7 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	if set, ok := s.sets[key]; ok {
 		return set
 	}
-	s.sets[key] = nil // the result for a cycle
+	s.sets[key] = nil // ends the search if the asset reads itself through other assets
 	a := s.known[key]
 	if a == nil {
 		return nil
@@ -219,5 +219,5 @@ func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSe
 	}
 }
 
-// maxShown limits the names in a suggestion.
+// maxShown is how many names a suggestion lists at most.
 const maxShown = 20

@@ -19,7 +19,7 @@ import (
 type check struct {
 	quality.Check
 	at place
-	// kinds are the kinds of check that the file declares here. A valid check declares exactly one.
+	// kinds are the kinds that the check declares. A valid check declares exactly one kind.
 	kinds []string
 	// columnsAt are the places of Columns.
 	columnsAt []place
@@ -27,9 +27,9 @@ type check struct {
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
-	// allowed counts the fields allow.
+	// allowed is how many fields named allow the check has.
 	allowed int
-	// seasonal is the field of anomaly.
+	// seasonal is the field seasonal of an anomaly check.
 	seasonal string
 }
 
@@ -80,7 +80,7 @@ func checkKinds() []string {
 	return append(quality.Kinds(), quality.SQL, quality.Command)
 }
 
-// kind is the field that names the kind of a check.
+// kind returns a field whose name is a kind of check.
 func kind(name string, about shape, read func(yamlFile, *yaml.Node, *check)) field[check] {
 	return field[check]{name, about, func(f yamlFile, n *yaml.Node, c *check) {
 		c.kinds = append(c.kinds, name)
@@ -367,7 +367,8 @@ func (f yamlFile) checkSQL(n *yaml.Node, c *check) {
 	}
 }
 
-// textPlace returns where the characters of a text begin, if they are on the line of its node.
+// textPlace returns the place of the first character of a text, after an opening quote, if the text begins on the line
+// of its node.
 func (f yamlFile) textPlace(n *yaml.Node) place {
 	at := f.place(n)
 	if n.Style == yaml.DoubleQuotedStyle || n.Style == yaml.SingleQuotedStyle {

@@ -17,16 +17,16 @@ import (
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxMatched is the size of all files that a query's pattern matches, above which only their sizes
-	// are part of the code.
+	// maxMatched is a total size in bytes. If the files that a query's pattern matches are larger, only their sizes are
+	// part of the code.
 	maxMatched = 64 << 20
 	// maxCodeFiles limits the files that the patterns of an asset match.
 	maxCodeFiles = 10_000
 	maxPatterns  = 100
 )
 
-// globPattern matches patterns of files below the project: parts with * and ?, and ** for any number
-// of folders. No part begins with a dot.
+// globPattern matches patterns of files below the project. The parts of such a pattern may contain * and ?, and a part
+// ** stands for any number of folders. No part begins with a dot.
 const globPattern = `^(\*\*|[^./*?\[\]\\][^/\[\]\\]*|[*?][^/\[\]\\]*)(/(\*\*|[^./\[\]\\][^/\[\]\\]*))*$`
 
 var validPattern = regexp.MustCompile(globPattern)
@@ -197,16 +197,16 @@ func (c *codeReader) relative(name string) string {
 	return path.Clean(name)
 }
 
-// collectMatches adds the files that a query reads by a pattern to the code of an asset without
-// partitions. The partitions of an asset usually read different files, so a new file would make all
-// of them stale.
+// collectMatches adds the files that a query reads by a pattern to the code of an asset without partitions. It ignores
+// partitioned assets: their partitions usually read different files, so a new file would wrongly make all partitions
+// stale.
 func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if a.Work.SQL == "" || a.Partitions != nil {
 		return
 	}
 	matched := c.match(place{word: pattern})
 	if len(matched) > maxCodeFiles {
-		matched = nil // see docs/reference/assets.md#staleness
+		matched = nil // too many files: see docs/reference/assets.md#staleness
 	}
 	total, sizes := int64(0), map[string]string{}
 	for _, name := range matched {

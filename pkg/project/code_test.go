@@ -42,7 +42,7 @@ func parseFiles(_ context.Context, queries []string) ([]project.Parsed, error) {
 	return parsed, nil
 }
 
-// TestCodeCoversTheNamedFiles changes one file at a time.
+// TestCodeCoversTheNamedFiles changes one file at a time, and checks which code fingerprints change.
 func TestCodeCoversTheNamedFiles(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":            {},
@@ -95,8 +95,8 @@ func TestCodePatternsThatMatchNothingAreProblems(t *testing.T) {
 	require.ErrorContains(t, err, `assets/a/x.yaml:2:8: the pattern "lib/**" matches no file of the project`)
 }
 
-// TestCodeFollowsLinksToFiles: a link to a file counts with the content of the file, and a link to a
-// folder is a problem. The script of a check is part of the check.
+// TestCodeFollowsLinksToFiles: for a link to a file, the content of the file is part of the code; a link to a folder is
+// a problem. The script of a check is part of the check.
 func TestCodeFollowsLinksToFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

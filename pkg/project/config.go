@@ -86,7 +86,7 @@ var environmentFields = table[Project]{
 		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
 	publishPlacesField, pricingField,
-	other("defaults", defaultFields.shape(shape{Description: "Fields of assets that do not set them.", Examples: []any{map[string]any{"timeout": "10m"}}}),
+	other("defaults", defaultFields.shape(shape{Description: "Values of fields that an asset does not set.", Examples: []any{map[string]any{"timeout": "10m"}}}),
 		func(f yamlFile, n *yaml.Node, p *Project) {
 			f.mapping(n, "defaults", defaultFields.fields(f, &p.Defaults))
 		}),
@@ -188,8 +188,7 @@ func (f yamlFile) domainName(n *yaml.Node, what string, to *string) {
 	}
 }
 
-// pools reads the number of slots of each pool. Users choose the names, so every field is
-// known.
+// pools reads the number of slots of each pool. Users choose the names of pools, so no field is unknown.
 func (f yamlFile) pools(n *yaml.Node) {
 	known := fields{}
 	f.project.Pools = map[string]int32{}
@@ -223,7 +222,7 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 	})
 }
 
-// maxVersions is more versions of a partition than anybody keeps.
+// maxVersions is the greatest number of versions of a partition that a rule can keep.
 const maxVersions = 1_000_000
 
 // keep reads a retention rule into to, which has the project's defaults. Fields that the rule does not set
@@ -323,13 +322,13 @@ func retryRules(name, about string, example []any, at func(*retryPolicy) *[]stri
 	})
 }
 
-// retryRulePattern matches the items of such a list.
+// retryRulePattern matches an item of on or never: a category, a code of Servo, or a code that begins with X_.
 func retryRulePattern() string {
 	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
 
-// retries reads a retry policy over to. Missing fields keep the project's defaults. An explicit
-// policy retries every retryable error, including errors of the user's own code.
+// retries reads a retry policy into to, which has the project's defaults. Fields that the policy does not set keep
+// these defaults. An explicit policy retries every retryable error, including errors of the user's own code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := retryPolicy{Retries: *to, givenMax: to.MaxDelayMS != defaultMaxDelayMS}
 	r.UserErrors = true

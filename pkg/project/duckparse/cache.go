@@ -55,7 +55,7 @@ func (c *Cache) Parse(ctx context.Context, queries []string) ([]project.Parsed, 
 	return parsed, nil
 }
 
-// Mixings is a [project.BatchChecker]. Few assets have a batch, so it remembers nothing.
+// Mixings is a [project.BatchChecker]. Few assets have a batch, so Cache does not remember these results.
 func (c *Cache) Mixings(ctx context.Context, queries []project.BatchQuery) ([][]project.Mixing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Cache) open(ctx context.Context) error {
 	return err
 }
 
-// End ends a load: it closes DuckDB and forgets the texts that the load did not have.
+// End ends a load: it closes DuckDB, and forgets the results of all texts that this load did not parse.
 func (c *Cache) End() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ func loadQuery(t *testing.T, parse project.SQLParser, query string) error {
 	return err
 }
 
-// TestLoadRejectsLookbacks maps the queries of a daily asset to the problem.
+// TestLoadRejectsLookbacks maps queries of a daily asset to the problem that Load must report.
 func TestLoadRejectsLookbacks(t *testing.T) {
 	const date = "getvariable('date')"
 	before := func(column string) string {
@@ -75,8 +75,8 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 		"SELECT sum(v) OVER (ORDER BY d ROWS 6 PRECEDING) FROM raw.seen":                                 window("d") + "raw/seen",
 		"SELECT sum(v) OVER (ORDER BY d) FROM raw.made JOIN raw.names USING (id)":                        window("d") + "raw/made",
 
-		// These queries are right for one day, or read no daily upstream, or need days that cannot
-		// be determined.
+		// Load accepts the queries below: they are correct for one day, or they read no daily upstream asset, or the
+		// days that they need cannot be determined.
 		"FROM raw.made WHERE d = " + date:                                                   "",
 		"FROM raw.open WHERE y = year(" + date + ")":                                        "",
 		"FROM raw.call WHERE m = strftime(" + date + ", '%Y-%m')":                           "",
@@ -107,7 +107,7 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 	}
 }
 
-// TestLoadRejectsUnknownVariables: in DuckDB, such a variable is NULL without an error.
+// TestLoadRejectsUnknownVariables: in DuckDB, an unknown variable is NULL, without an error.
 func TestLoadRejectsUnknownVariables(t *testing.T) {
 	parse := open(t).Parse
 	for query, want := range map[string]string{

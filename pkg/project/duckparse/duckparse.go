@@ -42,8 +42,7 @@ const Version = "DuckDB v1.5.6"
 // Close closes the database.
 func (p *Parser) Close() error { return p.db.Close() }
 
-// parseAll returns one row per query. One statement for many queries is five times faster than
-// one each.
+// parseAll returns one row per query. One statement for many queries is five times faster than one statement per query.
 const parseAll = `
 SELECT json_serialize_sql(query, skip_null := true, skip_empty := false)::VARCHAR
 FROM (SELECT unnest($1::VARCHAR[]) AS query, generate_subscripts($1::VARCHAR[], 1) AS i)
@@ -221,8 +220,8 @@ func (w *walker) node(n map[string]any, s *scope) {
 	}
 }
 
-// with walks the queries of a WITH, each of which sees the preceding ones. It returns the scope
-// of what follows.
+// with walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The returned
+// scope is for the statement after the clause.
 func (w *walker) with(v any, s *scope) *scope {
 	ctes, _ := v.(map[string]any)
 	entries, _ := ctes["map"].([]any)

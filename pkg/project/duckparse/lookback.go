@@ -10,10 +10,10 @@ import (
 
 // lookbacks finds the expressions that need rows of earlier days.
 //
-// A filter in WHERE or ON is one that every row of the result must satisfy. A filter with a lower bound before a
-// variable is a lookback, whatever the column means; the user can write it in another form. Any other expression is a
-// lookback only if its columns are the day of the partition, and therefore equal in all rows that a task reads.
-// [project.Lookback].Days names these columns.
+// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter is a lookback if its lower
+// bound lies before a variable, whatever the column means; a user who does not need earlier days can write such a
+// filter in another form. Any other expression is a lookback only if its columns contain the day of the partition, and
+// therefore have the same value in all rows that a task reads. [project.Lookback].Days names these columns.
 //
 // day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {
@@ -108,8 +108,8 @@ func (f *from) filter(v any) []bound {
 	return bounds
 }
 
-// all returns the bounds of filters joined by AND. If one of them compares days, comparisons of
-// months are no lookbacks: month(born) = month(…) AND day(born) = day(…).
+// all returns the bounds of filters joined by AND. If one of them compares days, comparisons of months are not
+// lookbacks: month(born) = month(…) AND day(born) = day(…).
 func (f *from) all(filters []any) (bounds []bound) {
 	for _, filter := range filters {
 		bounds = append(bounds, f.filter(filter)...)
@@ -157,7 +157,7 @@ func datePart(v any) string {
 	return ""
 }
 
-// expression returns the bounds of one expression, without its parts.
+// expression returns the bounds that one expression sets, without those of its subexpressions.
 func (f *from) expression(v any) (bounds []bound) {
 	n := object(v)
 	children := array(n["children"])
@@ -190,7 +190,7 @@ var operators = map[string]string{
 	"COMPARE_GREATERTHAN": ">", "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
-// startsWith compares a text with its beginning, which may be a month: 2025-01.
+// startsWith is the operator that compares a text with its beginning. The beginning may be a month: 2025-01.
 const startsWith = "^@"
 
 var mirrored = map[string]string{startsWith: "=", "=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -219,8 +219,8 @@ func (f *from) match(name string, args []any) (bounds []bound) {
 	return bounds
 }
 
-// sameParts returns the bound from a comparison of parts of dates without the year: month(day) =
-// month(…).
+// sameParts returns the bound from a comparison of the same part of two dates, such as the month, without the year:
+// month(day) = month(…).
 func (f *from) sameParts(a, b any) []bound {
 	part := datePart(a)
 	if part != datePart(b) || !slices.Contains([]string{"month", "monthname", "quarter", "week", "weekofyear"}, part) {
@@ -279,7 +279,7 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 		found.found.Days = append(found.found.Days, vb.columns)
 	}
 	earlier := lo <= -dayHours
-	if operator == ">" { // day > getvariable('date') - 1 is true for the rows of a day
+	if operator == ">" { // day > getvariable('date') - 1 selects no earlier day
 		earlier = lo < -dayHours
 	}
 	switch operator {

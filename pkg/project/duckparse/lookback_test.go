@@ -36,7 +36,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
-		// The bound may be written in other forms.
+		// The queries below write the bound in other forms.
 		from + "day + 7 > getvariable('date')":                                                     "day=n.t",
 		from + "getvariable('date') - day < 7":                                                     "day=n.t",
 		from + "getvariable('date') - day BETWEEN 0 AND 6":                                         "day=n.t",
@@ -72,7 +72,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM n.t JOIN (SELECT getvariable('date') - 7 AS lo) AS p ON t.d >= p.lo":                 "t.d=n.t",
 		"SELECT x.v FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1 WHERE x.d = getvariable('date')":  "y.d=n.u",
 
-		// Other expressions are lookbacks if their columns are the day of the partition.
+		// The expressions below are lookbacks only if their columns are the day of the partition.
 		"FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1":                                                     "y.d?=n.u",
 		"FROM n.t AS x JOIN n.t AS y ON y.d BETWEEN x.d - 6 AND x.d":                                       "y.d?=n.t",
 		"FROM n.t AS x JOIN n.t AS y ON y.d < x.d":                                                         "x.d?=n.t",
@@ -121,7 +121,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"WITH w AS (FROM n.t UNION FROM n.u) FROM w WHERE day >= getvariable('date') - 7":            "",
 		"FROM n.t WHERE t.payload.day >= getvariable('date') - 7":                                    "",
 
-		// These are right for one day.
+		// The queries below are correct for one day.
 		from + "path LIKE 'logs/' || strftime(getvariable('date'), '%Y/%m') || '%'":                                                  "",
 		from + "year(getvariable('date')) - year(born) >= 18":                                                                        "",
 		from + "day <= getvariable('date')":                                                                                          "",

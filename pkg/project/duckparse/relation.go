@@ -36,7 +36,7 @@ func (c *columns) find(name string) (value, bool) {
 	return v, len(c.rest) > 0
 }
 
-// set names a column. Two different columns of one name are unknown.
+// set sets the value of a named column. If two different columns have the same name, the value is unknown.
 func (c *columns) set(name string, v value) {
 	name = strings.ToLower(name)
 	if old, ok := c.named[name]; ok && !old.equal(v) {
@@ -77,7 +77,7 @@ func (c *columns) renamed(names []any) *columns {
 	return renamed
 }
 
-// output returns the columns as the project needs them.
+// output returns the columns in the form that package project uses.
 func (c *columns) output() project.Output {
 	output := project.Output{Named: make(map[string]project.Origin, len(c.named)), Rest: c.rest, Complete: !c.open}
 	for name, v := range c.named {
@@ -218,7 +218,7 @@ func unplaced(v any) any {
 	return v
 }
 
-// withTables returns the tables that the WITH of a query adds.
+// withTables returns t with the tables that the WITH clause of a query defines.
 func withTables(n map[string]any, t *tables) *tables {
 	for _, e := range array(object(n["cte_map"])["map"]) {
 		t = defineTable(object(e), t)
@@ -253,7 +253,7 @@ func (f *from) setDays(filter any) {
 	case "COMPARE_EQUAL":
 		for _, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			if v := f.value(side[1]); v.variable != "" && v.exact() {
-				// A cast may change the value: seen::DATE.
+				// side[0] keeps its casts, because the value of seen::DATE may differ from that of seen.
 				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v})
 			}
 		}
@@ -285,8 +285,8 @@ func fromTables(v any, with *tables) []relation {
 	return []relation{r}
 }
 
-// joinConditions returns the conditions of the joins of a FROM clause. Those of outer joins do not
-// remove rows.
+// joinConditions returns the conditions of the joins of a FROM clause. Conditions of outer joins do not remove rows;
+// innerOnly leaves them out.
 func joinConditions(v any, innerOnly bool) (conditions []any) {
 	n := object(v)
 	if n["type"] != "JOIN" {

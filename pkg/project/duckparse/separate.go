@@ -12,15 +12,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// A query of a batch keeps the partitions separate if each partition gets the same rows whichever partitions are
-// computed with it. This file shows that for one dimension at a time, from the syntax tree. It knows two kinds of rows:
-// those that are the same in every batch (fixed), and those of which a column names the partition (a key). Each step of
-// a query must keep a key, or act within one partition. Every other step is reported.
+// A query of a batch keeps the partitions separate if each partition gets the same rows, whichever other partitions are
+// computed with it. The code in the files separate*.go proves this from the syntax tree, for one dimension at a time.
+// It distinguishes two kinds of rows: rows that are the same in every batch (fixed), and rows in which a column names
+// the partition (a key). Each step of a query must keep a key, or act within one partition. Every other step is
+// reported.
 
 // rows describes the rows of a table or of a query.
 type rows struct {
 	fixed bool
-	// keys are the columns that name the partition of a row. times are the columns with an instant of its period.
+	// keys are the columns that name the partition of a row. times are the columns that contain an instant within the
+	// period of that partition.
 	keys, times map[string]bool
 	// list holds the names of all columns in order. Nil: they are unknown.
 	list []string
@@ -46,7 +48,7 @@ func (w *withRows) find(name string) *rows {
 type separation struct {
 	query      *project.BatchQuery
 	dimension  project.BatchDimension
-	at         int // the position of the dimension
+	at         int // the position of the dimension in lists of dimensions
 	aggregates map[string]bool
 	found      map[int]project.Mixing
 }
@@ -66,7 +68,7 @@ func (p *Parser) Mixings(ctx context.Context, queries []project.BatchQuery) ([][
 		var a answer
 		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.UseNumber()
-		if decoder.Decode(&a) == nil && !a.Error && len(a.Statements) == 1 { // else reported by Parse
+		if decoder.Decode(&a) == nil && !a.Error && len(a.Statements) == 1 { // Parse reports all other cases
 			found[i] = mixings(&queries[i], a.Statements[0], aggregates)
 		}
 	})
@@ -118,7 +120,7 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	return found
 }
 
-// resultPlace returns the node of a query that computes a column, or else the query.
+// resultPlace returns the node of a query that computes a column or, if there is none, the node of the query.
 func resultPlace(node map[string]any, name string) any {
 	for _, item := range array(node["select_list"]) {
 		if itemName(object(item)) == name {
@@ -241,7 +243,7 @@ func (s *separation) groups(f *frame, n map[string]any, items []any) {
 	}
 }
 
-// keepsAll reports whether an item is a * of which one column is a key.
+// keepsAll reports whether an item is a * with a column that names the partition, or contains an instant of it.
 func (s *separation) keepsAll(f *frame, item any) bool {
 	result := s.output(f, []any{item})
 	return object(item)["type"] == "STAR" && (len(result.keys) > 0 || len(result.times) > 0)
@@ -272,7 +274,8 @@ func (s *separation) aggregate(v any) map[string]any {
 	return nil
 }
 
-// aliased returns the item of a select list that an expression names by its position or its alias, or the expression.
+// aliased returns the item of a select list that an expression names by its position or its alias. If the expression
+// names none, aliased returns the expression.
 func aliased(v any, items []any) any {
 	n := object(v)
 	if i := int(number(n)); n["type"] == "VALUE_CONSTANT" && i > 0 && i <= len(items) {
@@ -322,7 +325,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 		default:
 			s.expression(f, item)
 		}
-		if taken[name] && name != "" { // two columns of one name: readers get one of them
+		if taken[name] && name != "" { // if two columns have the same name, readers get one of them
 			key, instant = key && r.keys[name], instant && r.times[name]
 		}
 		r.keys[name], r.times[name], taken[name] = key, instant, true
@@ -339,7 +342,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 	return r
 }
 
-// trim removes the columns that are no keys.
+// trim removes the entries of keys and times that are false.
 func (r *rows) trim() {
 	for name, ok := range r.keys {
 		if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// batchProject is a project whose assets a query with a batch can read, by file.
+// batchProject has the files of a project, by name. A query with a batch can read its assets.
 var batchProject = map[string]string{
 	"servo.yaml":          "",
 	"assets/raw/made.sql": daily + "SELECT getvariable('date') AS date, 1 AS id, 2 AS v",
@@ -51,7 +51,7 @@ const (
 
 const keys = "getvariable('date_keys')"
 
-// TestBatchesThatMix maps queries with a batch to the reason why they may mix partitions.
+// TestBatchesThatMix maps queries with a batch to the problem that Load must report: why they may mix partitions.
 func TestBatchesThatMix(t *testing.T) {
 	const (
 		window   = "a window function sees rows of several partitions"
@@ -184,8 +184,8 @@ func TestBatchesThatKeepPartitionsSeparate(t *testing.T) {
 	}
 }
 
-// TestSeparateQueriesHaveTheSameRowsAlone executes each query that is accepted, for three days together and for each
-// day alone. A day must have the same rows.
+// TestSeparateQueriesHaveTheSameRowsAlone executes each accepted query for three days together, and for each day alone.
+// A day must have the same rows in both cases.
 func TestSeparateQueriesHaveTheSameRowsAlone(t *testing.T) {
 	db, err := sql.Open("duckdb", "")
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestSeparateQueriesHaveTheSameRowsAlone(t *testing.T) {
 	require.Greater(t, some, 3*len(separate))
 }
 
-// TestBatchesOfSeveralDimensions shows that each dimension must stay separate.
+// TestBatchesOfSeveralDimensions checks that a query must keep each dimension separate.
 func TestBatchesOfSeveralDimensions(t *testing.T) {
 	for query, want := range map[string]string{
 		"SELECT date, region, sum(id) OVER (PARTITION BY date) AS n FROM raw.many":                            "add the column of the partition to PARTITION BY: region",
@@ -252,7 +252,8 @@ func TestBatchesOfSeveralDimensions(t *testing.T) {
 	}
 }
 
-// TestBatchStatedAsIndependent is accepted although Servo cannot show it.
+// TestBatchStatedAsIndependent: Load accepts a query whose author states that its partitions are independent, although
+// Servo cannot prove it.
 func TestBatchStatedAsIndependent(t *testing.T) {
 	header := strings.Replace(inDays, "batch: 50", "batch: {size: all, independent: true}", 1)
 	p, err := loadBatch(t, header, "SELECT date, v FROM raw.made LIMIT 10")

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// filter is a condition that keeps the rows of the partitions of a batch.
+// filter is a condition that restricts rows to the partitions of the batch.
 type filter struct {
-	id        string // of the expression that is compared
+	id        string // the id of the expression that is compared
 	condition any
-	span      bool // it compares with the span of the batch
+	span      bool // the condition compares with the span of the batch
 }
 
-// filters separates the conditions that compare with the partitions of the batch from the others.
+// filters separates the conditions that restrict rows to the partitions of the batch from all other conditions.
 func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
-	bounds := map[string]int{} // 1: the start, 2: the end, by the id that is compared
+	bounds := map[string]int{} // the compared ends, by the id of the expression: 1 is the start, 2 the end, 3 both
 	for _, condition := range conditions {
 		if id, bound := s.bound(f, condition); bound == afterStart {
 			bounds[id] |= 1 // reported below
@@ -47,7 +47,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 	return found, rest
 }
 
-// keyFilter returns the expression that a condition searches in the list of the partitions.
+// keyFilter returns the expression whose value a condition looks up in the list of the partitions.
 func (s *separation) keyFilter(v any) (any, bool) {
 	n := object(v)
 	children := array(n["children"])
@@ -65,7 +65,7 @@ func (s *separation) keyFilter(v any) (any, bool) {
 	return nil, false
 }
 
-// semijoin returns the expression that a condition searches among the partitions of a subquery.
+// semijoin returns the expression whose value a condition looks up among the partitions that a subquery returns.
 func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	n := object(v)
 	if n["type"] != "SUBQUERY" || n["subquery_type"] != "ANY" || n["comparison_type"] != "COMPARE_EQUAL" {
@@ -78,9 +78,9 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 // afterStart is the result of bound for a condition that excludes the start of the span.
 const afterStart = 4
 
-// bound returns the id that a condition compares with the span of the batch, and with which ends: 1 is the start, 2 the
-// end, 3 both. An instant at the end of the span belongs to no partition of the batch, so a condition that includes the
-// end leads to INVALID_OUTPUT and not to other rows.
+// bound returns the id of the expression that a condition compares with the span of the batch, and the compared ends: 1
+// is the start, 2 the end, 3 both. An instant at the end of the span belongs to no partition of the batch. So a condition
+// that includes the end makes the task fail with INVALID_OUTPUT, and does not change the rows of a partition.
 func (s *separation) bound(f *frame, v any) (id string, ends int) {
 	n := object(v)
 	kind := word(n["type"])
@@ -115,12 +115,12 @@ func (s *separation) isNamed(v any, suffix string) bool {
 // isKeys reports whether an expression is the list of the partitions.
 func (s *separation) isKeys(v any) bool { return s.isNamed(uncast(v), "_keys") }
 
-// isVariable reports whether a function returns what depends on the partitions of the batch.
+// isVariable reports whether a call reads a variable that depends on the partitions of the batch.
 func (s *separation) isVariable(n map[string]any) bool {
 	return s.isNamed(n, "_keys") || s.isNamed(n, "_start") || s.isNamed(n, "_end")
 }
 
-// variable returns the first variable of an expression that depends on the partitions of the batch.
+// variable returns the first variable in an expression that depends on the partitions of the batch.
 func (s *separation) variable(v any) (found map[string]any) {
 	contains(v, func(n map[string]any) {
 		if found == nil && n["type"] == "FUNCTION" && s.isVariable(n) {
@@ -130,7 +130,7 @@ func (s *separation) variable(v any) (found map[string]any) {
 	return found
 }
 
-// expression reports the parts of an expression that see several partitions.
+// expression reports the parts of an expression that depend on several partitions.
 func (s *separation) expression(f *frame, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -140,7 +140,7 @@ func (s *separation) expression(f *frame, v any) {
 	case map[string]any:
 		kind := word(v["type"])
 		if e, ok := s.keyFilter(v); ok && !f.fixed && s.isKey(f, e) {
-			return // true in every batch
+			return // the condition is true for every row, in every batch
 		}
 		switch {
 		case strings.HasPrefix(kind, "WINDOW_"):

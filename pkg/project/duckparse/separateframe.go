@@ -6,15 +6,17 @@ import (
 	"strings"
 )
 
-// frame describes the rows of a FROM clause. An id is the text of an expression whose columns are resolved: equal ids
-// have equal values in a row. An id of the query around a subquery begins with ^.
+// frame describes the rows of a FROM clause. An id identifies a value in a row: it is the text of an expression in
+// which columns have their full names. Expressions with the same id have the same value in a row. An id that begins
+// with ^ belongs to the query around a subquery.
 type frame struct {
 	tables []namedRows
 	fixed  bool
-	// keys are the ids that name the partition of a row. times are ids with an instant of its period.
+	// keys are the ids of values that name the partition of a row. times are the ids of instants within the period of
+	// that partition.
 	keys, times map[string]bool
 	merged      map[string]bool // columns that USING merges
-	coalesced   map[string]bool // pairs of ids of which a full join always has one
+	coalesced   map[string]bool // pairs of ids; each row of a full join has a value for at least one of the two
 	outer       *frame          // the frame of the query around a subquery
 	with        *withRows
 }
@@ -108,7 +110,8 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
 	}
 }
 
-// first reports whether a * returns this column under its own name: no table before it has another column of the name.
+// first reports whether a * returns this column under its own name, because no earlier table has another column of that
+// name.
 func (f *frame) first(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {
@@ -173,8 +176,8 @@ func (s *separation) isType(cast map[string]any) bool {
 // volatile are functions that return another value for each row.
 var volatile = []string{"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval"}
 
-// resolve returns a copy of an expression with the ids of its columns. It reports false if equal copies may have
-// different values in a row.
+// resolve returns a copy of an expression with ids in place of its columns. It reports false if two equal expressions
+// may have different values in the same row, as with random().
 func (f *frame) resolve(v any) (any, bool) {
 	switch v := v.(type) {
 	case []any:
@@ -210,19 +213,20 @@ func (f *frame) resolve(v any) (any, bool) {
 	return v, true
 }
 
-// isKey reports whether an expression is the partition of a row.
+// isKey reports whether the value of an expression is the partition of its row.
 func (s *separation) isKey(f *frame, v any) bool {
 	id := s.id(f, v)
 	return id != "" && f.keys[id] || s.bucket(f, v)
 }
 
-// determines reports whether equal values of an expression belong to the same partition.
+// determines reports whether rows with equal values of an expression belong to the same partition.
 func (s *separation) determines(f *frame, v any) bool {
 	id := s.id(f, v)
 	return id != "" && (f.keys[id] || f.times[id]) || s.bucket(f, v)
 }
 
-// bucket reports whether an expression is the period of an instant of the partition.
+// bucket reports whether an expression computes the period around an instant of the partition. This period is the
+// partition.
 func (s *separation) bucket(f *frame, v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" && s.isType(n) {
@@ -239,7 +243,7 @@ func (s *separation) bucket(f *frame, v any) bool {
 	return false
 }
 
-// instant returns an expression without conversions between types of time and between zones.
+// instant returns an expression without surrounding conversions between types of time and between time zones.
 func instant(v any) any {
 	for {
 		n := object(v)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// chain collects the tables that inner joins combine, and all conditions that every row satisfies.
+// chain collects the tables that inner joins combine, and the conditions that every row of the result satisfies.
 type chain struct {
 	leaves     []*frame
 	conditions []any
@@ -165,8 +165,8 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	return newFrame(alias, r.renamed(names))
 }
 
-// isSeries reports whether a call returns instants from the start to the end of the batch, and the same ones for a
-// period in every batch.
+// isSeries reports whether a call returns instants from the start to the end of the batch, and whether every batch with
+// a given period has the same instants in that period.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {
@@ -249,7 +249,8 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// links returns the ids that decide the partition of the rows of a leaf, among them those of conditions.
+// links returns the ids that decide the partition of the rows of a leaf: its keys and times, and expressions in
+// conditions that compute its period.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
 	ids := maps.Clone(leaf.keys)
 	maps.Copy(ids, leaf.times)
@@ -276,7 +277,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	var linked map[string]bool // classes that decide the partition of every leaf
+	var linked map[string]bool // the classes of ids that decide the partition in every leaf
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
 			continue
@@ -322,7 +323,8 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 	return false
 }
 
-// bind marks the rows of a subquery as fixed if it reads only the partition of the row of the query around it.
+// bind marks the rows of a subquery as fixed if the subquery reads only one partition: that of the current row of the
+// query around it.
 func (f *frame) bind() {
 	for _, ids := range []map[string]bool{f.keys, f.times} {
 		for id := range ids {
@@ -405,7 +407,8 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	return f
 }
 
-// link returns the ids of both sides that a condition of a join compares, if they decide the partition.
+// link returns two ids, one of each side, that a condition of a join compares for equality and that decide the
+// partition.
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y string, ok bool) {
 	type pair struct{ a, b string }
 	var pairs []pair

@@ -13,10 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// treeHashBytes is the part of a SHA-256 that a hash of a tree keeps.
+// treeHashBytes is how many bytes of a SHA-256 the hash of a tree keeps.
 const treeHashBytes = 16
 
-// treeOf returns what a statement computes. Positions are not part of it.
+// treeOf describes what a statement computes. The description does not depend on positions in the text.
 func treeOf(statement map[string]any) *plan.Tree {
 	node := object(statement["node"])
 	t := &plan.Tree{Hash: hashOf(statement, "")}
@@ -62,7 +62,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	contains(rest, func(n map[string]any) {
 		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
 	})
-	// A new aggregate would make one row of a query that has neither groups nor a column.
+	// If a query has neither groups nor a column, a new aggregate would reduce its result to one row.
 	t.Extensible = rows && (references || len(groups) > 0) && word(node["aggregate_handling"]) != "FORCE_AGGREGATES"
 	return t
 }
@@ -135,7 +135,7 @@ func writeTree(b *bytes.Buffer, v any) {
 	}
 }
 
-// file adds the files that a function reads, as far as its argument is literal.
+// file adds the files that a function reads, if its argument names them literally.
 func (w *walker) file(n map[string]any) {
 	name := word(n["function_name"])
 	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && !slices.Contains(readers, name) {
@@ -155,10 +155,10 @@ func (w *walker) file(n map[string]any) {
 		if s := text(arg); s != "" {
 			w.files = append(w.files, s)
 		} else if names := columnNames(object(uncast(arg))); len(names) == 1 {
-			w.files = append(w.files, names[0]) // DuckDB takes an identifier as a name
+			w.files = append(w.files, names[0]) // DuckDB treats an identifier as the name of a file
 		}
 	}
 }
 
-// readers are further functions that read the files or tables which their first argument names.
+// readers are further functions that read files or tables. Their first argument names these files or tables.
 var readers = []string{"sniff_csv", "glob", "query_table"}

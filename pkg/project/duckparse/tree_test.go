@@ -39,7 +39,7 @@ func TestTreeTellsGroupingSetsApart(t *testing.T) {
 	queries := []string{"a", "ROLLUP (a)", "CUBE (a, b)", "GROUPING SETS ((a), ())", "GROUPING SETS ((a), (b), ())", "GROUPING SETS ((a), (b))"}
 	for _, groups := range queries {
 		hash := treesOf(t, "SELECT a, sum(v) AS v FROM x.y GROUP BY "+groups)[0].Hash
-		if groups != "GROUPING SETS ((a), ())" { // the same as ROLLUP (a)
+		if groups != "GROUPING SETS ((a), ())" { // these grouping sets are the same as ROLLUP (a)
 			require.Empty(t, seen[hash], groups)
 		}
 		seen[hash] = groups
@@ -90,7 +90,8 @@ func TestCacheParsesEachTextOnce(t *testing.T) {
 	first, err := c.Parse(t.Context(), queries)
 	require.NoError(t, err)
 	require.NoError(t, c.End())
-	// With an ended context DuckDB cannot be opened: every text must be known.
+	// With a cancelled context, Parse cannot open DuckDB, so it succeeds only if the cache has the results of every
+	// text.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	again, err := c.Parse(ended, queries)

@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 MAX_ENVELOPE = 100_000
-MAX_BODY = 10_000_000  # a larger request body is not read to its end
+MAX_BODY = 10_000_000  # the rest of a larger request body is not read
 LONG = 25 * 60  # seconds after which a delivery is answered before the task ends
 REPEATED = (408, 425, 429)  # callbacks and requests to the store are repeated after these statuses and 5xx
 
@@ -35,7 +35,7 @@ REPEATED = (408, 425, 429)  # callbacks and requests to the store are repeated a
 
 
 def write_text(task, words, inputs, output):
-    """Writes its words, the partition's values among them, into a file."""
+    """Writes the words of the command and the values of the partition into a file."""
     words = list(words) + list(task.partition.values())
     (output / "text.txt").write_text(" ".join(words) + "\n", encoding="utf-8")
 

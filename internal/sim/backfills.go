@@ -65,7 +65,7 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	}
 	r := engine.BackfillRequest{
 		Plan:  plan.Request{Assets: a.project.coded(w.load.version(e.domain, current.Release)), All: true, AllowIncomplete: c.rng.IntN(2) == 0},
-		Chunk: w.cfg.chunk(c.rng), MaxParallel: int32(1 + c.rng.IntN(3)), Priority: engine.BackfillPriority, //nolint:gosec // small
+		Chunk: w.cfg.chunk(c.rng), MaxParallel: int32(1+c.rng.IntN(3)) * w.cfg.moreChunks(), Priority: engine.BackfillPriority, //nolint:gosec // small
 		StopAfter: []string{"never", "never", "1", "2", "50%"}[c.rng.IntN(5)],
 	}
 	switch c.rng.IntN(4) {

@@ -81,6 +81,9 @@ type World struct {
 	// Large is the number of unpartitioned assets of each project in a large world, and Days the number of days of its
 	// partitioned assets: see large.go. 0: the world is small.
 	Large, Days int
+	// Slowed is how many times longer than usual the writes of compactors to the store take, in a large world. Many
+	// tasks then end in each revision: see slowed.go. 0: no longer.
+	Slowed int
 	// Slots is how many tasks a worker executes at once. 0: 8.
 	Slots int
 	// Begin is how many minutes after the beginning of the year 2000 the world begins.

@@ -41,6 +41,7 @@ func DrawLarge(seed uint64) World {
 	const mostKills, mostDamage = 1, 40
 	c.Faults.KillBefore, c.Faults.KillAfter = min(c.Faults.KillBefore, mostKills), min(c.Faults.KillAfter, mostKills)
 	c.Faults.Damaged = min(c.Faults.Damaged, mostDamage)
+	c.drawSlowed()
 	return c
 }
 
@@ -69,8 +70,11 @@ const slowOfLarge = 20
 
 // manySlots returns a number of slots that suits the size of the world.
 func (c World) manySlots(slots int32) int32 {
-	const each = 40
-	if c.Large > 0 {
+	const each, eachOfSlowed = 40, 120
+	switch {
+	case c.Slowed > 0:
+		return slots * eachOfSlowed
+	case c.Large > 0:
 		return slots * each
 	}
 	return slots
@@ -78,7 +82,10 @@ func (c World) manySlots(slots int32) int32 {
 
 // chunk draws the number of partitions in the chunks of a backfill.
 func (c World) chunk(r *rand.Rand) int {
-	if c.Large > 0 {
+	switch {
+	case c.Slowed > 0:
+		return 200 + r.IntN(800)
+	case c.Large > 0:
 		return 20 + r.IntN(200)
 	}
 	return 1 + r.IntN(3)
@@ -123,7 +130,11 @@ func (l *workload) drawLargeRuns() {
 		return
 	}
 	r := random(l.w.cfg.Seed, "large runs", 0)
-	for range 1 + r.IntN(3) {
+	runs := 1 + r.IntN(3)
+	if l.w.cfg.Slowed > 0 {
+		runs += 2
+	}
+	for range runs {
 		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
 		a := ask{
 			after: time.Duration(r.Int64N(int64(l.w.cfg.horizon()/8) + 1)), verb: askRun, project: l.projects[r.IntN(len(l.projects))], only: -1,
@@ -218,7 +229,10 @@ func (p *project) largeSelection(only, draw int) []plan.Selection {
 
 // scheduledPartitions returns the partitions of each run of a schedule of a partitioned asset.
 func (l *workload) scheduledPartitions(r *rand.Rand, asset string) []string {
-	const most = 30
+	most := 30
+	if l.w.cfg.Slowed > 0 {
+		most = 300
+	}
 	if !l.partitioned[asset] || r.IntN(8) == 0 {
 		return []string{"all"}
 	}

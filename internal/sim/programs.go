@@ -75,7 +75,7 @@ func runWorker(ctx context.Context, p *process) {
 	source := ids.NewSource(p.now, p.entropy)
 	opened, err := worker.Open(worker.Config{
 		Store: store{p}, Clock: machineClock{p}, Nonce: source.New, Keyring: w.keys, HTTPClient: network{p}.Client(),
-		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: cmp.Or(w.cfg.Slots, defaultSlots), HeartbeatEvery: 5 * time.Second,
+		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: cmp.Or(w.cfg.Slots, defaultSlots), HeartbeatEvery: w.cfg.heartbeatEvery(),
 		Executor: func(ctx context.Context, e worker.Execution) error { return w.load.execute(ctx, p, e) },
 		Checker:  w.load.check,
 	})

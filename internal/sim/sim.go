@@ -41,6 +41,8 @@ type Result struct {
 	Completions int
 	Runs        int
 	Revisions   int64
+	// GaveUp reports that the world took too much CPU time. It was stopped, and was not checked at its end.
+	GaveUp bool
 	// Deployed reports that releases with assets were deployed, Automated that schedules ticked or backfills were created.
 	Deployed, Automated bool
 	Steps               int           // executed by the driver
@@ -72,6 +74,8 @@ type Bubble struct {
 	Scratch string
 	// Keys is a file of signing keys, the same for every world.
 	Keys string
+	// GiveUp, if not nil, reports that the world takes too much time and must be stopped.
+	GiveUp func() bool
 }
 
 // Run runs a world to its end. It must be called in a bubble. All goroutines that it started have

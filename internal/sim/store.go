@@ -45,7 +45,8 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 		if _, before := w.firstCreate[key]; verb == "create" && !before {
 			w.firstCreate[key] = origin{s.p, w.now()}
 		}
-		reply := func() { w.after(w.faults.latency(), s.p, func() { close(k.done) }) }
+		latency := func() time.Duration { return w.slowed(s.p, verb) * w.faults.latency() }
+		reply := func() { w.after(latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
 			if writes {
 				if err = w.checkWrite(verb, key); err != nil {
@@ -59,7 +60,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 				w.wrote(verb, key)
 			}
 		}
-		w.after(w.faults.latency()+f.delay, nil, func() {
+		w.after(latency()+f.delay, nil, func() {
 			switch {
 			case f.killBefore:
 				s.p.kill("before " + verb + " " + key)

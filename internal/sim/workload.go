@@ -34,6 +34,8 @@ type workload struct {
 	schedules map[ids.Domain]*schedules
 	// partitioned holds the partitioned assets of large worlds.
 	partitioned map[string]bool
+	// policies are the retry policies of assets, once they are needed.
+	policies map[string]plan.Retries
 	// channels receive alerts.
 	channels channelLog
 }
@@ -276,7 +278,7 @@ func (l *workload) drawPolicies(r *rand.Rand, a *plan.Asset) {
 		MultiplierPermille: 2000, JitterPermille: int32(r.IntN(500)), //nolint:gosec // small
 		UserErrors: l.retriesUserErrors(key.String()),
 	}
-	a.HeartbeatTimeoutSec = int32(20 + r.IntN(100)) //nolint:gosec // small
+	a.HeartbeatTimeoutSec = l.w.cfg.beatTimeout(int32(20 + r.IntN(100))) //nolint:gosec // small
 	if r.IntN(3) == 0 {
 		a.TimeoutSec = int32(20 + r.IntN(300)) //nolint:gosec // small
 	}
@@ -307,14 +309,15 @@ func (l *workload) retriesUserErrors(asset string) bool {
 
 // policyOf returns the retry policy of an asset.
 func (l *workload) policyOf(asset string) plan.Retries {
-	for _, p := range l.projects {
-		for i := range p.assets {
-			if p.assets[i].Key.String() == asset {
-				return p.assets[i].Retries
+	if l.policies == nil { // no asset is added after the first task has ended
+		l.policies = map[string]plan.Retries{}
+		for _, p := range l.projects {
+			for i := range p.assets {
+				l.policies[p.assets[i].Key.String()] = p.assets[i].Retries
 			}
 		}
 	}
-	return plan.Retries{}
+	return l.policies[asset]
 }
 
 // behave returns how an asset's tasks behave: the same in every run.
@@ -329,7 +332,7 @@ func (l *workload) behave(asset string) behaviour {
 	case 2:
 		b.hangs = r.IntN(3) == 0
 	}
-	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(5) == 0 {
+	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(l.w.cfg.oneLingers()) == 0 {
 		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // meanwhile other runs supersede the outputs that it reads
 	}
 	return b

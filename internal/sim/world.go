@@ -62,11 +62,12 @@ type world struct {
 	// rest, and it does not end before their entries are folded.
 	appendedAt time.Time
 
-	idle  idle
-	over  bool // all processes are being stopped
-	swept bool // all domains were swept after the world had come to rest and the last entry was written
-	trace hash.Hash
-	tail  []string
+	idle   idle
+	over   bool // all processes are being stopped
+	gaveUp bool // [Bubble.GiveUp] stopped the world
+	swept  bool // all domains were swept after the world had come to rest and the last entry was written
+	trace  hash.Hash
+	tail   []string
 }
 
 func newWorld(b Bubble, cfg World) *world {
@@ -147,6 +148,11 @@ func (w *world) drive() {
 	for w.step(w.deadline()) && len(w.oracle.violations) == 0 {
 		if w.steps%64 != 0 {
 			continue
+		}
+		if w.steps%(1<<12) == 0 && w.bubble.GiveUp != nil && w.bubble.GiveUp() {
+			w.gaveUp = true
+			w.stop()
+			return
 		}
 		switch {
 		case w.elapsed() < w.horizon() || !w.load.done() || !w.oracle.atRest():
@@ -318,7 +324,7 @@ func (w *world) fault(name string) { w.counts[name]++ }
 func (w *world) result() *Result {
 	r := &Result{
 		Steps: w.steps, Calls: w.calls, Virtual: w.elapsed(), Faults: w.counts, Hash: hex.EncodeToString(w.trace.Sum(nil)),
-		Violations: w.oracle.violations, Tail: w.tail,
+		Violations: w.oracle.violations, Tail: w.tail, GaveUp: w.gaveUp,
 	}
 	w.oracle.count(r)
 	return r

@@ -99,12 +99,25 @@ type tally struct {
 	// Deployed are the ended tasks in worlds that deployed assets, Automated those in worlds in which schedules ticked or
 	// backfills were created. A task may count for both.
 	Deployed, Automated int
-	Virtual, CPU        time.Duration
-	Faults              map[string]int
+	// GaveUp are the worlds that took too much CPU time, Left the tasks that ended in them until then, which Done does not
+	// count.
+	GaveUp, Left int
+	Virtual, CPU time.Duration
+	Faults       map[string]int
+	Features     map[string]int // the tasks that ended in worlds with a feature
 }
 
-func (y *tally) add(r *sim.Result) {
-	o := tally{Worlds: 1, Done: r.Completions, Steps: r.Steps, Virtual: r.Virtual, Faults: r.Faults}
+func newTally() *tally { return &tally{Faults: map[string]int{}, Features: map[string]int{}} }
+
+func (y *tally) add(w sim.World, r *sim.Result) {
+	if r.GaveUp {
+		y.plus(&tally{GaveUp: 1, Left: r.Completions})
+		return
+	}
+	o := tally{Worlds: 1, Done: r.Completions, Steps: r.Steps, Virtual: r.Virtual, Faults: r.Faults, Features: map[string]int{}}
+	for _, name := range w.Features() {
+		o.Features[name] = r.Completions
+	}
 	if r.Deployed {
 		o.Deployed = r.Completions
 	}
@@ -122,8 +135,13 @@ func (y *tally) plus(o *tally) {
 	y.Automated += o.Automated
 	y.Virtual += o.Virtual
 	y.CPU += o.CPU
+	y.GaveUp += o.GaveUp
+	y.Left += o.Left
 	for name, n := range o.Faults {
 		y.Faults[name] += n
+	}
+	for name, n := range o.Features {
+		y.Features[name] += n
 	}
 }
 
@@ -145,7 +163,7 @@ func printTallies(dir string, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	sum := tally{Faults: map[string]int{}}
+	sum := newTally()
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -157,16 +175,26 @@ func printTallies(dir string, took time.Duration) error {
 		}
 		sum.plus(&y)
 	}
-	if sum.Worlds == 0 {
-		return nil
+	sum.print(took)
+	return nil
+}
+
+func (y *tally) print(took time.Duration) {
+	if y.Worlds+y.GaveUp == 0 {
+		return
 	}
 	fmt.Fprintf(os.Stdout, "simulated %d worlds from seed %d: %d tasks ended, %d steps, %s of virtual time, in %.1f s: %.0f worlds and %.0f tasks a minute\n",
-		sum.Worlds, *first, sum.Done, sum.Steps, sum.Virtual.Round(time.Second), took.Seconds(),
-		float64(sum.Worlds)/took.Minutes(), float64(sum.Done)/took.Minutes())
+		y.Worlds, *first, y.Done, y.Steps, y.Virtual.Round(time.Second), took.Seconds(),
+		float64(y.Worlds)/took.Minutes(), float64(y.Done)/took.Minutes())
 	fmt.Fprintf(os.Stdout, "  %d tasks in worlds with deployed assets, %d in worlds with schedules or backfills; %.0f s of CPU, %.1f ms a task\n",
-		sum.Deployed, sum.Automated, sum.CPU.Seconds(), float64(sum.CPU.Milliseconds())/float64(max(1, sum.Done)))
-	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
-		fmt.Fprintf(os.Stdout, "  %8d %s\n", sum.Faults[name], name)
+		y.Deployed, y.Automated, y.CPU.Seconds(), float64(y.CPU.Milliseconds())/float64(max(1, y.Done)))
+	if y.GaveUp > 0 {
+		fmt.Fprintf(os.Stdout, "  %d further worlds took too much CPU time and were stopped, with %d ended tasks, which no sum contains\n", y.GaveUp, y.Left)
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(y.Features)) {
+		fmt.Fprintf(os.Stdout, "  %8d tasks in worlds with %s\n", y.Features[name], name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(y.Faults)) {
+		fmt.Fprintf(os.Stdout, "  %8d %s\n", y.Faults[name], name)
+	}
 }

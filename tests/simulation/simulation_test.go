@@ -28,6 +28,7 @@ var (
 	first = flag.Uint64("first", 1, "seed of the first world; 0: derived from the current time")
 	world = flag.String("world", "", "world to run, as printed by a failure")
 	large = flag.Bool("large", false, "run large worlds: see internal/sim/large.go")
+	most  = flag.Duration("most", 0, "CPU time after which a world is stopped and counted as not ended; 0: unlimited")
 	tries = flag.Int("shrink", 150, "number of smaller worlds to try after a failure")
 )
 
@@ -36,6 +37,10 @@ func run(t *testing.T, w sim.World) *sim.Result {
 	t.Helper()
 	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
+	if *most > 0 {
+		began := cpuTime(t)
+		b.GiveUp = func() bool { return cpuTime(t)-began > *most }
+	}
 	var r *sim.Result
 	synctest.Test(t, func(*testing.T) {
 		b.Wait = synctest.Wait
@@ -114,7 +119,7 @@ func TestWorldsKeepPromises(t *testing.T) {
 	if *world != "" {
 		t.Skip("a world is given")
 	}
-	sum := tally{Faults: map[string]int{}}
+	sum := newTally()
 	defer func() {
 		sum.CPU = cpuTime(t)
 		require.NoError(t, sum.save())
@@ -123,10 +128,11 @@ func TestWorldsKeepPromises(t *testing.T) {
 		w := draw(*first + uint64(i)) //nolint:gosec // not negative
 		began := cpuTime(t)
 		r := run(t, w)
-		sum.add(r)
+		sum.add(w, r)
 		if *large { // such a world takes up to minutes
-			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU; assets deployed: %t, schedules or backfills: %t, violations: %d\n",
-				w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds(), r.Deployed, r.Automated, len(r.Violations))
+			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU; assets deployed: %t, schedules or backfills: %t, ended: %t, violations: %d; %s\n",
+				w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds(), r.Deployed, r.Automated, !r.GaveUp, len(r.Violations),
+				strings.Join(w.Features(), ", "))
 		}
 		if r.Err() != nil {
 			stop()
@@ -177,6 +183,9 @@ func TestFailedWorldsKeepPromises(t *testing.T) {
 // largeWorld is the seed of the large world that every test run simulates.
 const largeWorld = 3
 
+// slowedWorld is the seed of a large world with slow compactors.
+const slowedWorld = 4
+
 // batchedWorlds is how many worlds with batches run, beside those that the other tests draw.
 const batchedWorlds = 12
 
@@ -215,6 +224,46 @@ func TestLargeWorldKeepsPromises(t *testing.T) {
 	const least = 600 // a plan of up to 500 tasks is part of its ledger entry
 	require.Greater(t, r.Completions, least)
 	require.Positive(t, r.Faults["tasks of partitioned assets"])
+}
+
+// In a world with slow compactors, many tasks end in each revision.
+func TestSlowedWorldKeepsPromises(t *testing.T) {
+	if !mine(1) {
+		t.Skip("another lane runs it")
+	}
+	const least, atOnce = 700, 4
+	w := sim.DrawLarge(slowedWorld)
+	w.Large, w.Days, w.Backfills, w.Schedules, w.Domains, w.Minutes, w.Faults = 400, 30, 0, 0, 1, 5, sim.Faults{}
+	require.Positive(t, w.Slowed)
+	r := run(t, w)
+	if r.Err() != nil {
+		t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
+	}
+	require.Greater(t, r.Completions, least)
+	require.Greater(t, int64(r.Completions), atOnce*r.Revisions)
+	require.Contains(t, w.Features(), "slow compactors")
+}
+
+// A world that takes too much time is stopped. It is counted, but its tasks are not.
+func TestWorldThatTakesTooLongIsCounted(t *testing.T) {
+	if !mine(2) {
+		t.Skip("another lane runs it")
+	}
+	w := sim.DrawLarge(slowedWorld)
+	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t), GiveUp: func() bool { return true }}
+	sim.Prepare()
+	var r *sim.Result
+	synctest.Test(t, func(*testing.T) {
+		b.Wait = synctest.Wait
+		r = sim.Run(b, w)
+	})
+	require.True(t, r.GaveUp)
+	require.NoError(t, r.Err())
+	sum := newTally()
+	sum.add(w, r)
+	require.Equal(t, 1, sum.GaveUp)
+	require.Zero(t, sum.Worlds)
+	require.Zero(t, sum.Done)
 }
 
 // The Parquet library keeps channels, which may not leave a bubble, so these worlds share one.

@@ -1,0 +1,130 @@
+package sim
+
+import "time"
+
+// In most large worlds, the writes of compactors to the store take much longer than those of others, and workers
+// execute many tasks at once. A revision costs about 10 ms of CPU time, however few tasks end in it. While a compactor
+// waits for the store, the next revision fills up, so that a world of thousands of tasks needs few revisions.
+
+// drawSlowed gives most large worlds slow compactors, and more tasks.
+func (c *World) drawSlowed() {
+	r := random(c.Seed, "slowed", 0)
+	if r.IntN(8) == 0 {
+		return
+	}
+	c.Slowed, c.Slots = 20+r.IntN(60), 256<<r.IntN(3)
+	c.MinBase, c.MaxDeltas = int64(200_000)<<r.IntN(5), 6+r.IntN(26)
+	if c.MaxSegment > 0 {
+		c.MaxSegment = 1000 + r.IntN(10_000)
+	}
+	if c.MaxBatch > 0 {
+		c.MaxBatch = 200 + r.IntN(2000)
+	}
+	switch {
+	case c.Backfills > 0:
+		c.Days, c.Large = 150+r.IntN(500), 20+r.IntN(60)
+		c.drawClocks()
+	case c.Schedules > 0:
+		c.Days, c.Large = 20+r.IntN(100), 300+r.IntN(900)
+		c.Wide = 100 + r.IntN(300)
+		c.drawClocks()
+	case r.IntN(2) == 0:
+		c.Days, c.Large = 300+r.IntN(900), 30+r.IntN(100)
+	default:
+		c.Days, c.Large = 10+r.IntN(50), 800+r.IntN(2500)
+	}
+	if c.PageSize < 1000 {
+		c.PageSize = 300 + r.IntN(700)
+	}
+	c.Minutes = min(c.Minutes, 20+r.IntN(40))
+	c.Faults.NetRefused, c.Faults.NetLost = min(c.Faults.NetRefused, 100), min(c.Faults.NetLost, 40)
+	if r.IntN(4) > 0 { // each death of a worker loses hundreds of attempts
+		c.Faults.KillBefore, c.Faults.KillAfter = 0, 0
+	}
+}
+
+// drawClocks lets worlds with schedules or backfills begin minutes before clocks change, have two automators, and have
+// an outage of days: each in a part of the worlds.
+func (c *World) drawClocks() {
+	r := random(c.Seed, "clocks of slowed", 0)
+	if r.IntN(3) > 0 {
+		c.Dispatchers = 2
+	}
+	if r.IntN(3) > 0 {
+		c.Begin = int(changesOfClocks[r.IntN(len(changesOfClocks))].Sub(epoch).Minutes()) - r.IntN(5)
+	}
+	if c.Faults != (Faults{}) && r.IntN(2) == 0 {
+		c.Faults.Absence = 24*60 + r.IntN(2*24*60)
+	}
+}
+
+// slowed returns how many times longer than usual the store takes to answer a process. Listings are not slowed: faults
+// would interrupt nearly all of them, and timers fire only after a complete listing.
+func (w *world) slowed(p *process, verb string) time.Duration {
+	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
+		return time.Duration(w.cfg.Slowed)
+	}
+	return 1
+}
+
+// heartbeatEvery returns the time between two heartbeats of a task.
+func (c World) heartbeatEvery() time.Duration {
+	if c.Slowed > 0 {
+		return 30 * time.Second
+	}
+	return 5 * time.Second
+}
+
+// beatTimeout returns the heartbeat timeout of an asset for a drawn number of seconds. Workers send a heartbeat at least
+// three times as often.
+func (c World) beatTimeout(drawn int32) int32 {
+	if c.Slowed > 0 {
+		return 3 * drawn
+	}
+	return drawn
+}
+
+// oneLingers: in worlds with collectors of outputs, the tasks of one of so many assets run for minutes.
+func (c World) oneLingers() int {
+	if c.Slowed > 0 {
+		return 100
+	}
+	return 5
+}
+
+// moreChunks is how many times more chunks of a backfill run at once than in other worlds.
+func (c World) moreChunks() int32 {
+	if c.Slowed > 0 {
+		return 3
+	}
+	return 1
+}
+
+// Features returns what a world has of that which a sum over worlds distinguishes.
+func (c World) Features() (names []string) {
+	const day = 24 * 60
+	f := c.Faults
+	for _, x := range []struct {
+		has  bool
+		name string
+	}{
+		{f != Faults{}, "faults"},
+		{f.Leap > 0 || c.Ahead > 0, "clocks far ahead"},
+		{f.Unreadable > 0, "unreadable objects"},
+		{f.Damaged > 0, "damaged outputs"},
+		{f.Wipe > 0 || c.Online > 0, "rebuilds"},
+		{c.Collectors > 0, "collectors of outputs"},
+		{c.Checked > 0, "checks"},
+		{c.Schedules > 0, "schedules"},
+		{c.Backfills > 0, "backfills"},
+		{c.Schedules > 0 && c.Begin > 0, "schedules and changing clocks"},
+		{c.Schedules+c.Backfills > 0 && c.Dispatchers > 1, "automation and two automators"},
+		{c.Schedules+c.Backfills > 0 && f.Absence >= day, "automation and an outage of days"},
+		{c.Slowed > 0, "slow compactors"},
+	} {
+		if x.has {
+			names = append(names, x.name)
+		}
+	}
+	return names
+}

@@ -60,9 +60,9 @@ func (c *World) drawClocks() {
 
 // slowed returns how many times longer than usual the store takes to answer a process. Listings are not slowed: faults
 // would interrupt nearly all of them, and timers fire only after a complete listing.
-func (w *world) slowed(p *process, verb string) time.Duration {
+func (w *world) slowed(p *process, verb string) int {
 	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
-		return time.Duration(w.cfg.Slowed)
+		return w.cfg.Slowed
 	}
 	return 1
 }

@@ -45,7 +45,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 		if _, before := w.firstCreate[key]; verb == "create" && !before {
 			w.firstCreate[key] = origin{s.p, w.now()}
 		}
-		latency := func() time.Duration { return w.slowed(s.p, verb) * w.faults.latency() }
+		latency := func() time.Duration { return time.Duration(w.slowed(s.p, verb)) * w.faults.latency() }
 		reply := func() { w.after(latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
 			if writes {

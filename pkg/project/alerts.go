@@ -52,7 +52,7 @@ var alertFields = table[alertRule]{
 	}),
 	other("on", shape{
 		Type: "array", Items: &shape{Enum: event.AlertCauses()}, MinItems: 1, Examples: []any{[]any{event.CauseTaskFailed, event.CauseRecovered}},
-		Description: "The causes. A rule reports a failure once, under the first of these causes that applies and that the rule names: quarantined, check_failed, task_failed. " +
+		Description: "The causes. If several of quarantined, check_failed and task_failed apply to a failure, the rule reports the failure once, under the first of them that on lists. " +
 			"recovered is sent only after a failure was reported.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
 		f.each(n, "on", func(item *yaml.Node) { f.alertCause(item, r) })

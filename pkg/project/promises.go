@@ -53,7 +53,7 @@ var deadlineFields = table[promises]{
 	}),
 	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of by. Default: the time zone of the partitions, or UTC."},
 		func(f yamlFile, n *yaml.Node, p *promises) { f.timezone(n, &p.Deadline.Timezone) }),
-	whole("days_after", shape{Description: "How many days after the last day of the period the deadline is. Default: 1; 0 without partitions of time.", Examples: []any{1}},
+	whole("days_after", shape{Description: "The number of days from the last day of the period to the deadline. Default: 1; 0 without partitions of time.", Examples: []any{1}},
 		1, event.MaxDaysAfter, func(p *promises) *int32 { return &p.Deadline.DaysAfter }),
 	other("after_end", typed("duration", shape{Description: "The delay after the end of the period, instead of by: 1m to 8784h.", Examples: []any{"3h"}}),
 		func(f yamlFile, n *yaml.Node, p *promises) { f.promise(n, "after_end", &p.Deadline.AfterEndSec) }),

@@ -121,7 +121,7 @@ A rule reports transitions to channels:
 | cause | subject | reported when | over when |
 | --- | --- | --- | --- |
 | ` + "`task_failed`" + ` | the asset | a task has failed and is not retried | its failed partitions succeed |
-| ` + "`check_failed`" + ` | the asset | a check of severity CRITICAL or ERROR has failed | the partition passes |
+| ` + "`check_failed`" + ` | the asset | a check of severity CRITICAL or ERROR has failed | the partition passes the check |
 | ` + "`quarantined`" + ` | the asset | an output waits for a decision | an output of the partition is published |
 | ` + "`run_failed`" + ` | the schedule, the backfill, or the rule | a run has failed or timed out, or a tick could not be planned | a run of the schedule succeeds |
 | ` + "`schedule_paused`" + ` | the schedule | failures have paused it | it is resumed |
@@ -335,8 +335,8 @@ Editors use the definition ` + "`tests`" + `: the first line of ` + "`tests/NAME
 
 Columns that are not given are NULL. The columns of a query's output and their types are known from the query. The
 columns of a command's output are not: they have the types of the given values (64-bit integers, DOUBLE, BOOLEAN, DATE,
-TIMESTAMP or VARCHAR). If the tested query reads other columns of one such asset, these are NULL, and DuckDB chooses
-their types.
+TIMESTAMP or VARCHAR). If the tested query reads other columns of such an asset, these columns are NULL, and
+DuckDB chooses their types.
 
 A value that its column cannot hold without a change is an error, in given and in expected rows: 1.5 in an INTEGER
 column or in a list of integers, a time of day in a DATE column, an offset in a TIMESTAMP column, a struct with other

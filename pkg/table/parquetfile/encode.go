@@ -19,12 +19,27 @@ func (f *Format) Encode(s *table.Schema, n int, row func(i int) reflect.Value) (
 		return nil, fmt.Errorf("%d rows exceed the limit of %d: split them", n, MaxRows)
 	}
 	form := f.layout(s)
+	w := writers.Get().(*writer) //nolint:errcheck // the pool contains only writers
+	data, err := w.write(form, n, row)
+	w.release()
+	if err == nil && data == nil {
+		data, err = encodeLarge(form, n, row)
+	}
+	if err == nil && len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("%d bytes exceed the limit of %d: split the rows", len(data), MaxFileBytes)
+	}
+	return data, err
+}
+
+// encodeLarge returns the file with n rows, as Arrow writes it.
+func encodeLarge(form *layout, n int, row func(i int) reflect.Value) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := file.NewParquetWriterWithError(&out, form.root, file.WithWriterProps(form.props))
 	if err != nil {
 		return nil, err
 	}
-	e := encoder{columns: s.Columns}
+	// The bounds of a column of empty texts are empty texts, not NULL.
+	e := encoder{columns: form.columns, text: make([]byte, 0, 1)}
 	for from := 0; from < n; from += rowGroupRows {
 		e.rows = e.rows[:0]
 		for i := from; i < min(from+rowGroupRows, n); i++ {
@@ -37,15 +52,12 @@ func (f *Format) Encode(s *table.Schema, n int, row func(i int) reflect.Value) (
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	if out.Len() > MaxFileBytes {
-		return nil, fmt.Errorf("%d bytes exceed the limit of %d: split the rows", out.Len(), MaxFileBytes)
-	}
 	return out.Bytes(), nil
 }
 
 // encoder writes row groups column by column. It reuses its buffers for each column.
 type encoder struct {
-	columns []table.Column
+	columns []column
 	rows    []reflect.Value
 
 	defs  []int16
@@ -76,7 +88,7 @@ func (e *encoder) writeGroup(w *file.Writer) error {
 	return group.Close()
 }
 
-func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *table.Column) error {
+func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *column) error {
 	var err error
 	switch out := out.(type) {
 	case *file.ByteArrayColumnChunkWriter:
@@ -109,7 +121,7 @@ func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *table.Column) error
 }
 
 // values yields the column's values except NULLs, and sets the definition levels.
-func (e *encoder) values(c *table.Column) func(yield func(reflect.Value) bool) {
+func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
 	return func(yield func(reflect.Value) bool) {
 		e.defs = e.defs[:0]
 		for _, row := range e.rows {
@@ -129,7 +141,7 @@ func (e *encoder) values(c *table.Column) func(yield func(reflect.Value) bool) {
 }
 
 // levels returns the Parquet definition levels: nil for a column that is not nullable.
-func (e *encoder) levels(c *table.Column) []int16 {
+func (e *encoder) levels(c *column) []int16 {
 	if c.Nullable {
 		return e.defs
 	}
@@ -137,7 +149,7 @@ func (e *encoder) levels(c *table.Column) []int16 {
 }
 
 // gatherText copies the column's text into one buffer, and points bytes into it.
-func (e *encoder) gatherText(c *table.Column) error {
+func (e *encoder) gatherText(c *column) error {
 	size := 0
 	for _, row := range e.rows {
 		size += c.Of(row).Len()

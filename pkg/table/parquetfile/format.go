@@ -25,6 +25,9 @@ const (
 // 2,048 rows.
 const rowGroupRows = 8192
 
+// createdBy is the name of the program in each file.
+const createdBy = "servo"
+
 // Format is the [table.Format] of Parquet files. It is safe for concurrent use. Its zero value
 // is ready for use.
 type Format struct{ layouts sync.Map }
@@ -33,14 +36,25 @@ type Format struct{ layouts sync.Map }
 type layout struct {
 	root  *schema.GroupNode
 	props *parquet.WriterProperties
+
+	columns []column
+	sorted  []int  // the columns of the key
+	schema  []byte // the start of the footer
 }
 
 // layout returns the layout of a table's files. Making a layout is slow.
-func (f *Format) layout(s *table.Schema) layout {
+func (f *Format) layout(s *table.Schema) *layout {
 	if known, ok := f.layouts.Load(s); ok {
-		return known.(layout) //nolint:errcheck // the map contains only layouts
+		return known.(*layout) //nolint:errcheck // the map contains only layouts
 	}
-	made := layout{parquetSchema(s.Name, s.Columns), writerProperties(s.Name, s.Columns)}
+	made := &layout{root: parquetSchema(s.Name, s.Columns), props: writerProperties(s.Name, s.Columns)}
+	for i, c := range s.Columns {
+		made.columns = append(made.columns, column{Column: c, physical: physicalType(c.Type), bounded: statistics(&c)})
+		if c.Key {
+			made.sorted = append(made.sorted, i)
+		}
+	}
+	made.schema = schemaOf(s.Name, made.columns)
 	f.layouts.Store(s, made)
 	return made
 }
@@ -86,7 +100,7 @@ func parquetType(t table.Type) (parquet.Type, schema.LogicalType) {
 func writerProperties(name string, columns []table.Column) *parquet.WriterProperties {
 	var sorted []parquet.SortingColumn
 	options := []parquet.WriterProperty{
-		parquet.WithCreatedBy("servo"),
+		parquet.WithCreatedBy(createdBy),
 		parquet.WithRootName(name),
 		parquet.WithRootRepetition(parquet.Repetitions.Required),
 		parquet.WithCompression(compress.Codecs.Zstd),

@@ -233,7 +233,7 @@ func TestSlowedWorldKeepsPromises(t *testing.T) {
 	}
 	const least, atOnce = 700, 4
 	w := sim.DrawLarge(slowedWorld)
-	w.Large, w.Days, w.Backfills, w.Schedules, w.Domains, w.Minutes, w.Faults = 400, 30, 0, 0, 1, 5, sim.Faults{}
+	w.Large, w.Days, w.Backfills, w.Schedules, w.Domains, w.Minutes, w.Faults = 200, 20, 0, 0, 1, 5, sim.Faults{}
 	require.Positive(t, w.Slowed)
 	r := run(t, w)
 	if r.Err() != nil {

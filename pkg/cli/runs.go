@@ -261,8 +261,20 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 			return nil
 		}
 		_, err = a.Stdout.Write(log.Text)
+		a.notePartial(log)
 		return err
 	})
+}
+
+// notePartial says that the end of a log is missing, and why.
+func (a *app) notePartial(log engine.Log) {
+	switch {
+	case !log.Partial:
+	case log.State == state.AttemptClosed:
+		a.note("servo: the log of attempt %d of %s is incomplete: its worker died, or could not store the end", log.Attempt, log.TaskKey)
+	default:
+		a.note("servo: attempt %d of %s has not ended: this is what its worker has stored so far; follow it with `servo logs -f`", log.Attempt, log.TaskKey)
+	}
 }
 
 // declares reports whether the project declares the asset of a task.

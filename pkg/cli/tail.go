@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
+	"hash/crc32"
 	"io"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -35,12 +38,16 @@ type tail struct {
 	// reachable process executes the attempt.
 	stream func(context.Context, *state.Attempt, io.Writer) error
 	// stored reads the log of an attempt that has ended.
-	stored   func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
+	stored func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
+	// part reads what a worker has stored of the log of a running attempt since the last call.
+	part     func(context.Context, *state.Attempt, *engine.LogParts) ([]byte, error)
 	mostLook time.Duration
 
 	shown    int32  // attempts up to this number have been shown, or are not shown
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
+	broken   string // the id of the attempt whose stream broke: its beginning was shown
+	partly   partly // the attempt of which stored parts were shown
 	said     string
 	look     time.Duration
 }
@@ -59,6 +66,9 @@ func (a *app) tailLogs(ctx context.Context, v published, task *state.Task, attem
 		},
 		stored: func(ctx context.Context, s *state.State, task *state.Task, attempt int32) (engine.Log, error) {
 			return engine.ReadLog(ctx, v.Store, s, task, attempt)
+		},
+		part: func(ctx context.Context, attempt *state.Attempt, parts *engine.LogParts) ([]byte, error) {
+			return parts.Next(ctx, v.Store, contract.LogKey(v.Domain, attempt.RunID, attempt.TaskKey, attempt.Attempt, attempt.AttemptID))
 		},
 	}
 	if inCloud(v.dir) {
@@ -158,16 +168,63 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	case errors.Is(err, errNoOwner):
 		t.say("waiting: attempt %d of %s has started, but no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
 	case errors.Is(err, embedded.ErrNotExecuting):
-		// The execution may have just ended, or the attempt may be about to be redelivered.
-		if t.look == t.mostLook {
-			t.say("waiting: attempt %d of %s is executed by another worker, which stores its log when it ends", attempt.Attempt, t.taskKey)
-		}
+		return t.parts(ctx, attempt)
 	case out.written:
+		t.broken = attempt.AttemptID
 		t.say("the process that executed attempt %d of %s has ended; the log is shown again from its beginning", attempt.Attempt, t.taskKey)
 	default:
 		t.say("waiting: %v", err)
 	}
 	return nil
+}
+
+// partly is the part of the log of an attempt that was shown while another worker executed it.
+type partly struct {
+	attemptID string
+	parts     engine.LogParts
+	text      hash.Hash32 // of the shown text
+	length    int
+}
+
+// parts writes what another worker has stored of the log of an attempt.
+func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
+	if attempt.AttemptID == t.broken {
+		return nil // the beginning was shown: a redelivery follows, or the end
+	}
+	p := &t.partly
+	if p.attemptID != attempt.AttemptID {
+		*p = partly{attemptID: attempt.AttemptID, text: crc32.NewIEEE()}
+	}
+	text, err := t.part(ctx, attempt, &p.parts)
+	if err != nil {
+		t.say("waiting: the log of attempt %d of %s cannot be read: %v", attempt.Attempt, t.taskKey, err)
+		return nil
+	}
+	if p.parts.Restarted {
+		t.say("attempt %d of %s is executed again; the log is shown again from its beginning", attempt.Attempt, t.taskKey)
+		p.text, p.length = crc32.NewIEEE(), 0
+	}
+	_, _ = p.text.Write(text) // a hash accepts everything
+	p.length += len(text)
+	// The execution may have ended, or a redelivery may be imminent.
+	if p.length == 0 && t.look == t.mostLook {
+		t.say("waiting: attempt %d of %s is executed by another worker, and has not printed anything that is stored", attempt.Attempt, t.taskKey)
+	}
+	_, err = t.a.Stdout.Write(text)
+	return err //nolint:wrapcheck // the reader has gone
+}
+
+// rest returns the part of a stored log that was not shown.
+func (t *tail) rest(attempt *state.Attempt, log engine.Log) []byte {
+	p := &t.partly
+	if p.attemptID != attempt.AttemptID || p.length == 0 {
+		return log.Text
+	}
+	if p.length <= len(log.Text) && crc32.ChecksumIEEE(log.Text[:p.length]) == p.text.Sum32() {
+		return log.Text[p.length:]
+	}
+	t.say("text of attempt %d of %s is missing above; the log is shown again from its beginning", attempt.Attempt, t.taskKey)
+	return log.Text
 }
 
 // ended shows the log of an attempt that has ended, unless it was streamed to its end.
@@ -181,9 +238,10 @@ func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, atte
 		case err != nil:
 			return err
 		default:
-			if _, err := t.a.Stdout.Write(log.Text); err != nil {
+			if _, err := t.a.Stdout.Write(t.rest(attempt, log)); err != nil {
 				return err
 			}
+			t.a.notePartial(log)
 		}
 	}
 	if attempt.RetryReason != "" && t.only == 0 {

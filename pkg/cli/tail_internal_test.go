@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // tailed is a task whose log is followed. Each read of the state advances the task by one step.
@@ -55,6 +57,7 @@ func newTailed() *tailed {
 			return &snapshot.Snapshot{State: f.state.Copy()}, nil
 		},
 		stream: func(context.Context, *state.Attempt, io.Writer) error { return embedded.ErrNotExecuting },
+		part:   func(context.Context, *state.Attempt, *engine.LogParts) ([]byte, error) { return nil, nil },
 		stored: func(_ context.Context, _ *state.State, _ *state.Task, n int32) (engine.Log, error) {
 			return engine.Log{Text: []byte{'0' + byte(n)}}, nil
 		},
@@ -161,3 +164,65 @@ func TestTailEndsWithReaderOrRun(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// Another worker executes a command of two hours, of which this process sees stored parts only.
+func TestTailShowsLineOfOtherWorkerIn2500ms(t *testing.T) {
+	for phase := range 10 {
+		f := newTailed()
+		f.task(state.TaskRunning)
+		f.attempt(1, state.AttemptRunning, "")
+		const hours = 2 * time.Hour
+		printed := time.Hour + time.Duration(phase)*100*time.Millisecond
+		now, shown := time.Duration(0), time.Duration(0)
+		f.part = func(context.Context, *state.Attempt, *engine.LogParts) ([]byte, error) {
+			if shown == 0 && now >= printed+worker.LogPartInterval {
+				shown = now
+				return []byte("first line\n"), nil
+			}
+			return nil, nil
+		}
+		f.stored = func(context.Context, *state.State, *state.Task, int32) (engine.Log, error) {
+			return engine.Log{Text: []byte("first line\nlast line\n")}, nil
+		}
+		f.a.Clock = sleeper(func(d time.Duration) {
+			if now += d; now >= hours {
+				f.task(state.TaskSucceeded)
+				f.attempt(1, state.AttemptClosed, string(event.Succeeded))
+			}
+		})
+		require.NoError(t, f.follow(t.Context()))
+		require.LessOrEqual(t, shown-printed, 2500*time.Millisecond)
+		require.Equal(t, "first line\nlast line\n", f.out.String(), "the stored log continues the shown text")
+		require.Equal(t, "waiting: attempt 1 of a/b is executed by another worker, and has not printed anything that is stored\n", f.err.String())
+	}
+}
+
+func TestTailRepeatsLogThatDiffersFromParts(t *testing.T) {
+	f := newTailed()
+	f.task(state.TaskRunning)
+	f.attempt(1, state.AttemptRunning, "")
+	var parts []string
+	f.part = func(_ context.Context, _ *state.Attempt, p *engine.LogParts) ([]byte, error) {
+		p.Restarted = len(parts) == 1
+		parts = append(parts, "")
+		return fmt.Appendf(nil, "part %d\n", len(parts)), nil
+	}
+	f.stored = func(context.Context, *state.State, *state.Task, int32) (engine.Log, error) {
+		return engine.Log{Text: []byte("other\n"), TaskKey: tailedTask, Attempt: 1, State: state.AttemptClosed, Partial: true}, nil
+	}
+	f.steps = []func(){func() {}, func() { f.task(state.TaskFailed); f.attempt(1, state.AttemptClosed, "lost") }}
+	require.ErrorIs(t, f.follow(t.Context()), errReported)
+	require.Equal(t, "part 1\npart 2\nother\n", f.out.String())
+	require.Contains(t, f.err.String(), "attempt 1 of a/b is executed again; the log is shown again from its beginning\n")
+	require.Contains(t, f.err.String(), "text of attempt 1 of a/b is missing above; the log is shown again from its beginning\n")
+	require.Contains(t, f.err.String(), "servo: the log of attempt 1 of a/b is incomplete: its worker died, or could not store the end\n")
+}
+
+// sleeper is a clock that calls itself instead of sleeping.
+type sleeper func(time.Duration)
+
+// Now implements [clock.Clock].
+func (sleeper) Now() time.Time { return time.Time{} }
+
+// Sleep implements [clock.Clock].
+func (s sleeper) Sleep(_ context.Context, d time.Duration) error { s(d); return nil }

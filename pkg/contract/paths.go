@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -124,4 +125,21 @@ func LogsPrefix(d ids.Domain) string { return "logs/" + d.Path() + "/" }
 func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string) string {
 	task := ids.Segment(taskKey)
 	return LogsPrefix(d) + runID + "/" + task + "/" + strconv.Itoa(int(attempt)) + "-" + attemptID + ".log"
+}
+
+// LogPartKey returns the object key of a part of the log of an execution that has not ended. Parts are numbered from
+// 1. An attempt that is delivered again has another execution, with parts of its own.
+func LogPartKey(logKey, nonce string, number int) string {
+	return fmt.Sprintf("%s.%s.%06d", logKey, nonce, number)
+}
+
+// ParseLogPartKey splits the key of a part of a log.
+func ParseLogPartKey(logKey, key string) (nonce string, number int, ok bool) {
+	rest, ok := strings.CutPrefix(key, logKey+".")
+	if !ok {
+		return "", 0, false
+	}
+	nonce, digits, ok := strings.Cut(rest, ".")
+	number, err := strconv.Atoi(digits)
+	return nonce, number, ok && err == nil && number > 0 && nonce != ""
 }

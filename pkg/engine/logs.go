@@ -8,6 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -19,13 +20,20 @@ type Log struct {
 	State   state.AttemptState
 	Outcome string
 	Text    []byte
+	// Partial means that Text consists of the parts that the worker has stored so far. If the attempt has ended, its
+	// worker died before it stored the rest.
+	Partial bool
 }
 
 // ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started.
-// Workers store or report the log when the attempt ends.
+// Workers store or report the log when the attempt ends. Before, and if the worker died, the log has the parts that
+// the worker stored.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := FindAttempt(s, task, attempt)
 	if err != nil {
+		if log, found := unreportedLog(ctx, store, s, task, attempt); found {
+			return log, nil
+		}
 		return Log{}, err
 	}
 	log := Log{RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, State: row.State, Outcome: row.Outcome}
@@ -34,6 +42,16 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	}
 	key := contract.LogKey(s.Domain, row.RunID, row.TaskKey, row.Attempt, row.AttemptID)
 	log.Text, _, err = store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		var parts LogParts
+		switch text, partErr := parts.Next(ctx, store, key); {
+		case partErr != nil:
+			return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, partErr)
+		case len(text) > 0:
+			log.Text, log.Partial = text, true
+			return log, nil
+		}
+	}
 	switch {
 	case errors.Is(err, blob.ErrNotFound) && row.State != state.AttemptClosed:
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends; follow it with `servo logs -f`",
@@ -47,6 +65,19 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 		return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, err)
 	}
 	return log, nil
+}
+
+// unreportedLog returns the parts of the log of a task's next attempt. A process that is killed may have stored them
+// although the state does not have the start of the attempt, which is written late.
+func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
+	next := max(1, task.Attempt)
+	if attempt != 0 && attempt != next {
+		return Log{}, false
+	}
+	var parts LogParts
+	text, err := parts.Next(ctx, store, contract.LogKey(s.Domain, task.RunID, task.TaskKey, next, ids.AttemptID(s.Domain, task.RunID, task.TaskKey, next)))
+	log := Log{RunID: task.RunID, TaskKey: task.TaskKey, Attempt: next, State: state.AttemptAdmitted, Text: text, Partial: true}
+	return log, err == nil && len(text) > 0
 }
 
 // FindAttempt returns an attempt of a task. Attempt 0 means the last attempt that has started.

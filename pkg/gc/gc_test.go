@@ -161,6 +161,7 @@ func TestRunCollectsGarbage(t *testing.T) {
 	f := newFixture(t)
 	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
 	failed, _ := f.run(state.RunFailed, state.TaskFailed, "b")
+	f.put(contract.LogPartKey(contract.LogKey(acme, failed, asset.String(), 1, failed), "n", 1), []byte("part"))
 	f.clock.now = f.clock.now.Add(20 * day)
 	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
 	f.publish()
@@ -198,7 +199,7 @@ func TestRunCollectsGarbage(t *testing.T) {
 	f.clock.now = f.clock.now.Add(10 * day)
 	f.publish()
 	logs := f.collect(gc.Options{})
-	require.Equal(t, []gc.Count{{Reason: gc.Log, Files: 2, Bytes: 14}}, logs.Counts, "the logs of the first two runs are 95 days old")
+	require.Equal(t, []gc.Count{{Reason: gc.Log, Files: 3, Bytes: 18}}, logs.Counts, "the logs of the first two runs, and the part of one, are 95 days old")
 	require.NotContains(t, f.left(), contract.LogKey(acme, failed, asset.String(), 1, failed))
 	require.Contains(t, f.left(), contract.LogKey(acme, running, asset.String(), 1, running))
 }

@@ -54,6 +54,8 @@ type attempt struct {
 	output boundedLog
 	// shown is set when readers may follow the log.
 	shown bool
+	// parts stores parts of the log while a command runs. Nil: the log has no parts.
+	parts *logParts
 	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
@@ -396,6 +398,7 @@ func (a *attempt) folder(name string) (string, error) {
 // saveLog stores the task's log in the background, unless it is short; wait waits for that. A log that cannot
 // be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
+	a.parts.end()
 	// Each stream was masked as it arrived, because omitting the middle may cut a secret in two.
 	// This second pass masks secrets whose parts came from two streams.
 	text := a.mask.Bytes(a.output.bytes())
@@ -404,17 +407,36 @@ func (a *attempt) saveLog(err error) (wait func()) {
 	}
 	if len(text) <= int(a.env.LogBytes) && utf8.Valid(text) {
 		a.shortLog = string(text) // in the report, which saves an object
+		a.dropParts()
 		return func() {}
 	}
-	key := contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
+	key := a.logKey()
 	done := make(chan struct{})
+	var putErr error
 	go func() {
 		defer close(done)
-		if _, putErr := a.w.cfg.Store.Put(a.job.life, key, text); putErr != nil {
+		if _, putErr = a.w.cfg.Store.Put(a.job.life, key, text); putErr != nil {
 			a.log.WarnContext(a.job.life, "could not store the log", "key", key, "error", putErr, "task_error", a.masked(err))
 		}
 	}()
+	a.cleanups = append(a.cleanups, func() {
+		if <-done; putErr == nil {
+			a.parts.remove()
+		}
+	})
 	return func() { <-done }
+}
+
+// logKey returns the object key of the log.
+func (a *attempt) logKey() string {
+	return contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
+}
+
+// dropParts deletes the parts of a log that the report contains, after the report.
+func (a *attempt) dropParts() {
+	if a.parts != nil {
+		a.cleanups = append(a.cleanups, a.parts.remove)
+	}
 }
 
 // waitForLog waits until the log is stored.

@@ -84,6 +84,7 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, errorTail))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
+	a.storeParts()
 	// The folder belongs to this execution: another process may execute the same attempt.
 	p, err := a.w.launch(cmd, "SERVO_OUTPUT="+a.dir+string(filepath.Separator))
 	if err != nil {

@@ -52,8 +52,9 @@ type sleeper struct {
 }
 
 // manual lists the sleeps that the test must fire: the delay of a late start, the grace period of a
-// kill, the time between heartbeats, a task's timeout, and the time that a delivery waits.
-var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
+// kill, the time between heartbeats, a task's timeout, the time that a delivery waits, and the time between parts of a
+// log.
+var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute, worker.LogPartInterval}
 
 const (
 	lateStart   = 100 * time.Millisecond

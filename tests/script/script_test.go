@@ -98,7 +98,7 @@ func TestScripts(t *testing.T) {
 const timeout = 30 * time.Second
 
 // await FILE [TEXT] waits until a background process has created a file, or a file that contains a
-// text.
+// text. FILE may be a pattern.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	const least, most = 1, 2
 	if neg || len(args) < least || len(args) > most {
@@ -108,11 +108,12 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	system := clock.System{}
 	for deadline := system.Now().Add(timeout); ; {
 		var data []byte
-		_, err := os.Stat(ts.MkAbs(args[0]))
-		if err == nil && text != "" {
-			data, err = os.ReadFile(ts.MkAbs(args[0]))
+		files, err := filepath.Glob(ts.MkAbs(args[0]))
+		found := err == nil && len(files) > 0
+		if found && text != "" {
+			data, err = os.ReadFile(files[0])
 		}
-		if err == nil && strings.Contains(string(data), text) {
+		if found && err == nil && strings.Contains(string(data), text) {
 			return
 		}
 		if system.Now().After(deadline) {

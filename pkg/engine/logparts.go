@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// LogParts reads the parts of a log that a worker stores while a command runs. Its zero value begins with the first
+// part.
+type LogParts struct {
+	// nonce belongs to the execution whose parts are read. number is the number of the last part that was read, of
+	// which read bytes were returned.
+	nonce  string
+	number int
+	read   int
+	// Restarted is set by Next if its text is the beginning of the log of another execution of the attempt.
+	Restarted bool
+}
+
+// omittedPart replaces parts that the worker has deleted, because a log keeps only its beginning and its end.
+const omittedPart = "\n… text omitted …\n"
+
+// Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
+// Next continues with the execution that stored the newest part.
+func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
+	parts, err := l.list(ctx, store, logKey)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, p := range parts {
+		if p.number < l.number {
+			continue
+		}
+		data, _, err := store.Get(ctx, p.key)
+		switch {
+		case errors.Is(err, blob.ErrNotFound):
+			continue // the worker has deleted it meanwhile
+		case err != nil:
+			return nil, err //nolint:wrapcheck // the caller says which log
+		}
+		switch {
+		case p.number > l.number+1:
+			text.WriteString(omittedPart)
+			l.read = 0
+		case p.number > l.number:
+			l.read = 0
+		}
+		l.number = p.number
+		if len(data) > l.read { // a part only grows
+			text.Write(data[l.read:])
+			l.read = len(data)
+		}
+	}
+	return text.Bytes(), nil
+}
+
+// logPart is a part of a log.
+type logPart struct {
+	key    string
+	number int
+}
+
+// list returns the parts of the execution that stored the newest part, in their order.
+func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
+	parts := map[string][]logPart{} // by nonce
+	newest, at := "", time.Time{}
+	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller says which log
+		}
+		nonce, number, ok := contract.ParseLogPartKey(logKey, o.Key)
+		if !ok {
+			continue
+		}
+		parts[nonce] = append(parts[nonce], logPart{o.Key, number})
+		if newest == "" || !o.Updated.Before(at) { // later nonces are later ULIDs
+			newest, at = nonce, o.Updated
+		}
+	}
+	if l.Restarted = newest != l.nonce && l.nonce != "" && newest != ""; l.Restarted || l.nonce == "" {
+		l.nonce, l.number, l.read = newest, 0, 0
+	}
+	return parts[l.nonce], nil
+}

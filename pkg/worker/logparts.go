@@ -1,0 +1,169 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+// While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the command
+// printed. A worker stores parts in a local store only, because each write in a cloud costs money. Nothing decides on
+// parts: a part that cannot be stored is stored again with the next text.
+
+const (
+	// LogPartInterval is the time between the first text that is not stored and its storage. Together with the
+	// second between two looks of `servo logs -f`, a line is visible 2.5 seconds after it was printed.
+	LogPartInterval = 1500 * time.Millisecond
+	// partBytes is the size at which a part is complete. A smaller part is stored again with the text that follows,
+	// so that a long task has few parts.
+	partBytes = 64 << 10
+)
+
+// logParts stores the parts of the log of one execution. One goroutine uses it, and after end the attempt does.
+type logParts struct {
+	a      *attempt
+	masked *secret.Writer // writes to text
+	text   bytes.Buffer   // the part that is not complete: masked, and perhaps stored already
+	at     int64          // the offset in the log of the next text
+	begin  int64          // the offset in the log of the part
+	number int            // the number of the part that is not complete
+	// oldest is the oldest part after the beginning of the log that still exists. sizes are its size and the sizes of
+	// the complete parts that follow, and kept is their sum.
+	oldest int
+	sizes  []int
+	kept   int
+
+	failing bool // the last part could not be stored
+	stop    func()
+}
+
+// storeParts starts to store the log in parts if the store is local. It is called when the task's secrets are known
+// and can be masked.
+func (a *attempt) storeParts() {
+	if _, local := a.w.cfg.Store.(blob.Local); !local || a.parts != nil {
+		return
+	}
+	p := &logParts{a: a, number: 1}
+	p.masked = a.mask.Writer(&p.text)
+	p.stop = background(a.job.life, p.run)
+	a.parts = p
+}
+
+// end stops storing parts. The whole log replaces them.
+func (p *logParts) end() {
+	if p != nil {
+		p.stop()
+	}
+}
+
+// run stores what the log has, an interval after its first new text, until the log is complete or ctx is done. It
+// does nothing while the command prints nothing.
+func (p *logParts) run(ctx context.Context) {
+	for p.await(ctx) && p.a.w.cfg.Clock.Sleep(ctx, LogPartInterval) == nil {
+		p.read()
+		p.store(ctx)
+	}
+}
+
+// await waits until the log has more text, or until a part that could not be stored can be tried again. It returns
+// false if the log is complete or ctx is done.
+func (p *logParts) await(ctx context.Context) bool {
+	if p.failing {
+		return ctx.Err() == nil
+	}
+	text, _, more := p.a.output.read(p.at, 1)
+	switch {
+	case len(text) > 0:
+		return true
+	case more == nil:
+		return false
+	}
+	select {
+	case <-more:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read adds the new text of the log to the part. The mask holds back an end that may be the beginning of a secret.
+// The rest of an endless stream of text waits for the next part.
+func (p *logParts) read() {
+	for p.text.Len() < logEnd {
+		text, next, _ := p.a.output.read(p.at, followChunk)
+		if len(text) == 0 {
+			return
+		}
+		_, _ = p.masked.Write(text) // a buffer accepts everything
+		p.at = next
+	}
+}
+
+// store stores the part, and begins another one if it is complete.
+func (p *logParts) store(ctx context.Context) {
+	if p.text.Len() == 0 {
+		return // everything may be the beginning of a secret
+	}
+	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, p.number)
+	if _, err := p.a.w.cfg.Store.Put(ctx, key, p.text.Bytes()); err != nil {
+		if !p.failing && ctx.Err() == nil {
+			p.a.log.WarnContext(ctx, "could not store a part of the log; trying again with the next text", "key", key, "error", p.a.masked(err))
+		}
+		p.failing = true
+		return
+	}
+	p.failing = false
+	if p.text.Len() < partBytes {
+		return
+	}
+	if p.begin >= logEnd {
+		p.drop(ctx)
+	}
+	p.number++
+	p.text.Reset()
+	p.begin = p.at
+}
+
+// drop counts a complete part after the beginning of the log, and deletes the oldest of these parts while the others
+// suffice for the end of the log. A log keeps its beginning and its end.
+func (p *logParts) drop(ctx context.Context) {
+	if len(p.sizes) == 0 {
+		p.oldest = p.number
+	}
+	p.sizes, p.kept = append(p.sizes, p.text.Len()), p.kept+p.text.Len()
+	for p.kept-p.sizes[0] >= logEnd {
+		if !p.delete(ctx, p.oldest) {
+			return // the next part tries again
+		}
+		p.kept -= p.sizes[0]
+		p.sizes, p.oldest = p.sizes[1:], p.oldest+1
+	}
+}
+
+// remove deletes all parts. It is called when the whole log is stored or reported. Parts that cannot be deleted are
+// deleted with old logs.
+func (p *logParts) remove() {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.a.job.life, deleteTimeout)
+	defer cancel()
+	for n := p.number; n > 0; n-- {
+		if !p.delete(ctx, n) {
+			return
+		}
+	}
+}
+
+func (p *logParts) delete(ctx context.Context, number int) bool {
+	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, number)
+	err := p.a.w.cfg.Store.Delete(ctx, key)
+	if err != nil && ctx.Err() == nil {
+		p.a.log.WarnContext(ctx, "could not delete a part of the log", "key", key, "error", p.a.masked(err))
+	}
+	return err == nil
+}

@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+// newParts returns the parts of a log that the test fills.
+func newParts(t *testing.T, mask *secret.Mask) (*logParts, *memblob.Store) {
+	t.Helper()
+	store := memblob.New(memblob.Options{})
+	a := &attempt{
+		w: &Worker{cfg: Config{Store: store}}, env: &contract.Envelope{RunID: "r", TaskKey: "a/b", Attempt: 1, AttemptID: "i"},
+		nonce: "n1", job: &job{life: t.Context()}, log: slog.New(slog.DiscardHandler),
+	}
+	p := &logParts{a: a, number: 1}
+	p.masked = mask.Writer(&p.text)
+	return p, store
+}
+
+func storedParts(t *testing.T, s blob.Store, p *logParts) (text string, count int, size int64) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), blob.ListOptions{Prefix: p.a.logKey() + "."}) {
+		require.NoError(t, err)
+		count++
+		size += o.Size
+	}
+	var parts engine.LogParts
+	data, err := parts.Next(context.Background(), s, p.a.logKey())
+	require.NoError(t, err)
+	return string(data), count, size
+}
+
+// Every position of a secret relative to the boundaries of parts is tried.
+func TestLogPartsMaskSecretsAtTheirBoundaries(t *testing.T) {
+	const value = "hunter2-canary"
+	mask := secret.NewMask([]string{value})
+	for cut := range len(value) + 1 {
+		for _, before := range []int{0, partBytes - 1, partBytes} {
+			p, store := newParts(t, mask)
+			p.a.output.printf("%s%s", strings.Repeat("a", before), value[:cut])
+			p.read()
+			p.store(t.Context())
+			p.a.output.printf("%s end\n", value[cut:])
+			p.read()
+			p.store(t.Context())
+			text, _, _ := storedParts(t, store, p)
+			require.Equal(t, strings.Repeat("a", before)+"*** end\n", text, "%d bytes of the secret after %d others", cut, before)
+			for o, err := range store.List(t.Context(), blob.ListOptions{}) {
+				require.NoError(t, err)
+				part, _, err := store.Get(t.Context(), o.Key)
+				require.NoError(t, err)
+				require.NotContains(t, string(part), "hunt")
+				require.NotContains(t, string(part), "canary")
+			}
+		}
+	}
+}
+
+// The parts of a task that prints for hours take no more space than its log.
+func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
+	p, store := newParts(t, nil)
+	const line = 100
+	block, lines := &bytes.Buffer{}, 0
+	for lines*line < 40<<20 {
+		block.Reset()
+		for range partBytes / line * 3 {
+			fmt.Fprintf(block, "%0*d\n", line-1, lines)
+			lines++
+		}
+		_, _ = p.a.output.Write(block.Bytes())
+		p.read()
+		p.store(t.Context())
+	}
+	text, count, size := storedParts(t, store, p)
+	require.True(t, strings.HasPrefix(text, fmt.Sprintf("%0*d\n", line-1, 0)))
+	require.True(t, strings.HasSuffix(text, fmt.Sprintf("%0*d\n", line-1, lines-1)))
+	require.Equal(t, 1, strings.Count(text, "… text omitted …"))
+	require.LessOrEqual(t, size, int64(2*logEnd+2*3*partBytes))
+	require.GreaterOrEqual(t, size, int64(2*logEnd))
+	require.Less(t, count, 2*logEnd/partBytes)
+	p.remove()
+	_, count, _ = storedParts(t, store, p)
+	require.Zero(t, count)
+}

@@ -1,0 +1,148 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// partStore reports each part of a log that was stored. The first writes of parts fail: one has no effect, and one
+// succeeds but reports a failure.
+type partStore struct {
+	*fileblob.Store
+	failures chan error
+	stored   chan string
+}
+
+var errUnknown = errors.New("no response")
+
+// Put implements [blob.Store].
+func (s *partStore) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	if !strings.Contains(key, ".log.") {
+		return s.Store.Put(ctx, key, data)
+	}
+	select {
+	case err := <-s.failures:
+		if errors.Is(err, errUnknown) {
+			_, _ = s.Store.Put(ctx, key, data)
+		}
+		return blob.Object{}, err
+	default:
+	}
+	o, err := s.Store.Put(ctx, key, data)
+	s.stored <- string(data)
+	return o, err
+}
+
+// inParts returns a fixture whose command is work, and its store.
+func inParts(t *testing.T, script string) (*fixture, *partStore) {
+	t.Helper()
+	files, err := fileblob.Open(t.TempDir(), fileblob.Options{NoSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, files.Close()) })
+	store := &partStore{files, make(chan error, 10), make(chan string, 10)}
+	w := newFixture(t, store, map[string]plan.Work{"a/b": shellWithSecrets(script, map[string]string{"TOKEN": "file:token"})}, task("a/b", "", nil))
+	w.config.Secrets = (&vault{}).resolve
+	w.worker, w.server = w.open(w.config)
+	return w, store
+}
+
+var logKey = contract.LogKey(domain, runID, "a/b", 1, attemptID)
+
+// parts returns the stored parts of the log.
+func (w *fixture) parts() []string {
+	w.t.Helper()
+	return w.keysBelow(logKey + ".")
+}
+
+func TestLogPartsAreStoredWhileTheCommandRuns(t *testing.T) {
+	w, store := inParts(t, `echo "begun $TOKEN"; printf 'then hunt'; cat one; printf 'er2-canary\n'; cat two; echo x > $SERVO_OUTPUT/x`)
+	one, two := w.pipe("one"), w.pipe("two")
+	status := w.deliverLater("a/b")
+
+	// The worker stores the first line one interval after it was printed. It does so while the command runs, and holds
+	// back the half of a secret.
+	w.clock.fire(t, worker.LogPartInterval)
+	first := <-store.stored
+	require.Contains(t, []string{"begun ***\n", "begun ***\nthen "}, first, "the second text may arrive later")
+	require.Zero(t, w.control.calls("finished"))
+	require.Len(t, w.parts(), 1)
+
+	one()
+	var parts engine.LogParts
+	text, err := parts.Next(t.Context(), store, logKey)
+	require.NoError(t, err)
+	for got := first; got != "begun ***\nthen ***\n"; {
+		w.clock.fire(t, worker.LogPartInterval)
+		require.True(t, strings.HasPrefix(got, string(text)))
+		got = <-store.stored
+		require.NotContains(t, got, "hunt")
+		more, err := parts.Next(t.Context(), store, logKey)
+		require.NoError(t, err)
+		text = append(text, more...)
+		require.Equal(t, got, string(text), "a reader sees each text once")
+	}
+	require.Len(t, w.parts(), 1, "a small part is replaced by a longer one")
+
+	// The whole log replaces the parts.
+	two()
+	require.Equal(t, http.StatusOK, <-status)
+	require.NoError(t, w.worker.Close(t.Context()))
+	require.Equal(t, "begun ***\nthen ***\n", w.log("a/b"))
+	require.Empty(t, w.parts())
+}
+
+func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
+	w, store := inParts(t, `head -c 70000 /dev/zero | tr '\0' a; cat one; printf "$TOKEN-end"; cat two; echo x > $SERVO_OUTPUT/x`)
+	one, two := w.pipe("one"), w.pipe("two")
+	store.failures <- errors.New("disk full")
+	store.failures <- errUnknown
+	status := w.deliverLater("a/b")
+	for range 2 {
+		w.clock.fire(t, worker.LogPartInterval) // a failed write is repeated without more text
+	}
+	a := strings.Repeat("a", 70_000)
+	var parts engine.LogParts
+	shown := ""
+	await := func(want string) {
+		t.Helper()
+		for shown != want {
+			w.clock.fire(t, worker.LogPartInterval)
+			<-store.stored
+			more, err := parts.Next(t.Context(), store, logKey)
+			require.NoError(t, err)
+			shown += string(more)
+			require.True(t, strings.HasPrefix(want, shown), "%.100q", shown)
+		}
+	}
+	await(a)
+	one()
+	await(a + "***-end")
+	require.Len(t, w.parts(), 2, "the first part is complete")
+
+	// A worker that is killed now leaves these parts, and a second execution stores its own beside them.
+	killed := w.parts()
+	_, err := store.Store.Put(t.Context(), contract.LogPartKey(logKey, "n0", 1), []byte("of the killed worker"))
+	require.NoError(t, err)
+	text, err := parts.Next(t.Context(), store, logKey)
+	require.NoError(t, err)
+	require.Equal(t, "of the killed worker", string(text), "the newest part decides which execution is shown")
+	require.True(t, parts.Restarted)
+
+	two()
+	require.Equal(t, http.StatusOK, <-status)
+	require.NoError(t, w.worker.Close(t.Context()))
+	require.Equal(t, a+"***-end", w.log("a/b"))
+	require.Equal(t, []string{contract.LogPartKey(logKey, "n0", 1)}, w.parts(), "an execution deletes its own parts only: %v", killed)
+}

@@ -143,7 +143,7 @@ func heartbeatField[T any](at func(*T) *int32) field[T] {
 }
 
 func poolField[T any](at func(*T) *string) field[T] {
-	about := typed("name", shape{Description: "The pool of " + ConfigFile + " that limits how many of these tasks run at once. Default: none.", Examples: []any{"charts"}})
+	about := typed("name", shape{Description: "The pool of " + ConfigFile + " to which the tasks belong. A pool limits how many of its tasks run at once. Default: none.", Examples: []any{"charts"}})
 	return other("pool", about, func(f yamlFile, n *yaml.Node, to *T) { f.pool(n, at(to)) })
 }
 

@@ -3,24 +3,23 @@
 //
 // # Scope
 //
-// Whole days below the history cutoff are archived, according to the oldest revision that exists. A
-// writer of any revision recognizes entries below its cutoff by name, and no later revision has a
-// lower cutoff. Therefore a writer that may still publish never lists or reads an entry that has
-// left the ledger.
+// An archiver moves whole days that lie below the history cutoff of the oldest existing revision. A later revision
+// never has a lower cutoff, and a writer recognizes entries below the cutoff of its own revision by name, without
+// reading them. Therefore no writer that may still publish lists or reads an entry that has left the ledger.
 //
 // # The listing is the index
 //
-// A file is named by its first entry, in a folder of that entry's day. So keys sort like entries, and a listing of one
-// folder shows which file may contain an entry. After a crash, or beside another archiver, an archiver starts with the
-// same entry and hence the same file name, whatever its size limits. If the file exists, the archiver reads it and
-// counts the entries in it as archived.
+// A file is named after its first entry, and is stored in the folder of that entry's day. So keys sort like entries,
+// and a listing of one folder shows which file may contain an entry. An archiver that restarts after a crash, or that
+// works beside another one, starts with the same entry. So it uses the same file name, whatever its size limits. If the
+// file exists, the archiver reads the file and counts the entries in it as archived.
 //
 // # Order
 //
-// An archiver reads entries, encodes them, decodes the result to check it, creates the
-// file if absent, and then deletes the entries from the ledger, the first one last. A
-// process may die anywhere, and any response may be lost: an entry in both places has the
-// same bytes, and the next pass deletes it from the ledger.
+// An archiver reads entries, encodes them, decodes the result to check it, creates the file if absent, and then deletes
+// the entries from the ledger, the first one last. A process may die after any of these steps, and any response may be
+// lost. An entry may then be in both places. Its bytes are the same in both, and the next pass deletes it from the
+// ledger.
 //
 // # Reading
 //
@@ -67,8 +66,7 @@ func Key(d ids.Domain, first string) string { return folderOf(d, first) + first 
 // folderOf returns the key prefix of the files of an entry's day.
 func folderOf(d ids.Domain, entry string) string { return Prefix(d) + folder + dayOf(entry) + "/" }
 
-// dayOf returns the UTC day of an entry. Days sort like entries, because times of ids are
-// before the year 10000.
+// dayOf returns the UTC day of an entry. Days sort like entries, because the times in ids are before the year 10000.
 func dayOf(entry string) string { return ids.Time(entry).UTC().Format(time.DateOnly) }
 
 // first returns the first entry of the file with this key. ok is false if the key does not

@@ -28,7 +28,8 @@ const (
 	maxFileBytes = 64 << 20
 	// workers is how many objects are read or deleted in parallel.
 	workers = 16
-	// maxYields is how many calls in a row may leave the work to another archiver, which may have died.
+	// maxYields is how many calls in a row may leave the work to another archiver. After that, the other archiver is
+	// assumed dead.
 	maxYields = 100
 )
 
@@ -54,7 +55,7 @@ type Config struct {
 type Archiver struct {
 	cfg Config
 
-	done     string // entries below it are archived, or cannot be
+	done     string // all entries below this id are archived, except those that cannot be archived
 	position string // the entry after which the next file starts
 	yields   int    // calls in a row that left the work to another archiver
 	backoff  time.Duration
@@ -113,7 +114,7 @@ func (a *Archiver) floor(cutoff string) string {
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
-// pass archives the next file of entries below until.
+// pass archives the entries of the next file. Their ids are below until.
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {
@@ -133,7 +134,7 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 		if err != nil {
 			return false, err
 		}
-		if len(archived) == 0 { // the file exists without the first entry: skip that entry
+		if len(archived) == 0 { // the file of this name lacks the first entry: skip the entry
 			a.position = entries[0].ID
 			return true, nil
 		}

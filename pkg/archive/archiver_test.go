@@ -21,7 +21,7 @@ import (
 
 func TestArchiveMovesWholeDaysBelowCutoff(t *testing.T) {
 	fx := newFixture(t)
-	names := fx.hours(70) // from 01:00 of the first day to 22:00 of the third
+	names := fx.hours(70) // hourly, from 01:00 on the first day to 22:00 on the third
 	a := fx.archiver(archive.Config{})
 	require.False(t, a.Due(""))
 	require.Equal(t, 2, fx.archive(a, cutoff(epoch.Add(60*time.Hour))))
@@ -114,7 +114,7 @@ func TestI15ArchiverDeathLosesNoEntry(t *testing.T) {
 				n = -1000
 				mu.Unlock()
 				fx.clock.now = fx.clock.now.Add(time.Hour)
-				if restarts { // with other limits, like another build
+				if restarts { // the new archiver has other limits, as a new build might
 					a = fx.archiver(archive.Config{MaxEntries: 14})
 				}
 				fx.archive(a, until)
@@ -159,7 +159,7 @@ func TestConcurrentArchiversShareTheWork(t *testing.T) {
 			if bounds[1] == 10 {
 				require.Equal(t, 1, times, id)
 			}
-			require.LessOrEqual(t, times, 2, id) // two files may contain the entry, with the same bytes
+			require.LessOrEqual(t, times, 2, id) // two files may contain the same entry
 		}
 	}
 }

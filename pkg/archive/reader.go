@@ -25,7 +25,7 @@ type Reader struct {
 	mu    sync.Mutex
 	files []*file // the cache, least recently used first
 
-	busy  chan struct{} // has room for the one caller that lists and loads files
+	busy  chan struct{} // a channel as a lock: one caller at a time lists and loads files
 	day   string        // the day that was listed last
 	names []string      // the first entries of the files of that day
 }

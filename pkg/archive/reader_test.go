@@ -163,8 +163,8 @@ func TestReaderFindsEntriesArchivedMeanwhile(t *testing.T) {
 	require.Len(t, names, seen)
 }
 
-// A caller that waits for a file which another caller loads stops when its own context ends. With a mutex in place of
-// the channel, the test and simulated rebuilds hang.
+// One caller loads a file, and a second caller waits for it. The second caller stops when its own context ends. If
+// Reader used a mutex instead of a channel, this test and simulated rebuilds would hang.
 func TestReadWaitsNoLongerThanItsContext(t *testing.T) {
 	fx := newFixture(t)
 	names := fx.hours(24)

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// defaultMaxWaitingBytes bounds the groups waiting in an [Appender]: eight full entries.
+// defaultMaxWaitingBytes bounds the bytes of the groups that wait in an [Appender]: as many as eight full entries.
 const defaultMaxWaitingBytes = 8 * MaxEntryBytes
 
 // Config configures an [Appender].
@@ -29,8 +29,8 @@ type Config struct {
 	OnStored func(Entry)
 	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger
-	// Linger is how long facts of AppendBuffered wait for an entry that they can join; 0 appends them at once. If it is
-	// set, the owner of the Appender must call Run.
+	// Linger is how long buffered facts (see AppendBuffered) wait for an entry that they can join. 0 appends them at
+	// once. If Linger is not 0, the owner of the Appender must call Run.
 	Linger time.Duration
 	// MaxWaitingBytes is how many bytes may wait before Append blocks; 0 means 32 MiB.
 	MaxWaitingBytes int
@@ -43,7 +43,7 @@ type Entry struct {
 	// Object is the store's answer. Its Version and CRC32C prove that Data is stored.
 	Object blob.Object
 	Events int
-	// Urgent reports that somebody is waiting for the effect of one of its events.
+	// Urgent reports that a user or a process waits for the effect of one of the entry's events.
 	Urgent bool
 }
 
@@ -61,7 +61,7 @@ type Appender struct {
 
 	mu        sync.Mutex
 	queue     []*waiter     // not in a batch yet, in order of arrival
-	current   *batch        // being written, or left to the next leader
+	current   *batch        // being written, or left for the next leader to write
 	hasLeader bool          // a caller is writing batches
 	waiting   int           // bytes in queue and current
 	room      chan struct{} // closed and replaced when waiting decreases

@@ -226,7 +226,7 @@ func TestAppendIgnoresAnswersAfter30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(func(ctx context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
-				return true, clock.System{}.Sleep(ctx, 31*time.Second) // a store that stalls
+				return true, clock.System{}.Sleep(ctx, 31*time.Second) // the store stalls for 31 s
 			}
 			return true, nil
 		})
@@ -242,7 +242,8 @@ func TestAppendIgnoresAnswersAfter30Seconds(t *testing.T) {
 	})
 }
 
-// Fails if mayBeMissed ignores the store's clock.
+// The machine's clock is two minutes behind the store's, so a listing may have missed the entry. Fails if mayBeMissed
+// ignores the store's clock.
 func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(nil)
@@ -257,7 +258,7 @@ func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	})
 }
 
-// Fails if the empty time of a read counts as the time of the entry.
+// The store's reads return no time. Fails if this zero time counts as the time at which the entry was stored.
 func TestAppendRenamesLateEntryWhenReadHasNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {
@@ -485,7 +486,8 @@ func TestAppendBlocksWhileQueueIsFull(t *testing.T) {
 	})
 }
 
-// Many callers append to a store that loses answers, stalls, and finds names taken, while callers leave at any time.
+// Many callers append to a store that loses answers, stalls, and reports that names are taken. Callers may give up at
+// any time.
 func TestAppendLosesNothingUnderFaults(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Each writer appends single events to a directory. Events that arrive while an entry is
-// written share the next entry.
+// Each writer appends single events to a ledger in a directory. Events that arrive while an entry is written share the
+// next entry.
 func BenchmarkAppend(b *testing.B) {
 	for _, writers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {

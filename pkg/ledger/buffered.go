@@ -15,10 +15,9 @@ const (
 	maxBufferedEvents = 500
 )
 
-// AppendBuffered buffers facts that are cheap to lose, because their sender reports them again:
-// that a task was queued, has started, or is alive. They precede the events of the next
-// entry that contains facts. If no entry follows within [Config.Linger], they become an
-// entry of their own. They are not durable when AppendBuffered returns.
+// AppendBuffered buffers facts that may be lost, because their sender reports them again: that a task was queued, has
+// started, or is alive. They precede the events of the next entry that contains facts. If no entry follows within
+// [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered returns.
 //
 // If Linger is zero, AppendBuffered is Append.
 func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) error {
@@ -42,7 +41,7 @@ func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) 
 // appendBuffered appends facts that were buffered. If ctx ends before they are in a batch,
 // they are buffered again.
 func (a *Appender) appendBuffered(ctx context.Context, buffered *waiter) error {
-	buffered.buffered = true // handOver buffers it again if the write is abandoned
+	buffered.buffered = true // if all callers of its batch leave, handOver buffers it again
 	_, err := a.append(ctx, buffered)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
 		a.mu.Lock()
@@ -52,8 +51,7 @@ func (a *Appender) appendBuffered(ctx context.Context, buffered *waiter) error {
 	return err
 }
 
-// buffer adds a group to the buffered facts. If the buffer is full, it empties it and
-// returns the facts.
+// buffer adds a group to the buffered facts. If the buffer is full, buffer empties it and returns the facts.
 func (a *Appender) buffer(w *waiter) (full *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +95,7 @@ func (a *Appender) takeBuffered() *waiter {
 	return buffered
 }
 
-// Linger returns the longest time that facts of AppendBuffered linger while Run runs.
+// Linger returns how long buffered facts wait at most while Run runs.
 func (a *Appender) Linger() time.Duration { return a.cfg.Linger }
 
 // Run appends buffered facts after [Config.Linger] until ctx is done. Facts that are still

@@ -128,7 +128,8 @@ func TestAppendBufferedWritesWhenBufferIsFull(t *testing.T) {
 	})
 }
 
-// Fails if buffered facts are dropped with an abandoned entry.
+// All callers leave while an entry is being written. Fails if the buffered facts in this entry are dropped instead of
+// buffered again.
 func TestAppendBufferedRebuffersAfterAbandonedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)

@@ -40,10 +40,10 @@ func skew(before, store, after time.Time) time.Duration {
 	return 0
 }
 
-// checkClock verifies that this machine's clock agrees with the store's. It asks the store
-// before the first append, and again after an answer that contradicts the clock. If the
-// clocks differ, the error is an [ErrClock]: the compactor would reject an entry written
-// under a wrong clock, or its times would be misleading.
+// checkClock verifies that this machine's clock agrees with the store's. It asks the store for its time before the
+// first append, and again after the store's answer to a write has contradicted the clock. If the clocks differ, the
+// error is an [ErrClock]: the compactor would reject an entry written under a wrong clock, or its times would be
+// misleading.
 func (a *Appender) checkClock(ctx context.Context) error {
 	for try := 1; !a.clockChecked.Load(); try++ {
 		before := a.cfg.Clock.Now()

@@ -59,7 +59,7 @@ func TestAppendRejectsWrongClock(t *testing.T) {
 	}
 }
 
-// The clock is right at first; the answer after the jump reveals it.
+// The clock is right at first, and then jumps. The next answer of the store reveals the jump.
 func TestAppendDetectsClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, c := memblob.New(memblob.Options{}), &off{}

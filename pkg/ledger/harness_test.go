@@ -25,7 +25,8 @@ var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
 var errLost = errors.New("connection reset by peer")
 
-// creates is a store on whose Create calls a test decides. nth counts from 1.
+// creates is a store for which the function decide determines the result of each Create call. nth counts the calls from
+// 1.
 type creates struct {
 	*memblob.Store
 	decide func(ctx context.Context, key string, nth int) (apply bool, err error)

@@ -40,7 +40,7 @@ func (a *Appender) release(size int) {
 	a.room = make(chan struct{})
 }
 
-// leave handles a caller whose context ended while it waited.
+// leave returns the result for a caller whose context ended while the caller waited.
 func (a *Appender) leave(w *waiter, cause error) (Appended, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,8 +57,8 @@ func (a *Appender) leave(w *waiter, cause error) (Appended, error) {
 	return Appended{}, err
 }
 
-// outcome returns the error of a caller that leaves: not written if its group is still
-// queued, unknown if it is in a batch. The caller holds the lock.
+// outcome returns the error for a caller that leaves. If the caller's group is still queued, it was not written. If the
+// group is in a batch, the outcome is unknown. The caller holds the lock.
 func (a *Appender) outcome(w *waiter, cause error) error {
 	if i := slices.Index(a.queue, w); i >= 0 {
 		a.queue = slices.Delete(a.queue, i, i+1)
@@ -151,11 +151,11 @@ func (a *Appender) handOver() {
 				return
 			}
 		}
-		// No caller waits for the current batch any more. If it was stored, a listing finds it. Facts of AppendBuffered
-		// in the batch are buffered again.
+		// No caller waits for the current batch any more. If it was stored, a listing finds it. Buffered facts in the
+		// batch are buffered again.
 		for _, w := range a.current.waiters {
 			if w.buffered {
-				a.rebuffer(w, a.buffered) // a repeated fact changes nothing
+				a.rebuffer(w, a.buffered) // harmless if the batch was stored: a repeated fact changes nothing
 			}
 		}
 		a.finish(a.current, ErrUnknown)

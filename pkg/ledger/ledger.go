@@ -4,20 +4,19 @@
 //
 // # Writing
 //
-// An [Appender] uses group commit: events that arrive during a PUT are written together as
-// the next entry; a single event waits for nothing. It has no goroutine of its own. The
-// first waiting caller is the leader: it writes for all waiting callers, then hands over to
-// the next.
+// An [Appender] uses group commit: events that arrive during a PUT are written together as the next entry. An event
+// that arrives while no PUT is running is written at once. It has no goroutine of its own. The first waiting caller is
+// the leader: it writes for all waiting callers, then hands over to the next.
 //
 // A PUT has three outcomes. Stored: the callers return. Not stored: the callers get the
 // error. Unknown: the Appender writes the same bytes under the same name again, with
 // backoff, until the outcome is known. If the name then exists with the same bytes, the
 // append has succeeded.
 //
-// The Appender ignores an answer, good or bad, that arrives more than 30 s after the name was minted. It also ignores
-// an answer whose store time is more than 60 s past the name. In both cases a listing may have missed the name. It
-// writes the same bytes again under a new name. Folding both entries changes nothing the second time, since events have
-// natural keys.
+// The Appender ignores an answer, whether success or error, that arrives more than 30 s after the name was minted. It
+// also ignores an answer whose store time is more than 60 s past the name. In both cases a listing may have missed the
+// name, so the Appender writes the same bytes again under a new name. Folding both entries changes nothing the second
+// time, since events have natural keys.
 //
 // # Ids
 //
@@ -39,8 +38,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of an entry. An entry of a single group is bounded by the limits of a group
-// instead.
+// Limits of an entry with several groups. An entry with one group has only the limits of a group.
 const (
 	MaxEntryBytes  = 4 << 20
 	MaxEntryEvents = event.MaxEntryEvents
@@ -84,8 +82,8 @@ func Read(ctx context.Context, store blob.Store, key string) ([]byte, error) {
 	return data, err
 }
 
-// ReadStored returns the content of an entry and the time at which it was stored. It costs
-// a second request if the store's reads return no time.
+// ReadStored returns the content of an entry and the time at which it was stored. It sends a second request if the
+// store's reads return no time.
 func ReadStored(ctx context.Context, store blob.Store, key string) ([]byte, time.Time, error) {
 	data, object, err := read(ctx, store, key)
 	if err == nil && object.Updated.IsZero() {

@@ -16,9 +16,9 @@ const (
 	maxSkip       = 64 << 10
 )
 
-// Skip is an operator's decision to continue without an entry that cannot be read. It is
-// stored next to the entry, and so is as durable as the ledger. It applies only while the
-// entry cannot be read; once it is recorded in ledger_entries, it is final.
+// Skip is an operator's decision to continue without an entry that cannot be read. It is stored next to the entry, and
+// so is as durable as the ledger. The decision applies only while the entry cannot be read. Once the table
+// ledger_entries records the decision, it is final.
 type Skip struct {
 	Entry  string     `json:"entry"`
 	By     string     `json:"by"`

@@ -34,8 +34,8 @@ type batch struct {
 	name     string // "" until minted
 	key      string
 	minted   time.Time
-	tries    int // tries under this name
-	attempts int // tries under any name
+	tries    int // tries under the current name
+	attempts int // tries under all names so far
 }
 
 func (b *batch) add(w *waiter) {
@@ -105,7 +105,7 @@ func (a *Appender) mintName(b *batch) {
 // errTaken reports that another entry has the name of a batch.
 var errTaken = errors.New("the name is taken")
 
-// try writes a batch once. Its error is errTaken, blob.ErrInvalid, or of unknown outcome.
+// try writes a batch once. After an error other than errTaken and blob.ErrInvalid, the outcome is unknown.
 func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	b.tries++
 	b.attempts++
@@ -133,8 +133,8 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	return stored, nil
 }
 
-// delay returns how long to wait before the next try. It doubles, minus up to half: the
-// amount is derived from the key, so that writers spread out and replays stay
+// delay returns how long to wait before the next try. The delay doubles with each try, and is then shortened by up to
+// half. How much is derived from the key, so that the tries of several writers spread out and replays stay
 // deterministic.
 func (b *batch) delay() time.Duration {
 	d := min(firstDelay<<min(b.attempts-1, 16), lastDelay)

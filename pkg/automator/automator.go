@@ -35,8 +35,8 @@ type Config struct {
 	Engine *engine.Engine
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Root is the folder of the project, for releases whose tasks execute in that folder. "": there is no such
-	// folder, and requests of a release that needs one are refused.
+	// Root is the folder of the project. Tasks of some releases execute in that folder. If Root is "", requests of
+	// these releases are refused.
 	Root string
 }
 
@@ -47,7 +47,7 @@ type Automator struct {
 	wake   chan struct{}
 	newest *project // the release that was read last; only Run uses it
 	memory *semaphore.Weighted
-	// pinned are the releases, and documents the chunk documents, of backfills.
+	// pinned caches the releases that backfills name. documents caches the documents that list the chunks of backfills.
 	pinned    kept[*project]
 	documents kept[*backfill.Document]
 }
@@ -75,7 +75,7 @@ func (a *Automator) React(s *state.State) {
 const (
 	// batch is how many schedules and how many requests one pass handles.
 	batch = 200
-	// parallel is how many requests are planned at once, and starting how many small runs start at once.
+	// parallel is how many requests are planned at once. starting is how many small runs start at once.
 	parallel = 4
 	starting = 64
 	// The wait after a failed pass doubles between these bounds.
@@ -120,16 +120,16 @@ func (a *Automator) drain(ctx context.Context) error {
 	}
 }
 
-// progress is what a pass has left.
+// progress says which work remains after a pass.
 type progress int
 
 const (
 	nothingLeft progress = iota
 	someLeft
-	failedLeft // work that had no effect, and is repeated later
+	failedLeft // all remaining work has had no effect, and is repeated later
 )
 
-// pass handles some of the work of the current state. It skips the work that done contains.
+// pass handles some of the work of the current state. It skips the work that done has recorded recently.
 func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	if len(work.Wanted) > 0 {
 		g.Go(func() error { return a.advance(ctx, work.Wanted) })
 	}
-	// The release is read here once, before the parts below need it, so that no lock is held while the store is read.
+	// Read the release once, before the goroutines below start. They share it, so no lock is held during the read.
 	var p *project
 	var err error
 	if len(work.Pending) > 0 || len(work.Deadlines) > 0 || work.Define != nil && work.Define.Schedules != "" {
@@ -181,7 +181,7 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	return g.Wait()
 }
 
-// current returns the project of the release that a snapshot has deployed. It keeps the newest one.
+// current returns the project of the release that is deployed in a snapshot. It caches the newest project.
 func (a *Automator) current(ctx context.Context, snap *snapshot.Snapshot) (*project, error) {
 	sha := snap.State.Release()
 	if sha == "" {

@@ -19,7 +19,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	key, _, _ := state.ParseChunkRequest(row.RequestID)
 	b := snap.State.Backfills.Get(key.BackfillID)
 	if b == nil {
-		return nil // the request is gone, too
+		return nil // the backfill is gone, and so is its request
 	}
 	p := current
 	if b.Release != "" && b.Release != current.sha {
@@ -56,15 +56,15 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 // maxKept is how many values a [kept] holds.
 const maxKept = 4
 
-// kept holds the values that were read last, by a key that determines them.
+// kept is a cache of the values that were read last. A key always has the same value.
 type kept[V any] struct {
 	mu     sync.Mutex
 	keys   []string
 	values map[string]V
 }
 
-// get returns the value of a key, and reads it if k does not have it. No lock is held during the read, so two callers
-// may read the same value.
+// get returns the value of a key, and reads the value if k does not contain it. No lock is held during the read, so two
+// callers may read the same value.
 func (k *kept[V]) get(key string, read func() (V, error)) (V, error) {
 	k.mu.Lock()
 	value, ok := k.values[key]

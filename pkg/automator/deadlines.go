@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// judge tells the fold whether deadlines were met on a snapshot, and the next deadlines.
+// judge appends events that say which deadlines the assets in a snapshot have met, and which deadlines are next.
 func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, rows []*state.Promise, p *project, err error) error {
 	if err != nil {
 		return err
@@ -90,17 +90,18 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	return item
 }
 
-// maxMissing bounds the partitions of one asset in an event.
+// maxMissing is how many partitions of one asset an event lists at most.
 const maxMissing = 500
 
-// evaluations are the evaluations of a snapshot by time; the zero time is the present.
+// evaluations caches the staleness of a snapshot's partitions, by the time at which it is evaluated. The zero time
+// stands for now.
 type evaluations map[time.Time]*staleness.Evaluation
 
 // missing returns the partitions of a period that are missing or stale.
 func (a *Automator) missing(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, d *engine.Deadlines, p *project, known evaluations) (late []string, err error) {
 	var at time.Time
 	if expected := d.Expected(row.Period); expected.After(a.cfg.Clock.Now()) {
-		at = expected.Add(time.Second) // the period counts, whatever its deadline
+		at = expected.Add(time.Second) // evaluate when the partitions are expected, even if the deadline is earlier
 	}
 	e := known[at]
 	if e == nil {

@@ -36,7 +36,7 @@ const (
 
 var errNoRelease = errors.New("no release is deployed: start `servo dev`, or deploy the project with `servo deploy`")
 
-// plan turns a request into a run of a project, or refuses it. err says why the project could not be read.
+// plan starts the run that a request asks for, or refuses the request. err says why the project could not be read.
 func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, p *project, err error) error {
 	_, _, ofChunk := state.ParseChunkRequest(row.RequestID)
 	switch {
@@ -51,13 +51,14 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 	}
 	cause := refusal(err)
 	if ofChunk && cause.Code == fold.DocumentDamaged {
-		cause.Retryable = false // the backfill pauses, and is resumed by the person who restores the document
+		cause.Retryable = false // pause the backfill until a person restores the document and resumes it
 	}
 	if err := a.engine.RefuseRequest(ctx, row, snap.State.Release(), cause); err != nil {
 		return err
 	}
 	if cause.Code != fold.NothingToDo {
-		// The row is deleted an hour after the request has ended. Users may not see it before that.
+		// Log the refusal: the row is deleted an hour after the request has ended, and users may not look at it within
+		// that hour.
 		a.cfg.Logger.WarnContext(ctx, "a requested run could not be planned", slog.String("request", row.RequestID),
 			slog.String("code", cause.Code), slog.String("error", cause.Message), slog.Bool("retry", cause.Retryable))
 	}
@@ -93,15 +94,15 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// planning is how much of an automator's memory for plans a request takes while it is planned. A plan of
-// largePlan tasks takes the same share while it is stored; a smaller plan takes less. So a few requests are
+// planning is the share of an automator's memory for plans that is reserved for a request during planning. While the
+// plan is then stored, a plan of largePlan tasks keeps this share, and a smaller plan keeps less. So a few requests are
 // planned at the same time, and many small runs start in the same ledger entry.
 const (
 	planning  = starting / parallel
 	largePlan = 10_000
 )
 
-// weight returns the part of the memory for plans that a plan holds until its run has started.
+// weight returns the share of the memory for plans that is reserved for a finished plan until its run has started.
 func weight(tasks int) int64 {
 	return min(1+int64(tasks)*planning/largePlan, planning)
 }
@@ -191,8 +192,8 @@ func refusal(err error) event.Error {
 // maxMessage bounds the message of a refusal.
 const maxMessage = 2000
 
-// limited cuts a text after its last whole character within the limit. An event is rejected if a text is
-// not UTF-8, so other bytes are replaced.
+// limited cuts a text after its last whole character within the limit. It also replaces bytes that are not UTF-8,
+// because an event with such bytes is rejected.
 func limited(text string) string {
 	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) <= maxMessage {
 		return text

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// advance tells the fold the instants that schedules wait for.
+// advance appends the instants that schedules wait for.
 func (a *Automator) advance(ctx context.Context, rows []*state.Schedule) error {
 	var items []event.CalendarItem
 	instants := 0
@@ -102,7 +102,7 @@ func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *stat
 		}
 		p.Set = append(p.Set, *s)
 	}
-	if p.Last { // the names of all schedules are known
+	if p.Last { // names contains every declared schedule: remove the rows of all others
 		for row := range snap.State.Schedules.All {
 			switch {
 			case row.RemovedAt != 0 || names[row.ScheduleID]:

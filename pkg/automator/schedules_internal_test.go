@@ -16,7 +16,8 @@ import (
 
 var cursor = time.Date(2026, 3, 28, 1, 30, 0, 0, time.UTC)
 
-// rowOf returns the row of a schedule that was last decided at cursor and is asked for instants.
+// rowOf returns the row of a schedule whose last decided instant is cursor, and which waits for the calendar to list
+// its next instants.
 func rowOf(t *testing.T, spec event.Schedule, wanted time.Time) *state.Schedule {
 	t.Helper()
 	spec.Name, spec.Run = "nightly", event.RunSpec{All: true}
@@ -63,7 +64,7 @@ func TestAnswerListsWhatThePolicyTakes(t *testing.T) {
 	}
 }
 
-// A tick that waits for its jitter is not missed: it is the next one.
+// While a tick waits for its jitter to pass, the calendar answers that it is the next tick, not a missed one.
 func TestAnswerWaitsForJitter(t *testing.T) {
 	spec := event.Schedule{Cron: "30 * * * *", JitterSec: 1800}
 	item := answer(rowOf(t, spec, cursor.Add(time.Hour)))
@@ -97,8 +98,8 @@ func TestAttemptsRepeatUnchangedWorkLater(t *testing.T) {
 	require.True(t, done.fresh("a", 1, now.Add(retryAfter)))
 }
 
-// Before the fix, the fold asked for an instant that was waiting for its jitter, and the calendar answered that the
-// instant was not due. Both appended several events a second until the instant was due.
+// In an earlier version, the fold asked for an instant that was still waiting for its jitter, and the calendar answered
+// that the instant was not due. The two appended several events a second until the instant was due.
 func TestChangeOfScheduleDoesNotWaitForJitter(t *testing.T) {
 	w := foldtest.New(t)
 	spec := event.Schedule{Name: "nightly", EverySec: 3600, JitterSec: 3000, Run: event.RunSpec{All: true}}

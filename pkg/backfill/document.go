@@ -69,7 +69,7 @@ func (c *Chunks) Total() int {
 	return total
 }
 
-// Document is a decoded document. It decodes the cells of a chunk when they are asked for.
+// Document is a decoded document. [Document.Chunk] decodes the cells of a chunk when it is called.
 type Document struct{ chunks []map[string][]string }
 
 // Decode reads and verifies a document with a hash.

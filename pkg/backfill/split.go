@@ -36,11 +36,11 @@ type Options struct {
 type Chunks struct {
 	// Lists are the cells of each chunk, sorted by task key. Chunks start in the order of the list.
 	Lists [][]Cell
-	// Stages are the first chunks of the second and of each later stage. The partitions of a stage read only
-	// partitions of their own chunk, or of earlier stages.
+	// Stages lists the number of the first chunk of each stage, except for the first stage, which starts with chunk 0.
+	// The partitions of a stage read only partitions of their own chunk, or of earlier stages.
 	Stages []int32
-	// Ordered is an asset that reads itself over more partitions than fit into a chunk. Every chunk is then a
-	// stage. The zero key: there is none.
+	// Ordered is an asset that reads more of its own earlier partitions than fit into a chunk. Every chunk is then a
+	// stage. The zero key means that there is no such asset.
 	Ordered ids.AssetKey
 }
 
@@ -54,10 +54,10 @@ type Cell struct {
 // Split divides the selected partitions of assets into chunks, so that no partition reads one of another chunk
 // of its stage.
 //
-// Partitions that depend on each other are in one chunk, if they are few: the days of a month, and the month.
-// Otherwise, for example if a day reads the 30 days before it, the reading asset belongs to a later stage than the
-// asset that it reads. An asset that reads all or the latest partitions of another one does, too. An asset that reads
-// its own earlier partitions orders all chunks, unless these partitions fit into one chunk.
+// If few partitions depend on each other, Split puts them into one chunk: for example, the days of a month, and the
+// month. If they are many, for example because each day reads the 30 days before it, the reading asset belongs to a
+// later stage than the asset that it reads. So does an asset that reads all or the latest partitions of another asset.
+// If an asset reads its own earlier partitions and these do not fit into one chunk, every chunk is a stage.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {
@@ -96,13 +96,13 @@ func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o
 	return s.chunks()
 }
 
-// selection are the selected partitions of one asset.
+// selection is the set of selected partitions of one asset.
 type selection struct {
 	stage int32
 	at    map[string]int32 // positions in splitter.cells, by partition key
 }
 
-// placed is a cell with its place in time.
+// placed is a cell with its stage and the bounds of its period.
 type placed struct {
 	Cell
 	stage      int32
@@ -119,8 +119,8 @@ type splitter struct {
 	// parents link cells that depend on each other, as trees. The entry of a root is negative: minus the number of
 	// cells of its tree.
 	parents []int32
-	// ordered is the first asset that reads itself over more partitions than fit into a chunk. itself are pairs of
-	// cells of such assets: the first cell of a pair reads the second.
+	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. itself contains
+	// pairs of cells of such assets: the first cell of a pair reads the second.
 	ordered ids.AssetKey
 	itself  [][2]int32
 }
@@ -162,7 +162,7 @@ func (s *splitter) add(asset *plan.Asset, keys []string) error {
 	return nil
 }
 
-// place returns the cell of a partition.
+// place returns the cell of a partition, with the bounds of its period.
 func (s *splitter) place(asset *plan.Asset, key string) (placed, error) {
 	partition, err := ids.ParsePartition(key)
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *splitter) root(i int32) int32 {
 	return i
 }
 
-// component are cells that depend on each other.
+// component is a set of cells that depend on each other.
 type component struct {
 	cells      []int32
 	stage      int32

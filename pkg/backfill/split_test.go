@@ -234,7 +234,7 @@ func TestSplitRandomAssets(t *testing.T) {
 		require.NoError(r, err)
 		o := backfill.Options{Size: rapid.IntRange(1, 60).Draw(r, "size"), Newest: rapid.Bool().Draw(r, "newest")}
 		chunks, err := backfill.Split(g, calendar, selected, o)
-		if err != nil { // an asset that reads itself cannot always be split
+		if err != nil { // an asset that reads its own partitions cannot always be split
 			require.Regexp(r, "so the oldest come first|belongs to a later chunk", err.Error())
 			return
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // AutomationAge is the age at which a sweep takes up a request or a schedule that no automator has handled. An
-// automator may need that long for a storm of requests. If a sweep involved a second automator earlier, both would do
-// the same work.
+// automator may need that long if many requests arrive at once. If a sweep called a second automator earlier, both
+// would do the same work.
 const AutomationAge = 2 * time.Minute
 
 // Automation is the work that a state has for automators. Doing it twice has no effect: every event
@@ -20,10 +20,9 @@ type Automation struct {
 	Define *state.Deployment
 	// Wanted are schedules that wait for their next instants.
 	Wanted []*state.Schedule
-	// Deadlines are the deadlines that wait for a verdict. The one that has waited longest comes
-	// first.
+	// Deadlines are the deadlines that wait for a verdict, longest wait first.
 	Deadlines []*state.Promise
-	// Pending are requests to be planned. The one that has waited longest comes first.
+	// Pending are requests to be planned, longest wait first.
 	Pending []*state.RunRequest
 }
 
@@ -54,8 +53,7 @@ func Automate(s *state.State, limit int) Automation {
 	return a
 }
 
-// Notifications returns at most limit notifications that have to be sent. The one that has waited
-// longest comes first.
+// Notifications returns at most limit notifications that have to be sent, longest wait first.
 func Notifications(s *state.State, limit int) (rows []*state.Notification) {
 	s.PendingNotifications(func(row *state.Notification) bool {
 		rows = append(rows, row)
@@ -64,14 +62,13 @@ func Notifications(s *state.State, limit int) (rows []*state.Notification) {
 	return rows
 }
 
-// Unattended reports whether a sweep should have an automator or a notifier look at a state, because its
-// work is old.
+// Unattended reports whether work for automators or notifiers is so old that a sweep should call one.
 func Unattended(s *state.State, now event.Time) bool {
 	at, ok := automationDue(s)
 	return ok && at <= now
 }
 
-// automationDue returns when the oldest work of automators and notifiers is due for a sweep.
+// automationDue returns when a sweep should take up the oldest work of automators and notifiers.
 func automationDue(s *state.State) (at event.Time, ok bool) {
 	by := func(since event.Time) {
 		if t := since.Add(AutomationAge); !ok || t < at {
@@ -100,8 +97,8 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 	return at, ok
 }
 
-// missingTimers returns requests that restore the timers that a state should have. Any fold restores
-// them: a request only ensures that something is folded.
+// missingTimers returns requests for timers that are missing in a state. Every fold restores missing timers, so the
+// request only ensures that a fold takes place.
 func missingTimers(s *state.State) []Action {
 	var actions []Action
 	restore := func(timerType string, timer *state.Timer, at event.Time, ok bool) {

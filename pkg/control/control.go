@@ -46,8 +46,8 @@ type CreateDispatch struct {
 	Acknowledge bool
 }
 
-// DeleteDispatch deletes the queue task of an attempt that was closed before it started, if
-// it is still possible.
+// DeleteDispatch deletes the queue task of an attempt that was closed before it started, if the queue has not delivered
+// it yet.
 type DeleteDispatch struct{ Row *state.Dispatch }
 
 // CreateTimer creates the queue task that fires a timer when it is due or, if that is
@@ -215,10 +215,9 @@ func orphans(s *state.State, runID string) []Action {
 	return actions
 }
 
-// Refill returns the actions that fill an empty queue from the projections: dispatched
-// attempts, running attempts and all timers, under their existing names. The worker of a
-// running attempt died with the queue; if the attempt had finished, its commit marker makes
-// the new delivery cheap.
+// Refill returns the actions that fill an empty queue from the projections: dispatched attempts, running attempts and
+// all timers, under their existing names. Refill assumes that the worker of a running attempt died with the queue. If
+// the attempt had finished, its commit marker makes the new delivery cheap.
 func Refill(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/binding"
 )
 
-// An alert is published with its data and attributes, and the connection is kept for the next one.
+// The publisher sends an alert with its data and attributes, and keeps the connection for the next alert.
 func TestPublisherPublishesAlerts(t *testing.T) {
 	s := emulate(t)
 	publish := binding.Publisher()

@@ -15,9 +15,8 @@ import (
 // limit gains nothing: a fold applies all pending entries of a domain together.
 const maxOutstanding = 256
 
-// shutdownTimeout bounds the wait for messages in process and their acknowledgements. The
-// client itself waits forever if Pub/Sub is unreachable; with its own timeout it does not wait
-// for acknowledgements at all.
+// shutdownTimeout bounds the wait for messages in process and their acknowledgements. The client's own wait never ends
+// if Pub/Sub is unreachable, and with the client's own timeout it does not wait for acknowledgements at all.
 const shutdownTimeout = 4 * time.Second
 
 // Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls take for each. It
@@ -36,7 +35,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	s := client.Subscriber(subscription)
 	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
 	ended := make(chan error, 1)
-	go func() { // ends when the client is closed, at the latest
+	go func() { // this goroutine ends no later than the client is closed
 		ended <- s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
 			if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
 				m.Ack()

@@ -51,7 +51,7 @@ func finalized(key string) map[string]string {
 	return map[string]string{"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": key}
 }
 
-// Seen to fail if every message is acknowledged.
+// Fails if Pull also acknowledges a message for which take returned an error.
 func TestPullAcknowledgesProcessedMessages(t *testing.T) {
 	s := emulate(t)
 	good := s.Publish(topic, nil, finalized("good"))
@@ -131,7 +131,7 @@ func TestPullFailsWithoutSubscription(t *testing.T) {
 	require.ErrorContains(t, err, "projects/p/subscriptions/none")
 }
 
-// No caller announces the entry: only the subscription does.
+// The compactor learns of the entry only from the subscription: no caller hands it over.
 func TestCompactorFoldsPulledEntries(t *testing.T) {
 	s := emulate(t)
 	store := memblob.New(memblob.Options{})

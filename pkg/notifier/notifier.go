@@ -1,7 +1,7 @@
 // Package notifier sends the notifications that the fold has decided. This package is not a stable API.
 //
-// A notifier is a stateless shell beside the dispatcher. It finds its work in the projections, sends at least
-// once, and reports each try in the ledger. Receivers drop messages whose id they know.
+// A notifier is a stateless shell beside the dispatcher. It finds its work in the projections, sends each notification
+// at least once, and reports each try in the ledger. Receivers drop messages whose id they know.
 package notifier
 
 import (
@@ -46,8 +46,8 @@ type Notifier struct {
 	mu     sync.Mutex // locked while a pass runs
 	newest *release.Release
 	sha    string // the hash of newest
-	// ended are the results of tries that the ledger may not have yet, by notification. These tries are not
-	// repeated: their results are appended again.
+	// ended contains, by notification, the results of tries that may not be in the ledger yet. Their messages are not
+	// sent again; only the results are appended again.
 	ended map[string]*event.NotificationEnded
 }
 
@@ -72,7 +72,7 @@ func (n *Notifier) React(s *state.State) {
 }
 
 const (
-	// batch is how many notifications one pass sends, and parallel how many at once.
+	// batch is how many notifications one pass sends. parallel is how many it sends at once.
 	batch    = 200
 	parallel = 8
 	// The wait after a failed pass doubles between these bounds.
@@ -125,7 +125,7 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 	}
 	rows := control.Notifications(snap.State, batch)
 	if len(rows) == 0 {
-		clear(n.ended) // all are recorded
+		clear(n.ended) // the ledger has all results
 		return false, nil
 	}
 	r, err := n.release(ctx, snap)
@@ -146,7 +146,7 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return false, err // tries that the end of ctx has interrupted prove nothing about their channels
+		return false, err // discard the results: ctx has interrupted the tries
 	}
 	for _, end := range ends {
 		n.ended[end.NotificationID] = end

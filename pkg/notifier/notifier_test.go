@@ -117,7 +117,7 @@ func (s *system) state() *state.State {
 	return snap.State
 }
 
-// of returns the notification to a channel.
+// of returns the notification for a channel.
 func (s *system) of(channel string) *state.Notification {
 	for row := range s.state().Notifications.All {
 		if row.Channel == channel {
@@ -185,7 +185,8 @@ func (s *system) fire() {
 	require.NoError(s.t, err)
 }
 
-// Acceptance: no worker, no dispatcher and no queue moves here. The deadline is judged and reported all the same.
+// Neither a worker nor a dispatcher nor a queue runs in this test. The deadline must be judged and reported
+// nevertheless.
 func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(t)

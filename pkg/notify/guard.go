@@ -20,7 +20,7 @@ var never = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"
 // private are addresses that only a channel with allow_private may have.
 var private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
 
-// embedding are prefixes of IPv6 addresses whose last or middle bytes are an IPv4 address.
+// embedding are prefixes of IPv6 addresses that contain an IPv4 address, in their last or middle bytes.
 var (
 	nat64     = netip.MustParsePrefix("64:ff9b::/96")
 	sixToFour = netip.MustParsePrefix("2002::/16")
@@ -33,7 +33,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// errRefused reports that an address is not called.
+// errRefused reports that Servo refuses to call an address.
 var errRefused = errors.New("the address is not called")
 
 // checkAddress returns an error if a channel must not call an address.
@@ -59,7 +59,7 @@ func checkAddress(ip netip.Addr, allowPrivate bool) error {
 	return nil
 }
 
-// dialer returns a dialer that checks each address when it is dialled, after the name was resolved.
+// dialer returns a dialer that checks each address after the name was resolved and before it connects.
 func dialer(allowPrivate bool) *net.Dialer {
 	return &net.Dialer{Timeout: timeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)

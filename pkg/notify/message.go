@@ -14,7 +14,7 @@ import (
 // MaxBytes bounds the size of a message, and the bytes that are read of a response.
 const MaxBytes = 64 << 10
 
-// Message is what a channel gets.
+// Message is a message to a channel.
 type Message struct {
 	// ID is the same for all tries: receivers drop messages whose id they know.
 	ID          string `json:"notification_id"`

@@ -33,10 +33,10 @@ type Sender struct {
 	Redactor *secret.Redactor
 	// Publish publishes to a topic of Pub/Sub. Nil: such channels cannot be used.
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
-	// Root is the folder of the project, for channels that are files. "": such channels cannot be used.
+	// Root is the folder of the project. Channels that are files write below it. "": such channels cannot be used.
 	Root string
 
-	roots *x509.CertPool // the authorities that certificates of mail servers are checked with; nil: those of the system
+	roots *x509.CertPool // the certificate authorities for mail servers; nil: those of the system
 }
 
 // Send sends a message to a channel. Its errors contain no secrets.
@@ -56,7 +56,7 @@ func (s *Sender) Send(ctx context.Context, c *release.Channel, m *Message) error
 	case c.File != nil:
 		err = s.file(c.File, m)
 	default:
-		err = errors.New("its kind is not known to this version of servo")
+		err = errors.New("this version of servo does not know its kind: update servo")
 	}
 	if err != nil {
 		return fmt.Errorf("channel %s: %w", c.Name, err)
@@ -67,7 +67,7 @@ func (s *Sender) Send(ctx context.Context, c *release.Channel, m *Message) error
 // resolve returns the value of a secret.
 func (s *Sender) resolve(ctx context.Context, reference string) (string, error) {
 	if s.Secrets == nil {
-		return "", errors.New("this process has no secrets")
+		return "", errors.New("this process cannot read secrets")
 	}
 	value, err := s.Secrets(ctx, reference)
 	if err == nil && s.Redactor != nil {
@@ -113,7 +113,7 @@ func (s *Sender) slack(ctx context.Context, c *release.Channel, m *Message) erro
 	to, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the value of %s is not a URL", c.Slack.URL) // err quotes the value
+		return fmt.Errorf("the value of %s is not a URL", c.Slack.URL) // omit err, which contains the secret value
 	case to.Hostname() != c.Slack.Host:
 		return fmt.Errorf("%w: the value of %s is not a URL of the host %s, which the channel names", errRefused, c.Slack.URL, c.Slack.Host)
 	case to.Scheme != "https" && (!c.AllowPrivate || to.Scheme != "http"):
@@ -131,13 +131,13 @@ func (s *Sender) slack(ctx context.Context, c *release.Channel, m *Message) erro
 func post(ctx context.Context, c *release.Channel, to string, header http.Header, body []byte, mask *secret.Mask) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("its URL is invalid") // err quotes it
+		return errors.New("its URL is invalid") // omit err, which contains the URL
 	}
 	request.Header = header
 	request.Header.Set("User-Agent", "servo")
 	answer, err := client(c.AllowPrivate).Do(request)
 	if failure := (*url.Error)(nil); errors.As(err, &failure) {
-		err = failure.Err // failure quotes the URL
+		err = failure.Err // failure itself contains the URL
 	}
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	return fmt.Errorf("it answered %s%s", answer.Status, said(mask.Bytes(text)))
 }
 
-// maxSaid bounds the characters of a response that an error quotes.
+// maxSaid is how many characters of a response an error quotes at most.
 const maxSaid = 200
 
 // said returns the first line of a response, for an error.
@@ -211,7 +211,7 @@ func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 		return fmt.Errorf("open %s: %w", c.Path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(append(body, '\n')); err != nil { // one write: lines of two processes do not mix
+	if _, err := f.Write(append(body, '\n')); err != nil { // a single write, so that lines of two processes do not mix
 		return fmt.Errorf("append to %s: %w", c.Path, err)
 	}
 	return nil

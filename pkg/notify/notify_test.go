@@ -106,7 +106,7 @@ func TestWebhookReportsFailures(t *testing.T) {
 	c = webhook(url, true)
 	c.Webhook.Secret = "file:none"
 	require.ErrorContains(t, sender("").Send(t.Context(), c, message), "channel hook: secret file:none: no such file")
-	require.ErrorContains(t, (&notify.Sender{Clock: clock.System{}}).Send(t.Context(), webhook(url, true), message), "has no secrets")
+	require.ErrorContains(t, (&notify.Sender{Clock: clock.System{}}).Send(t.Context(), webhook(url, true), message), "cannot read secrets")
 }
 
 func TestWebhookLimitsAnswers(t *testing.T) {

@@ -107,7 +107,7 @@ func mailText(to *release.SMTPChannel, m *Message, now time.Time) ([]byte, error
 	return b.Bytes(), nil
 }
 
-// oneLine removes line ends, which would begin another header.
+// oneLine removes line breaks, because a line break would begin another header.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 )
 
-// mailServer talks to one client, which may encrypt the connection if certificate is set. lines receives everything
-// that the client says: after it has encrypted the connection, with the prefix "tls ".
+// mailServer serves one client, which may encrypt the connection if certificate is set. lines receives every line that
+// the client sends. A line that was sent encrypted has the prefix "tls ".
 func mailServer(t *testing.T, certificate *tls.Certificate) (port int32, lines chan string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -67,7 +67,7 @@ func mailServer(t *testing.T, certificate *tls.Certificate) (port int32, lines c
 	return int32(l.Addr().(*net.TCPAddr).Port), lines //nolint:gosec,forcetypeassert // a port
 }
 
-// sendMail sends a mail with a password, and returns what the server was told.
+// sendMail sends a mail with a password, and returns what the server received.
 func sendMail(t *testing.T, certificate *tls.Certificate, roots *x509.CertPool) (told string, err error) {
 	t.Helper()
 	port, lines := mailServer(t, certificate)
@@ -84,7 +84,7 @@ func sendMail(t *testing.T, certificate *tls.Certificate, roots *x509.CertPool) 
 	return told, err
 }
 
-// A password and a mail are sent only over an encrypted connection to the server that the certificate names.
+// The sender sends the password and the mail only if the connection is encrypted and the certificate names the server.
 func TestMailIsEncryptedBeforeTheLogin(t *testing.T) {
 	trusted := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for 127.0.0.1
 	defer trusted.Close()

@@ -72,7 +72,7 @@ func TestZoneVersionIsThatOfData(t *testing.T) {
 	}
 }
 
-// No zone has done this so far: clocks go from 02:00 to 03:00, and at 03:30 back to 02:30.
+// Clocks go from 02:00 to 03:00, and at 03:30 back to 02:30. No real zone has done this so far.
 func TestResolveFindsLocalTimesOfTwoChanges(t *testing.T) {
 	const hour = 3600
 	spans := [][2]int64{{math.MinInt64, 0}, {2 * hour, hour}, {2*hour + hour/2, 0}}

@@ -90,13 +90,12 @@ type parser struct {
 	err  *CronError
 }
 
-// fail records an error at a part. The suggestion is the expression with the text other in place of
-// this part.
+// fail records an error at a part. The suggestion is the expression in which the text other replaces this part.
 func (p *parser) fail(field string, at part, other, format string, args ...any) {
 	p.failIn(field, at, at, other, format, args...)
 }
 
-// failIn records an error at a part. The suggestion has other in place of whole, which contains the part.
+// failIn records an error at a part. In the suggestion, other replaces whole, which contains the part.
 func (p *parser) failIn(field string, at, whole part, other, format string, args ...any) {
 	if p.err != nil {
 		return
@@ -107,8 +106,8 @@ func (p *parser) failIn(field string, at, whole part, other, format string, args
 	}
 }
 
-// parseCron reads an expression. Its error suggests a valid expression: while the suggestion is itself
-// invalid, parseCron replaces it with the suggestion of its error.
+// parseCron reads an expression. Its error suggests a valid expression: parseCron parses each suggestion and, if that
+// fails, takes the suggestion of the new error instead.
 func parseCron(text string) (*cron, error) {
 	c, err := parseOnce(text)
 	if err == nil {

@@ -15,7 +15,7 @@ const (
 	Shown   = "shown"   // the clocks show the local time once
 	Gap     = "gap"     // the clocks skip it
 	Overlap = "overlap" // the clocks show it more than once
-	Elapsed = "elapsed" // ticks of every do not depend on clocks
+	Elapsed = "elapsed" // the schedule uses every, so its ticks do not depend on local times
 )
 
 // Reason explains how a local time that matches the expression becomes ticks.

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/calendar"
 )
 
-// texts explains the changes of the clocks in a time.
+// texts returns the reasons for the clock changes within a period, as text.
 func texts(t *testing.T, s *calendar.Schedule, from, to string) []string {
 	t.Helper()
 	var list []string
@@ -75,7 +75,7 @@ func TestExplainAnswersForInstants(t *testing.T) {
 	require.Empty(t, every.Explain(second))
 }
 
-// The text of automation of a tick with jitter: 3m12s is 192 seconds of the hash.
+// The explanation of a tick with jitter. The jitter of 3m12s is 192 seconds, which follow from the hash.
 func TestTextShowsJitter(t *testing.T) {
 	s := compile(t, calendar.Spec{Cron: "30 2 * * *", Timezone: "Europe/Paris", JitterSec: 300})
 	tick := at(t, "2025-03-30T01:00Z")

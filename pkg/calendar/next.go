@@ -73,7 +73,7 @@ func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether an instant is a tick, given that the clocks show a matching local time at it.
+// takes reports whether an instant is a tick under the policy. At this instant the clocks show a matching local time.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {
 		return true
@@ -95,7 +95,7 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	limit = max(limit, 0)
 	if total := s.count(after, through); total > int64(limit) {
 		dropped = total - int64(limit)
-		// The ticks are distinct, so some instant has exactly limit ticks after it.
+		// No two ticks share an instant, so for some instant exactly limit ticks are later.
 		skip := sort.Search(int(through-max(after, firstInstant)), func(n int) bool {
 			return s.count(max(after, firstInstant)+int64(n), through) <= int64(limit)
 		})
@@ -111,8 +111,8 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	}
 }
 
-// count returns the number of ticks after one instant and up to and including another. It counts by days,
-// not by single ticks, except near changes of the offset.
+// count returns the number of ticks after one instant and up to and including another. Near changes of the offset it
+// counts single ticks; elsewhere it counts whole days at once.
 func (s *Schedule) count(after, through int64) int64 {
 	from, to := max(after+1, s.start), min(through+1, s.end)
 	if from >= to {
@@ -125,7 +125,7 @@ func (s *Schedule) count(after, through int64) int64 {
 	total := int64(0)
 	for i := s.zone.at(from); i < len(s.zone.spans) && s.zone.spans[i].start < to; i++ {
 		start, end := max(from, s.zone.spans[i].start), min(to, s.zone.until(i))
-		// Local times that occur more than once are near the ends of the span.
+		// Only near the ends of a span can a local time occur more than once: count there tick by tick.
 		low := min(end, max(start, s.zone.spans[i].start+2*reach))
 		high := max(low, min(end, s.zone.until(i)-2*reach))
 		offset := s.zone.spans[i].offset
@@ -172,7 +172,7 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 // jitter of a tick is part of the time at which it is due.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
-	// A tick is due before the next one, so only the last tick can be due later than by.
+	// Each tick is due before the next tick begins, so of the ticks up to by only the last one can be due after by.
 	if last, _ := s.between(after.Unix(), through, 1); len(last) > 0 && s.Due(id, last[0]).After(by) {
 		through = last[0].Unix() - 1
 	}

@@ -2,7 +2,7 @@ package calendar
 
 import "github.com/servo-orchestration/servo/pkg/event"
 
-// Of compiles a schedule of a release.
+// Of compiles a schedule that a release declares.
 func Of(s *event.Schedule) (*Schedule, error) {
 	return Spec{
 		Cron: s.Cron, EverySec: s.EverySec, Timezone: s.Timezone, DST: DST{Gap: s.Gap, Overlap: s.Repeated},

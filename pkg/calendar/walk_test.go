@@ -15,10 +15,10 @@ import (
 // everyZone is set by `make zones`: the test then walks through 68 years of all zones.
 var everyZone = flag.Bool("every-zone", false, "walk through every minute of every time zone")
 
-// The walk below shares no code with the package. For each quarter of an hour, it computes the
-// local time of each minute. Then it applies the policy to the whole list.
+// The walk below is an independent implementation, which shares no code with the package. For each quarter of an hour,
+// it computes the local time of each minute. Then it applies the policy to the whole list.
 
-// stretch is a time with one offset, found by looking.
+// stretch is a period in which a zone has one offset.
 type stretch struct{ from, to, offset int64 }
 
 func offsetAt(zone *time.Location, at int64) int64 {
@@ -26,7 +26,7 @@ func offsetAt(zone *time.Location, at int64) int64 {
 	return int64(offset)
 }
 
-// look returns the stretches of a zone between two instants.
+// look finds the stretches of a zone between two instants by probing its offset.
 func look(zone *time.Location, from, to int64) []stretch {
 	const quarter = 15 * 60
 	found := []stretch{{from, to, offsetAt(zone, from)}}
@@ -50,7 +50,7 @@ func look(zone *time.Location, from, to int64) []stretch {
 	return found
 }
 
-// pattern is an expression, and the same as code.
+// pattern is a cron expression, and Go functions that match the same local times.
 type pattern struct {
 	cron   string
 	hourly bool
@@ -177,8 +177,9 @@ func TestTicksAreThoseOfMinuteWalk(t *testing.T) {
 	walkZone(t, "Africa/Monrovia", 1970, 1973, map[string]bool{})
 }
 
-// walkZone compares the ticks of some years. The margin of two days keeps local times whose other occurrence is outside
-// out of the comparison. A zone with the offsets of an earlier zone has the same ticks.
+// walkZone compares the ticks of some years. A local time near a bound may occur a second time outside of the bounds,
+// so a margin of two days is not compared. walkZone skips a zone that has the same offsets as an earlier zone, because
+// it has the same ticks.
 func walkZone(t *testing.T, name string, first, last int, seen map[string]bool) {
 	t.Helper()
 	const margin = 2 * 24 * 60 * 60
@@ -236,7 +237,7 @@ func difference(t *testing.T, s *calendar.Schedule, want, got []int64) {
 	require.Len(t, got, len(want), "%+v", s.Spec())
 }
 
-// An outage of years is counted by days, not by ticks.
+// Ticks missed in an outage of years are counted by days, not one by one.
 func TestBetweenCountsEveryMinuteOfYears(t *testing.T) {
 	s := compile(t, calendar.Spec{Cron: "* * * * *", Timezone: "Europe/Paris"})
 	from, to := at(t, "1970-01-01T00:00Z"), at(t, "2099-01-01T00:00Z")

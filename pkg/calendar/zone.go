@@ -108,7 +108,7 @@ type span struct {
 func loadZone(name string) (*zone, error) {
 	d := unpacked()
 	if found, ok := d.loaded.Load(name); ok {
-		return found.(*zone), nil //nolint:errcheck // the map holds nothing else
+		return found.(*zone), nil //nolint:errcheck // all values of the map have this type
 	}
 	data, ok := d.files[name]
 	if !ok {
@@ -122,7 +122,7 @@ func loadZone(name string) (*zone, error) {
 		}
 	}
 	found, _ := d.loaded.LoadOrStore(name, &zone{name: name, location: location, spans: spansOf(location)})
-	return found.(*zone), nil //nolint:errcheck // the map holds nothing else
+	return found.(*zone), nil //nolint:errcheck // all values of the map have this type
 }
 
 // reach is greater than every UTC offset, in seconds.
@@ -171,8 +171,7 @@ type local struct {
 	gap      int // 0: no gap
 }
 
-// maxInstants is the greatest number of instants in a local. In no zone has a local time occurred three
-// times.
+// maxInstants is the greatest number of instants in a local. So far, no zone has had a local time three times.
 const maxInstants = 4
 
 // resolve finds a local time, in seconds since 1970-01-01T00:00 of the zone's clocks.
@@ -241,7 +240,7 @@ func outside(text string) error {
 func unknownZone(name string, zones map[string][]byte) error {
 	const (
 		help    = "unknown time zone %q: write "
-		longest = 64 // letters of a name that is compared
+		longest = 64 // longer names are not compared
 	)
 	if len(name) > longest {
 		return fmt.Errorf("unknown time zone %q…: write an IANA name such as UTC, Europe/Paris or America/New_York", name[:longest])

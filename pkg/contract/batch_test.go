@@ -17,7 +17,7 @@ const (
 	tuesday = `{"date":"2025-01-07"}`
 )
 
-// batchMarker returns the marker of a batch of two days, of which the second has no files.
+// batchMarker returns the marker of a batch of two days. The second day has no files.
 func batchMarker() contract.CommitMarker {
 	d, asset := ids.Domain{Tenant: "t", Workspace: "w"}, ids.AssetKey{Namespace: "a", Name: "b"}
 	const id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

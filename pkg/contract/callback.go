@@ -20,8 +20,7 @@ const (
 // CallbackPattern is the route of callbacks, as a pattern of [net/http.ServeMux].
 const CallbackPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/runs/{run}/tasks/{task}/callbacks/{verb}"
 
-// Callback is the permission to send one kind of report about one attempt, until Expires. A
-// signed URL carries it.
+// Callback is the permission to send one kind of report about one attempt, until Expires. A signed URL contains it.
 type Callback struct {
 	Domain    ids.Domain
 	RunID     string
@@ -53,10 +52,9 @@ func (c Callback) sign(keys Keyring, keyID string) (string, bool) {
 // AuthScheme is the scheme of the Authorization header of callbacks.
 const AuthScheme = "Servo-HMAC"
 
-// SignCallback returns the URL of a callback below base, for example
-// "https://api.example.com", and the Authorization header to send with it. Without a usable
-// current key the signature is empty and every verifier rejects it: check the keyring with
-// [Keyring.Validate] first.
+// SignCallback returns the URL of a callback below base, for example "https://api.example.com", and the Authorization
+// header to send with it. If the keyring has no usable current key, the signature is empty, and every verifier rejects
+// it: check the keyring with [Keyring.Validate] first.
 func SignCallback(base string, c Callback, keys Keyring) (callbackURL, authorization string) {
 	sig, _ := c.sign(keys, keys.Current)
 	return c.url(base, keys.Current, url.Values{}), AuthScheme + " " + sig
@@ -82,8 +80,8 @@ func (c Callback) url(base, keyID string, query url.Values) string {
 		"?" + query.Encode()
 }
 
-// pathSegment returns text as one segment of a URL path. Servers remove the segments "." and
-// "..", so a segment of dots only is escaped, too.
+// pathSegment returns text as one segment of a URL path. Servers remove the segments "." and "..", so pathSegment also
+// escapes a segment that consists only of dots.
 func pathSegment(s string) string {
 	if strings.Trim(s, ".") == "" {
 		return strings.ReplaceAll(s, ".", "%2E")

@@ -148,7 +148,7 @@ func TestOpenRejectsAnyChangedValue(t *testing.T) {
 			raw, err := json.Marshal(original)
 			require.NoError(t, err)
 			_, err = contract.Open(raw, keys, start)
-			if _, ok := errors.AsType[*contract.FieldError](err); !ok { // inconsistent ids are rejected before the signature
+			if _, ok := errors.AsType[*contract.FieldError](err); !ok { // inconsistent ids fail before the signature check
 				require.ErrorIs(t, err, contract.ErrForged, here)
 			}
 			at[key] = was

@@ -36,8 +36,7 @@ const (
 // maxText bounds the error texts in responses and logs, in bytes.
 const maxText = 300
 
-// Truncate truncates a text to 300 bytes, so that a caller's input can neither be echoed nor
-// logged at full length.
+// Truncate truncates a text to 300 bytes, so that responses and logs never repeat a caller's input at full length.
 func Truncate(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -265,8 +264,8 @@ func ifValid[T any](v *T, c *checker) (*T, error) {
 	return v, nil
 }
 
-// decode reads a JSON object. times lists the fields that contain times, because the JSON
-// package does not name the one that it could not parse.
+// decode reads a JSON object. times lists the fields that contain times. It is needed because the JSON package does not
+// say which field contains an invalid time.
 func decode(data []byte, limit int, v any, times ...string) error {
 	if len(data) > limit {
 		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes: at most %d are allowed", len(data), limit)}

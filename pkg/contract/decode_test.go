@@ -198,9 +198,9 @@ func TestDecodeRejectsNamesThatDifferInCase(t *testing.T) {
 		{"outcome", `"succeeded","OUTCOME":"failed"`, "OUTCOME"},
 		{"error", `{"code":"X","Code":"Y"}`, "error.Code"},
 		{"check_results", `[{"name":"a"},{"name":"b","Name":"c"}]`, "check_results[1].Name"},
-		{"wor\u212aer_id", `"x"`, "wor\u212aer_id"}, // the Kelvin sign is a k
+		{"wor\u212aer_id", `"x"`, "wor\u212aer_id"}, // case folding turns the Kelvin sign into k
 		{"novelty", `1,"Novelty":2`, "Novelty"},
-		{"Outcome", `"failed","novelty":"` + "\xff" + `"`, "Outcome"}, // not UTF-8, which is tolerated
+		{"Outcome", `"failed","novelty":"` + "\xff" + `"`, "Outcome"}, // not UTF-8: tolerated
 	} {
 		body := strings.Replace(string(with(t, finished, c.field, "")), "{", `{"`+c.field+`":`+c.raw+",", 1)
 		_, err := contract.DecodeFinished([]byte(body))

@@ -129,8 +129,8 @@ func FuzzCallbackURLRoundTrips(f *testing.F) {
 	})
 }
 
-// routed reports whether [net/http.ServeMux] matches a segment: it matches neither an empty
-// one nor a single slash. No task has these names.
+// routed reports whether [net/http.ServeMux] matches a path segment: it matches neither an empty segment nor a segment
+// that is a single slash. No task has such a name.
 func routed(segment string) bool { return segment != "" && segment != "/" }
 
 // No edit of a signed URL yields a valid URL for another callback.

@@ -3,9 +3,9 @@ package contract
 import "fmt"
 
 // FindMarker returns the marker that names an output, and the marker's key: the commit marker or, for an approved
-// output, the marker in quarantine. read returns the content of an object; absent reports whether an error of
-// read means that the object does not exist. For the output of one partition of a batch, the result is its part
-// of the marker: see [CommitMarker.For].
+// output, the marker in quarantine. read returns the content of an object; absent reports whether an error of read
+// means that the object does not exist. For the output of one partition of a batch, FindMarker returns the partition's
+// part of the marker: see [CommitMarker.For].
 //
 // If neither marker names the output, FindMarker returns what it found at the commit marker: an
 // error of read, an error of [DecodeCommitMarker], or a marker that names another output.

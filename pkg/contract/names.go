@@ -43,7 +43,7 @@ func CheckNames(data []byte, v any) error {
 	return distinctIn(d, reflect.TypeOf(v), "")
 }
 
-// distinctIn checks the next value of the decoder. Its path is at.
+// distinctIn checks the next value of the decoder. The path of the value is at.
 func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -106,8 +106,8 @@ func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names map[string]
 	return fields, names
 }
 
-// foldCase returns a form that two names share if they differ only in case, by Unicode's
-// simple folding: the Kelvin sign is a k.
+// foldCase returns the case-folded form of a name, by Unicode's simple folding: names that differ only in case have the
+// same form. For example, the Kelvin sign becomes k.
 func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		for next := unicode.SimpleFold(r); next > r; next = unicode.SimpleFold(r) {

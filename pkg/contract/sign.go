@@ -161,8 +161,8 @@ func unsigned(data []byte) ([]byte, error) {
 	return slices.Delete(canonical, from, to), nil
 }
 
-// member returns the range of a field in an object of canonical JSON, with its comma: the
-// JSON without that range is canonical, too. The range is empty if the field is missing.
+// member returns the range of a field in an object of canonical JSON, including the adjacent comma, so that the JSON
+// without this range is canonical, too. The range is empty if the field is missing.
 func member(canonical []byte, object, field string) (from, to int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(canonical))
 	if found, err := enter(d, object); err != nil || !found {

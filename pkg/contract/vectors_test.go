@@ -218,7 +218,7 @@ func readVectors(t *testing.T) (vectors, contract.Keyring) {
 	return v, ring
 }
 
-// resultOf returns the result of a vector with which an error agrees.
+// resultOf returns the result that a vector must list for an error.
 func resultOf(err error) string {
 	_, isField := errors.AsType[*contract.FieldError](err)
 	switch {

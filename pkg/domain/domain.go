@@ -27,9 +27,8 @@ type Handle struct {
 	Logger *slog.Logger
 }
 
-// Open returns a handle with the given ports. For each port that is nil it uses a default: a new
-// codec, source of ids or store of manifests, the machine's clock, or a logger that discards
-// everything.
+// Open returns a handle with the given ports. It replaces each port that is nil with a default: a new codec, id source
+// or manifest store, the machine's clock, or a logger that discards everything.
 func Open(h Handle) *Handle {
 	if h.Clock == nil {
 		h.Clock = clock.System{}

@@ -30,21 +30,20 @@ func newToken() string {
 	return base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// openPatterns are the routes that need no token. The health routes reveal nothing about the
-// state. A callback's URL is signed, and the dispatcher verifies the signature before it reads
-// anything. Every other request needs the token, also one without a route.
+// openPatterns are the routes that need no token. The health routes reveal nothing about the state. A callback's URL is
+// signed, and the dispatcher verifies the signature before it reads anything. Every other request needs the token, even
+// if it has no route.
 var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
 
 // access decides which requests reach the routes of a stack.
 type access struct {
 	mux      *http.ServeMux
-	token    [sha256.Size]byte // hashed, so that comparing takes the same time for every guess
+	token    [sha256.Size]byte // the hash of the token, so that a comparison takes the same time for every guess
 	uid      int
 	browsers *browsers // nil: no page is served
 }
 
-// requireToken passes requests to the mux if they carry the owner's token or the cookie of a session,
-// or have an open route.
+// requireToken passes a request to the mux if it has the owner's token, the cookie of a session, or an open route.
 func requireToken(mux *http.ServeMux, token string, sessions *browsers) http.Handler {
 	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid(), browsers: sessions}
 }
@@ -64,8 +63,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			deny(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 			return
 		}
-		// A cookie leaks more easily than the token, so its sender must be known where the system
-		// knows users. A sender that has disconnected is unknown.
+		// A cookie leaks more easily than the token. So where the system knows the users of connections, the user of
+		// the sender must be known. It is unknown if the sender has disconnected.
 		if uid, known := peerOf(r).user(); known && !a.trusts(uid) || !known && knowsPeers {
 			a.refuseUser(w, uid)
 			return
@@ -86,9 +85,9 @@ func (a *access) refuseUser(w http.ResponseWriter, uid int) {
 	deny(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
 }
 
-// deny answers a request of a caller that the server does not know, or does not accept.
+// deny rejects a request of an unauthenticated or unauthorized caller.
 func deny(w http.ResponseWriter, status int, detail string) {
-	p := contract.Problem{Status: status, Detail: detail} // as the API answers it: see docs/reference/errors.md
+	p := contract.Problem{Status: status, Detail: detail} // the same answer as the API's: see docs/reference/errors.md
 	p.Type, p.Title = "urn:servo:problem:permission-denied", "Permission denied"
 	if status == http.StatusUnauthorized {
 		p.Type, p.Title = "urn:servo:problem:unauthenticated", "Not authenticated"
@@ -102,8 +101,7 @@ func (a *access) authenticated(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
 }
 
-// peer is the other end of a connection. Its user is looked up for the first request that needs
-// it.
+// peer is the other end of a connection. The first request that needs the peer's user looks the user up.
 type peer struct {
 	remote, local netip.AddrPort
 	once          sync.Once
@@ -128,8 +126,8 @@ func peerOf(r *http.Request) *peer {
 	return p
 }
 
-// user returns the id of the user whose process has the other end of the connection. It returns
-// false if the system does not know.
+// user returns the id of the user whose process has the other end of the connection. It returns false if the system
+// does not know the user.
 func (p *peer) user() (uid int, known bool) {
 	if p == nil {
 		return 0, false
@@ -138,7 +136,7 @@ func (p *peer) user() (uid int, known bool) {
 	return p.uid, p.known
 }
 
-// Client returns an HTTP client that sends the owner's token, and sends it to the owner only.
+// Client returns an HTTP client that adds the owner's token to requests to the owner, and to no others.
 func (o Owner) Client() *http.Client {
 	client := newClient()
 	if u, err := url.Parse(o.URL); err == nil {

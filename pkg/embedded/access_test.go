@@ -31,8 +31,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// beStranger makes the test binary send the requests on its standard input, as a process of
-// another user, and print the statuses of the answers.
+// beStranger is an environment variable. It makes the test binary run as a process of another user: the process reads
+// requests from its standard input, sends them, and prints the statuses of the answers.
 const beStranger = "SERVO_TEST_STRANGER"
 
 // nobody is the id of a user other than the user of the tests.
@@ -170,7 +170,7 @@ func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 		path = strings.NewReplacer("{tenant}", "acme", "{workspace}", "prod", "{verb}", "finished").Replace(path)
 		all = append(all, call{Method: method, URL: owner.URL + wildcard.ReplaceAllString(path, "x"), Body: "{}"})
 	}
-	for _, r := range rest.Routes() { // which one pattern of the mux serves
+	for _, r := range rest.Routes() { // one pattern of the mux serves all of these routes
 		all = append(all,
 			call{Method: r.Method, URL: owner.URL + wildcard.ReplaceAllString(r.Path, "x"), Body: "{}"},
 			call{Method: http.MethodPost, URL: owner.URL + r.Procedure, Body: "{}"},
@@ -179,7 +179,7 @@ func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	return all
 }
 
-// Seen to fail: every route answered requests without a token.
+// In an earlier version, every route answered requests without a token.
 func TestRoutesRequireToken(t *testing.T) {
 	owner, mux := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()
@@ -200,7 +200,7 @@ func TestRoutesRequireToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, c.Status, c.Error)
 }
 
-// Seen to fail: a stranger could make the server hold a header of a megabyte for each connection.
+// In an earlier version, a stranger could make the server hold a header of a megabyte for each connection.
 func TestLargeHeadersAreRejected(t *testing.T) {
 	owner, _ := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()
@@ -215,8 +215,8 @@ func TestLargeHeadersAreRejected(t *testing.T) {
 	}
 }
 
-// Seen to fail: another user of the machine could list, start and cancel runs, and could make the
-// server fold bytes that no ledger contained.
+// In an earlier version, another user of the machine could list, start and cancel runs, and could make the server fold
+// bytes that no ledger contained.
 func TestOtherUsersAreRejected(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")
@@ -239,7 +239,7 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	}
 	input, err := json.Marshal(requests)
 	require.NoError(t, err)
-	// The binary is in a folder that other users cannot enter. This name avoids the folder.
+	// The test binary is in a folder that other users cannot enter. The name /proc/self/exe does not need that folder.
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{beStranger + "=1"}, bytes.NewReader(input), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -267,7 +267,7 @@ func TestStateFolderIsPrivate(t *testing.T) {
 		return info.Mode().Perm()
 	}
 	dir := filepath.Join(t.TempDir(), "project", ".servo")
-	// The token must not get the mode of a file that an owner of another build left.
+	// A file that an owner of another build left must not determine the mode of the file with the token.
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 	require.NoError(t, embedded.MakeFolder(dir))
 	require.Equal(t, fs.FileMode(0o700), mode(dir))
@@ -287,7 +287,8 @@ func TestStateFolderIsPrivate(t *testing.T) {
 	}
 }
 
-// Seen to fail: entries that no ledger contained were folded when their bytes were sent.
+// In an earlier version, a client could send the bytes of an entry, and the server folded them although no ledger
+// contained the entry.
 func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)

@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// resume folds the entries beyond the last revision. Then it starts the queue, which is empty in a
-// new process, and refills it under the same task names as before. The queue delivers nothing
-// before the fold, so every task and timer is handled with the current state.
+// resume folds the entries beyond the last revision. Then it starts the queue, which is empty in a new process, and
+// refills it. The queue tasks have the same names as before. The queue delivers nothing before the fold, so every task
+// and timer is handled with the current state.
 func (s *Stack) resume(ctx, running context.Context) error {
 	writable, stop := s.whileWritable(ctx)
 	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
@@ -41,14 +41,14 @@ func (s *Stack) resume(ctx, running context.Context) error {
 }
 
 const (
-	// maxHeartbeats bounds the heartbeats of one group: a ledger group has at most 1 MiB.
+	// maxHeartbeats is the maximum number of heartbeats in one group, because a ledger group has at most 1 MiB.
 	maxHeartbeats = 100
-	// adoptWithin is how long the start waits for a disk that cannot be written before it fails.
+	// adoptWithin is how long the start of the stack waits for a disk that cannot be written. Then the start fails.
 	adoptWithin = 30 * time.Second
 )
 
-// whileWritable returns a context that ends, with the cause, when the folder has not been writable
-// for adoptWithin. Folding may take long, but waiting for a full disk may not.
+// whileWritable returns a context that ends, with the cause, when the folder has not been writable for adoptWithin. A
+// long fold is acceptable; a long wait for a full disk is not.
 func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -73,7 +73,7 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())
-	for row := range snap.State.Heartbeats.All { // exactly the running attempts have a row
+	for row := range snap.State.Heartbeats.All { // a row exists for each running attempt, and for no other
 		t := snap.State.Tasks.Get(row.Key())
 		if t == nil || t.State != state.TaskRunning {
 			continue

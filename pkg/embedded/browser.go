@@ -42,9 +42,10 @@ type browsers struct {
 	codes [][sha256.Size]byte // hashes of the codes that nobody has used, oldest first
 }
 
-// newBrowsers returns the sessions of a folder. Where the peer's user is checked, the key of the
-// cookies follows from the folder's keys, so that a session outlives a restart. Elsewhere a session
-// ends with the process: a server of another user at another port receives the cookies of this host.
+// newBrowsers returns the authentication of a folder's browsers. If the system knows the users of connections, the key
+// that signs cookies is derived from the folder's keys, so that a session outlives a restart. On other systems a
+// session ends with the process, because a cookie can leak: browsers also send the cookies of this host to a server of
+// another user at another port.
 func newBrowsers(keys contract.Keyring, now func() time.Time) *browsers {
 	b := &browsers{now: now, key: make([]byte, tokenBytes)}
 	if secret := keys.Secrets[keys.Current]; knowsPeers && len(secret) > 0 {
@@ -125,9 +126,8 @@ func (b *browsers) authenticated(r *http.Request) bool {
 	return err == nil && b.now().Unix() < second
 }
 
-// ownOrigin reports whether a browser sends a request for a page of this server, or because its user
-// has typed the address. Pages at other ports of this host are other origins, although browsers send
-// them the cookie.
+// ownOrigin reports whether a page of this server caused a browser's request, or a user who typed the address. Pages at
+// other ports of this host are other origins, although browsers send the cookie with their requests, too.
 func ownOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -149,11 +149,11 @@ func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
 	})
 	mux.Handle("GET /w/", page)
 	mux.Handle("GET /assets/", page)
-	// This is the only GET with an effect.
+	// This is the only GET request that changes something.
 	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Referrer-Policy", "no-referrer")
-		// A program that only looks whether the address exists sends HEAD: it must not use up the code.
+		// A program that only checks whether the address exists sends HEAD. That request must not use up the code.
 		if r.Method == http.MethodGet && s.browsers.redeem(r.URL.Query().Get("code")) {
 			http.SetCookie(w, s.browsers.cookie(r))
 		}

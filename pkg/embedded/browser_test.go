@@ -74,7 +74,8 @@ func TestLoginCodeWorksOnce(t *testing.T) {
 	}
 }
 
-// The page loads without a credential, because it says how to log in. It never contains data.
+// The page loads without a credential, because it explains how to log in. The files of the page contain no data of the
+// domain.
 func TestPageNeedsNoCredential(t *testing.T) {
 	owner, _ := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()
@@ -85,8 +86,8 @@ func TestPageNeedsNoCredential(t *testing.T) {
 	}
 }
 
-// Seen to fail without the check of the origin: a page at another port of this host, whose requests
-// carry the cookie, could read streams and start runs.
+// Browsers send the cookie with requests of a page at another port of this host. Fails without the check of the origin:
+// such a page could then read streams and start runs.
 func TestCookieIsAcceptedFromOwnPageOnly(t *testing.T) {
 	owner, mux := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()

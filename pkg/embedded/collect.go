@@ -19,8 +19,8 @@ const (
 	collectedFile = "collected.json"
 	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour
-	// collectWithin and collectMost limit the time of one pass, and its deletions, in a serving process.
-	// closingWithin limits the time of the pass in a process that ends after its run.
+	// In a serving process, collectWithin limits the duration of one pass, and collectMost limits its deletions.
+	// closingWithin limits the duration of the pass in a process that ends after its run.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second

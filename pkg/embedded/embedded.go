@@ -65,15 +65,14 @@ type Options struct {
 	Environ []string
 	// Secrets resolves a reference to a secret: see [worker.Config].
 	Secrets func(ctx context.Context, reference string) (string, error)
-	// Redactor hides secrets in the logs of this process. Nil: the worker makes its own.
+	// Redactor hides secrets in the logs of this process. Nil: the worker creates its own redactor.
 	Redactor *secret.Redactor
 	// Program is the path of the servo program. Commands find it as SERVO_BIN.
 	Program string
 	// WorkerURL is the address of the worker that executes the tasks. "": a worker in this
 	// process.
 	WorkerURL string
-	// Root is the folder of the project, in which the tasks of requests execute unless their release has an
-	// archive of its files.
+	// Root is the folder of the project. Tasks execute in it if their release has no archive of the project's files.
 	Root string
 	// Actor is the principal that starts runs: "user:jane".
 	Actor string
@@ -85,14 +84,15 @@ type Options struct {
 	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
 	// It may be nil.
 	Wrap func(blob.Store) blob.Store
-	// Read opens the folder for reading only. It need not be writable.
+	// Read opens the folder for reading only, so the folder need not be writable.
 	Read bool
 	// Traces records spans of all work of this process. Nil: none are recorded.
 	Traces *trace.Tracer
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
-	// Compactor holds the settings of the compactor, except the retention of manifests: it is that of one machine.
+	// Compactor holds the settings of the compactor. The retention of manifests in it is ignored: the stack uses the
+	// retention for a single machine.
 	Compactor compactor.Options
 	// Publish lists the outputs to publish, and the places where they are published. Nil: nothing is
 	// published.
@@ -126,10 +126,10 @@ type Stack struct {
 
 	appending, folding trouble
 
-	collecting sync.Mutex    // while a pass of the collector runs
+	collecting sync.Mutex    // locked while a pass of the collector runs
 	published  chan struct{} // capacity 1: a revision was published since the last pass
 
-	publishing   sync.Mutex    // while a pass of the publisher runs
+	publishing   sync.Mutex    // locked while a pass of the publisher runs
 	unpublished  chan struct{} // capacity 1: outputs may have changed since the last pass began
 	publishError string        // the error of the last pass, or ""
 }
@@ -275,7 +275,7 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	mux := http.NewServeMux()
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
 		if d != p.Domain {
-			return nil, nil //nolint:nilnil // nil stands for a domain that is not served here
+			return nil, nil //nolint:nilnil // nil means that this process does not serve the domain
 		}
 		return s.dispatch, nil
 	}
@@ -316,9 +316,9 @@ const (
 	// become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
-	// linger is how long a start may wait to be appended: a shorter task reports start and end in
-	// one entry. It may be long, because this process writes the entry even if no other event
-	// arrives.
+	// linger is how long the start of a task may wait to be appended. A task that takes less time reports its start and
+	// end in one entry. The wait may be this long because the process writes the entry at its end even if no other
+	// event arrives.
 	linger = 250 * time.Millisecond
 )
 
@@ -378,8 +378,8 @@ func (s *Stack) Failure() (since time.Time, err error) {
 // Done waits until the stack ends by itself and returns the reason.
 func (s *Stack) Done() error { return s.group.Wait() }
 
-// answerWithin is how long a closing stack takes to answer a worker in another process. A report
-// without an answer is repeated, although no process would receive it.
+// answerWithin is how long a closing stack still answers the requests of a worker in another process. A worker repeats
+// a report that gets no answer, and no process would receive the repetition.
 const answerWithin = time.Second
 
 // flushWithin is how long a closing stack waits for running merges. Without this wait, a series of
@@ -397,7 +397,7 @@ func (s *Stack) flush() {
 	}
 }
 
-// notifyWithin is how long a closing stack sends alerts: the process may be the only one for days.
+// notifyWithin is how long a closing stack continues to send alerts: the next process may start only days later.
 const notifyWithin = 10 * time.Second
 
 func (s *Stack) notifyRest() {
@@ -415,7 +415,7 @@ func (s *Stack) Close() error {
 	if s.stop != nil {
 		if s.worker == nil {
 			answering, cancel := context.WithTimeout(context.Background(), answerWithin)
-			_ = s.server.Shutdown(answering) // slower requests are cut off below
+			_ = s.server.Shutdown(answering) // s.stop below cuts off slower requests
 			cancel()
 		}
 		s.notifyRest()
@@ -424,7 +424,7 @@ func (s *Stack) Close() error {
 		s.collect(context.Background(), closingWithin)
 		s.stop()
 		err = s.group.Wait()
-		s.client.CloseIdleConnections() // a closing worker waits for connections that were never used
+		s.client.CloseIdleConnections() // close them: a closing worker waits even for connections that were never used
 	}
 	if s.worker != nil {
 		ended, cancel := context.WithCancel(context.Background())

@@ -200,8 +200,8 @@ func TestRestartAfterLongOutageKeepsAttempts(t *testing.T) {
 	verify(t, dir)
 }
 
-// The liveness timer of the earlier process is due, but not late enough to be postponed. Only the
-// heartbeats that the new process appends keep the attempt.
+// The liveness timer of the earlier process is due, but not so late that the fold would postpone it. So only the
+// heartbeats that the new process appends keep the attempt alive.
 func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	dir, marks := t.TempDir(), t.TempDir()
 	s := start(t, dir)
@@ -292,7 +292,7 @@ func TestCloseAnswersAcceptedRequests(t *testing.T) {
 	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine, _ *worker.Worker) {
 		mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 			entered <- r.Host
-			for { // until the stack accepts no more connections
+			for { // wait until the stack accepts no more connections
 				conn, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
 				if err != nil {
 					break

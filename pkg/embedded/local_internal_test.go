@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Seen to fail: the server listened on any address without authentication, and checked only the
-// Host header, which the client writes.
+// In an earlier version, the server listened on any address without authentication, and checked only the Host header,
+// which the client chooses.
 func TestListenRejectsReachableAddresses(t *testing.T) {
 	for _, address := range []string{"", "127.0.0.1:0", "127.8.0.1:4280", "localhost:4280", "[::1]:0"} {
 		require.NoError(t, CheckListen(address), address)
@@ -27,7 +27,7 @@ func TestListenRejectsReachableAddresses(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotLocal)
 }
 
-// Every rejection is a problem document.
+// Every response that rejects a request is a problem document (RFC 9457).
 func TestRejectionsAreProblemDocuments(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/runs/{run}", func(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func acquire(dir string) (*lock, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock state folder %s: %w", dir, err), f.Close())
 	}
-	// A dead owner's record must not be read as this process's.
+	// Other processes must not mistake the record of a dead owner for the record of this process.
 	if err := os.Remove(filepath.Join(dir, ownerFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("lock state folder: %w", err), f.Close())
 	}
@@ -141,7 +141,7 @@ func (l *lock) release(dir string) {
 	if l == nil || l.file == nil {
 		return
 	}
-	_ = os.Remove(filepath.Join(dir, ownerFile)) // if this fails, the next owner removes it
+	_ = os.Remove(filepath.Join(dir, ownerFile)) // if this fails, the next owner removes the file
 	_ = l.file.Close()
 	l.file = nil
 }
@@ -169,11 +169,10 @@ func (s *Stack) concurrency(queue string) int {
 	if s.opts.Concurrency > 0 {
 		return s.opts.Concurrency
 	}
-	return 2 * runtime.GOMAXPROCS(0) //nolint:mnd // a task waits for files about as long as it computes
+	return 2 * runtime.GOMAXPROCS(0) //nolint:mnd // a task spends about as much time on file access as on computation
 }
 
-// newClient returns a client that keeps connections to this machine open: every task needs
-// several.
+// newClient returns a client that keeps connections to this machine open, because every task sends several requests.
 func newClient() *http.Client {
 	const conns = 256
 	return &http.Client{

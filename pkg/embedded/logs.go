@@ -35,7 +35,7 @@ func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 	})
 }
 
-// flushed sends everything that is written to it immediately.
+// flushed is a response writer that sends every write immediately.
 type flushed struct {
 	io.Writer
 	controller *http.ResponseController

@@ -12,13 +12,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Publishing returns the places to keep up to date, and the assets to publish there, as the state
-// in a snapshot requires.
+// Publishing returns the published places to keep up to date, and the assets to publish there, according to the state
+// in a snapshot.
 type Publishing func(ctx context.Context, w *Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error)
 
 const (
-	// publishEvery is the least time between two passes. After a long pass, the time is publishShare times the duration
-	// of that pass.
+	// publishEvery is the minimum time between two passes. After a long pass, the minimum is publishShare times the
+	// duration of that pass.
 	publishEvery = 100 * time.Millisecond
 	publishShare = 3
 	// publishAgain is the time after a failed pass.

@@ -40,7 +40,8 @@ func (o ownerCompactor) Compact(ctx context.Context, r compactor.Request) (compa
 	return o.client.Compact(ctx, r)
 }
 
-// Engine returns an engine whose entries another process folds. It closes the store on an error.
+// Engine returns an engine that appends entries for another process to fold. If it returns an error, it has closed the
+// store.
 func (w *Workspace) Engine(ctx context.Context, opts Options, folds engine.Compactor) (*engine.Engine, error) {
 	// New ids of this process must sort after the ids in the state.
 	m, err := w.Load(ctx)

@@ -19,15 +19,15 @@ import (
 // Workspace is a domain that a process has opened in a folder or a bucket.
 type Workspace struct {
 	*domain.Handle
-	// Folder is the state folder, or nil if the store is not a folder. The handle's store may be a
-	// wrapper of it.
+	// Folder is the state folder, or nil if the store is not a folder. The store of the handle may be a wrapper around
+	// Folder.
 	Folder *fileblob.Store
 
 	closer io.Closer
 }
 
-// Open opens a state folder and creates it if it is absent. A folder has no clock but the
-// machine's, which may have been ahead earlier: [Workspace.Follow] continues from the recorded time.
+// Open opens a state folder and creates it if it is absent. The only clock of a folder is the machine's clock, which
+// may have been ahead earlier. [Workspace.Follow] then continues from the time that the state records.
 func Open(opts Options) (*Workspace, error) {
 	opts.Clock = clock.NewForward(opts.Clock)
 	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
@@ -51,10 +51,9 @@ func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
 	}
 }
 
-// Follow moves the folder's clock to the latest time that a revision records, and logs a warning,
-// if the machine's clock is behind that time. Otherwise the names of new entries would sort before
-// the names of folded ones. No listing would find the new entries, and nothing would be collected
-// until the machine's clock caught up.
+// If the machine's clock is behind the latest time that a revision records, Follow moves the folder's clock to that
+// time and logs a warning. Without this, the names of new entries would sort before the names of folded entries. No
+// listing would find the new entries, and nothing would be collected until the machine's clock caught up.
 func (w *Workspace) Follow(m *manifest.Manifest) {
 	forward, ok := w.Clock.(*clock.Forward)
 	if !ok {

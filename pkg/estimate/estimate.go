@@ -1,6 +1,5 @@
-// Package estimate predicts the duration, rows and bytes of a run from earlier attempts. The package
-// is pure: callers read the past. It invents nothing: an asset without earlier attempts has no estimate. This
-// package is not a stable API.
+// Package estimate predicts the duration, rows and bytes of a run from earlier attempts. The package is pure: callers
+// pass the earlier attempts. An asset without earlier attempts has no estimate. This package is not a stable API.
 package estimate
 
 import (
@@ -23,8 +22,7 @@ type Sample struct {
 	Rows, Bytes int64
 	// CPU is the CPU time, or [Unknown].
 	CPU time.Duration
-	// Memory is the memory that was reserved times the duration, in MiB times milliseconds, or
-	// [Unknown].
+	// Memory is the product of the reserved memory and the duration, in MiB × ms, or [Unknown].
 	Memory int64
 }
 
@@ -37,7 +35,7 @@ type Task struct {
 	// After are the positions of the tasks that end before this one starts. All are smaller than
 	// its own.
 	After []int
-	// Node means that the task is never executed: it takes no time and no slot.
+	// Node marks a group node, which is never executed: it takes no time and no slot.
 	Node bool
 }
 
@@ -58,24 +56,24 @@ type Asset struct {
 	Samples int
 	// Median and P95 describe one task.
 	Median, P95 Sample
-	// Cost is what all tasks cost, and CostP95 what they cost if each takes its 95th percentile, in
-	// nano-dollars. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that
-	// has a price.
+	// Cost is the cost of all tasks of the asset, in nano-dollars. CostP95 is the cost if each task takes its 95th
+	// percentile. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that has a
+	// price.
 	Cost, CostP95 int64
 	Priced        bool
 }
 
 // Estimate is the estimate of a run. Sums and times exclude the assets without earlier attempts.
 type Estimate struct {
-	// Tasks is the number of tasks, and Unknown how many of them have assets without earlier attempts.
+	// Tasks is the number of tasks. Unknown is how many of them belong to assets without earlier attempts.
 	Tasks, Unknown int
-	// Work is the time of all tasks one after the other. Rows and Bytes are what they write.
+	// Work is the duration of all tasks one after the other. Rows and Bytes are the sizes of their outputs.
 	Work        time.Duration
 	Rows, Bytes int64
-	// CPU leaves out the assets without a measured CPU time.
+	// CPU is the CPU time of all tasks, except those of assets without a measured CPU time.
 	CPU time.Duration
-	// Makespan is the time from start to end of the run if every task takes its median; with P95,
-	// if every task takes its 95th percentile.
+	// Makespan is the time from start to end of the run if every task takes its median. MakespanP95 assumes that every
+	// task takes its 95th percentile.
 	Makespan, MakespanP95 time.Duration
 	// Cost and CostP95 are the sums of the priced assets, in nano-dollars. [Estimate.Price] sets them.
 	Cost, CostP95 int64
@@ -85,7 +83,7 @@ type Estimate struct {
 	Assets []Asset
 }
 
-// Of returns the estimate of a run. The past has the samples of each asset, in any order.
+// Of returns the estimate of a run. past contains the samples of each asset, in any order.
 func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 	assets := map[string]*Asset{}
 	for i := range tasks {
@@ -119,7 +117,7 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 	return e
 }
 
-// quantile returns the nearest-rank percentile of each measure, of the attempts that reported it.
+// quantile returns the nearest-rank percentile of each measure, over the attempts that reported the measure.
 func quantile(samples []Sample, percent int) Sample {
 	if len(samples) == 0 {
 		return Sample{}

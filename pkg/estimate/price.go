@@ -53,7 +53,8 @@ func (p Prices) of(tasks int, each *Sample) int64 {
 	return sum(total, product(gigabyte*msPerSecond, int64(tasks), p.GBSecond, each.Memory, bytesPerMiB))
 }
 
-// product multiplies factors and divides the product. Results beyond an int64 are its maximum.
+// product multiplies factors and divides the product. A result that does not fit into an int64 becomes the maximum
+// int64.
 func product(divisor int64, factors ...int64) int64 {
 	n := big.NewInt(1)
 	for _, f := range factors {
@@ -65,7 +66,7 @@ func product(divisor int64, factors ...int64) int64 {
 	return n.Int64()
 }
 
-// sum adds numbers that are not negative. Results beyond an int64 are its maximum.
+// sum adds numbers that are not negative. A result that does not fit into an int64 becomes the maximum int64.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

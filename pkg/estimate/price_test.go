@@ -14,7 +14,7 @@ func sample(cpu time.Duration, memory, bytes int64) estimate.Sample {
 	return estimate.Sample{Duration: time.Second, Bytes: bytes, CPU: cpu, Memory: memory}
 }
 
-// TestPriceMultipliesBeforeItDivides prices tasks whose single prices are fractions of a nano-dollar.
+// TestPriceMultipliesBeforeItDivides prices many tasks, each of which costs a fraction of a nano-dollar.
 func TestPriceMultipliesBeforeItDivides(t *testing.T) {
 	tasks := make([]estimate.Task, 1000)
 	for i := range tasks {
@@ -23,13 +23,13 @@ func TestPriceMultipliesBeforeItDivides(t *testing.T) {
 	past := map[string][]estimate.Sample{"a/b": {sample(time.Microsecond, 1, 10), sample(time.Microsecond, 1, 10), sample(time.Second, 1000, 10)}}
 	e := estimate.Of(tasks, past, estimate.Limits{})
 	e.Price(estimate.Prices{CPUSecond: 24_000, GBSecond: 2_500, WrittenGB: 20_000_000, Task: 7})
-	// 24 for CPU, 2.6 for memory, 200 for bytes and 7,000 for tasks.
+	// In nano-dollars: 24 for CPU, 2.6 for memory (rounded down), 200 for written bytes and 7,000 for tasks.
 	require.Equal(t, int64(24+2+200+7000), e.Cost)
 	require.Equal(t, int64(24_000_000+2_621+200+7000), e.CostP95)
 	require.Zero(t, e.Unpriced)
 }
 
-// TestPriceLeavesOutUnknownMeasures prices no asset of which a measure with a price is unknown.
+// TestPriceLeavesOutUnknownMeasures checks that an asset has no cost if a measure that has a price is unknown.
 func TestPriceLeavesOutUnknownMeasures(t *testing.T) {
 	tasks := []estimate.Task{{Asset: "a/cpu"}, {Asset: "a/new"}, {Asset: "a/old"}, {Asset: "a/old"}, {Asset: "a/some"}}
 	past := map[string][]estimate.Sample{

@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// disk is the file in which a cache survives its process: one line for each file that
-// passed. It is only a cache: it is not flushed, unreadable lines are skipped, and it may
-// be deleted at any time.
+// disk is the file that preserves a cache when its process ends: one line for each file that passed the check. The file
+// may be deleted at any time. So Save does not sync it, and Open skips unreadable lines.
 type disk struct {
 	name  string
 	lines int // lines in the file

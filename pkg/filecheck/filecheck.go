@@ -1,6 +1,6 @@
-// Package filecheck compares files on this machine with the size and the CRC-32C that were
-// recorded when they were written. It remembers the files that passed, so that a file is
-// read only once as long as it is not touched. This package is not a stable API.
+// Package filecheck compares files on this machine with the size and the CRC-32C that were recorded when they were
+// written. It remembers the files that passed the comparison, so that it reads a file again only after the file was
+// touched. This package is not a stable API.
 //
 // A file counts as touched when its size, modification time, change time or inode differs.
 // Every write updates the change time, which no program can set. A [Cache] therefore misses
@@ -51,8 +51,8 @@ const maxKnown = 100_000
 // Cache remembers the files that passed. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
-	// Two generations: when the current one is full, it becomes the previous one, whose
-	// files are forgotten unless they are checked again.
+	// When the current generation is full, it becomes the previous one, and a new one begins. A file of the previous
+	// generation is forgotten at the next change unless it is checked again before.
 	current, previous map[string]known
 	disk              disk
 }
@@ -109,7 +109,7 @@ func (c *Cache) Remember(f File) {
 	}
 }
 
-// KindError means that something else has taken the place of a file.
+// KindError reports that a path is not a regular file.
 type KindError struct {
 	Path   string
 	Folder bool

@@ -71,7 +71,7 @@ func TestRememberedFileIsNotRead(t *testing.T) {
 	t.Parallel()
 	c := filecheck.New()
 	f := written(t, filepath.Join(t.TempDir(), "a"), []byte("abc"))
-	f.CRC32C++ // a check that reads the file then fails
+	f.CRC32C++ // with this checksum, a check that reads the file fails
 	c.Remember(f)
 	require.NoError(t, c.Check(t.Context(), f))
 	touch(t, f.Path)

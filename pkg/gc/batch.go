@@ -23,9 +23,9 @@ type batch struct {
 	cells []*cell
 }
 
-// batches takes the materializations of batches out of the listed cells. The marker of a batch names its partitions.
-// Without a marker nobody can read the batch, so it stays with its first partition. A batch whose marker cannot be read
-// is kept.
+// batches removes the materializations of batches from the listed cells, and returns them. The marker of a batch names
+// its partitions. A batch without a marker remains in the cell of its first partition: nobody can read such a batch. A
+// batch whose marker cannot be read is kept.
 func (p *pass) batches(ctx context.Context, cells []*cell) ([]*batch, error) {
 	var found []*batch
 	for _, c := range cells {
@@ -106,7 +106,7 @@ func (p *pass) collectBatch(ctx context.Context, now event.Time, b *batch) error
 	return nil
 }
 
-// batchesInHistory returns the partitions of the tasks in history that have several.
+// batchesInHistory returns the partitions of those tasks in history that materialized a batch.
 func (k *known) batchesInHistory(ctx context.Context, p *pass) (map[state.Key2][]string, error) {
 	found := map[state.Key2][]string{}
 	for rows, err := range snapshot.Segments(ctx, p.Codec, p.Manifests, k.manifest, "task_partitions") {

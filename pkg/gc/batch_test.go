@@ -53,8 +53,8 @@ func (f *fixture) batch(partitions ...string) (uri string) {
 	return uri
 }
 
-// A batch is deleted when each of its partitions has a later output that keep does not cover, and not before: its one
-// marker names the files of all of them.
+// A batch is deleted only when all of its partitions have later outputs and Keep no longer protects the batch, because
+// its one marker names the files of all partitions.
 func TestCollectBatchWhenAllPartitionsAreSuperseded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -9,17 +9,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition to keep: a version stays while it is among
-// the newest Versions, including the visible one, and was superseded less than For ago.
+// Keep says which superseded versions of a partition to keep. A version is kept while it was superseded less than For
+// ago and is among the newest Versions versions, of which one is the visible version.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
-	// Superseded is the minimum time to keep every superseded version. It must be longer than
-	// the time from loading the state for a plan until the run is in the ledger, plus the
-	// difference of clocks. 0: 1 hour. See Rows.Settled.
+	// Superseded is the minimum time to keep every superseded version. It must be longer than the time between loading
+	// the state for a plan and appending its run to the ledger, plus the difference between the clocks. 0: 1 hour. See
+	// Rows.Settled.
 	Superseded time.Duration
-	// Unseen is how long to keep an output that never became visible, and files of an execution
-	// that no commit marker names. 0: 24 hours.
+	// Unseen is how long to keep an output that never became visible, and the files of executions that no commit marker
+	// names. 0: 24 hours.
 	Unseen time.Duration
 	// Logs is how long to keep logs. 0: 90 days.
 	Logs time.Duration
@@ -76,8 +76,8 @@ type Success struct {
 	Seq int64
 }
 
-// Hidden is a decision that readers do not find the visible output of a partition. It is final: only a
-// later output becomes visible.
+// Hidden is a decision to hide the visible output of a partition from readers. It is final: readers find nothing until
+// a later output becomes visible.
 type Hidden struct {
 	At event.Time
 	// Seq is the fold sequence number of the decision.
@@ -93,8 +93,7 @@ type Rows struct {
 	// Successes lists all recorded successes of the partition and approvals of its candidates, live and
 	// in history, in any order.
 	Successes []Success
-	// Failed reports whether the state has the task of a materialization, and that task did not
-	// succeed.
+	// Failed reports whether the state contains the task of a materialization and the task did not succeed.
 	Failed func(materialization string) bool
 	// Live reports whether a live run writes or reads a materialization, or whether it waits in
 	// quarantine for a decision.
@@ -103,7 +102,7 @@ type Rows struct {
 	// time up to which the ledger is known to be folded. Every plan that is not folded yet was built
 	// from that revision or a later one. 0: there is no such revision.
 	Settled int64
-	// RunsFrom is the ULID below which the state has dropped ended runs.
+	// RunsFrom is a ULID. The state no longer contains ended runs with lower ids.
 	RunsFrom string
 }
 
@@ -156,7 +155,8 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 }
 
 // DecideBatch returns the objects of a batch that may be deleted. cells are the rows of its partitions. A batch is
-// deleted as a whole, when the rule covers all of its partitions, because its one marker names the files of all.
+// deleted only as a whole, when every one of its partitions may be deleted, because its one marker names the files of
+// all.
 func DecideBatch(keep Keep, now event.Time, cells []Rows, m Materialization) []Garbage {
 	var reason Reason
 	decided := nothing
@@ -212,7 +212,7 @@ func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materiali
 	return "", nothing
 }
 
-// versions returns the successes including the visible one, newest first.
+// versions returns the successes and the visible version, newest first.
 func (r *Rows) versions() []Success {
 	versions := slices.Clone(r.Successes)
 	if r.Visible.MaterializationID != "" {
@@ -222,13 +222,13 @@ func (r *Rows) versions() []Success {
 	return slices.CompactFunc(versions, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
 }
 
-// compare orders successes as the fold does when it selects the visible one.
+// compare orders successes in the same way as the fold when it selects the visible version.
 func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }
 
-// outlived reports whether the version at an index, newest first, is superseded and no longer
-// protected by keep.
+// outlived reports whether versions[at] is superseded and no longer protected by keep. versions is sorted, newest
+// first.
 func (r *Rows) outlived(keep Keep, now event.Time, versions []Success, at int) bool {
 	if r.Visible.MaterializationID == "" || at < len(versions) && versions[at].compare(r.Visible) >= 0 {
 		return false // not superseded

@@ -61,8 +61,8 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	require.Empty(t, gc.Decide(keep, now, rows, all), "without a visible version nothing is superseded")
 }
 
-// A hidden output counts as superseded: it is deleted Keep.For after the decision, once every plan that may
-// name it is folded. Older versions follow the visible one.
+// A hidden output counts as superseded. It is deleted Keep.For after the decision to hide it, but not before every plan
+// that may name it is folded. Versions that are older than the visible one are then deleted, too.
 func TestDecideCollectsHiddenOutputs(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{}.WithDefaults()
@@ -89,8 +89,8 @@ func TestDecideDeletesMarkersFirst(t *testing.T) {
 	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
 }
 
-// By the worker's clock the version was superseded long ago, but the later version was
-// published only recently: a plan that names the old one may not be folded yet.
+// By the worker's clock the version was superseded long ago, but the later version was published only recently. So a
+// plan that names the old version may still be unfolded.
 func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{Versions: 1}.WithDefaults()

@@ -33,8 +33,8 @@ type Config struct {
 	*domain.Handle
 	// Keep is the retention rule. Nil: the default for all assets and logs.
 	Keep Rule
-	// Published returns the materializations that readers of published places may find, which are kept.
-	// Nil: there are none.
+	// Published returns the materializations that readers of published places may find. They are kept. Nil: there are
+	// none.
 	Published func() (map[string]bool, error)
 }
 
@@ -63,13 +63,13 @@ type Count struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// Item is a version of a partition, or the logs of a run, that a dry run would delete, whole or in
-// part.
+// Item is a version of a partition, or the logs of a run. A pass that is not a dry run would delete it, or some of its
+// files.
 type Item struct {
 	Asset     string `json:"asset"`     // empty for logs
 	Partition string `json:"partition"` // empty for an unpartitioned asset
 	Reason    Reason `json:"reason"`
-	// Version is the materialization or, of a log, the run.
+	// Version is the id of the materialization or, for logs, of the run.
 	Version string `json:"version"`
 	// StoredAt is when the newest of the files was stored.
 	StoredAt event.Time `json:"stored_at"`
@@ -159,11 +159,11 @@ func (p *pass) full() bool { return p.opts.MaxDeletes > 0 && p.report.Files >= p
 // prefix collects garbage below a prefix, batch by batch.
 func (p *pass) prefix(ctx context.Context, prefix string) error {
 	if p.opts.After != "" && p.opts.After >= prefix && !strings.HasPrefix(p.opts.After, prefix) {
-		return nil // the previous pass ended beyond it
+		return nil // the previous pass ended after this prefix
 	}
 	after := p.opts.After
 	for {
-		p.report.Next = max(after, prefix) // the next pass starts here if this one ends now
+		p.report.Next = max(after, prefix) // if this pass ends now, the next one starts here
 		batch, more, err := p.list(ctx, prefix, after)
 		if err != nil {
 			return err
@@ -250,7 +250,7 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	}
 	for _, c := range cells {
 		if len(c.stored) == 0 {
-			continue // it had batches only
+			continue // all of its materializations are batches, which were removed above
 		}
 		keep, ok := p.keep(p.assetOf(c.prefix))
 		if !ok {
@@ -274,8 +274,8 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	return nil
 }
 
-// settled returns Rows.Settled for a partition. A partition with only its visible output, which nobody has
-// hidden, does not need it.
+// settled returns Rows.Settled for a partition. A partition whose rows were not loaded does not need it: it stores only
+// its visible output, which nobody has hidden.
 func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
 	if !p.known.loaded[c.prefix] {
 		return 0, nil
@@ -302,7 +302,7 @@ func (p *pass) cells(batch []Object) []*cell {
 	for _, o := range batch {
 		prefix, id, name := p.split(o.Key)
 		if id == "" || !ids.Valid(id) {
-			continue // never delete an object that Servo did not name
+			continue // Servo did not create the object: never delete it
 		}
 		if len(cells) == 0 || cells[len(cells)-1].prefix != prefix {
 			cells = append(cells, &cell{prefix: prefix})
@@ -351,11 +351,11 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 		return nil // another collector has deleted it
 	}
 	if err != nil {
-		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // the files of the materialization are kept
+		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // all files are kept
 	}
 	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {
-		return nil //nolint:nilerr // `servo admin verify` reports it; its files are kept
+		return nil //nolint:nilerr // `servo admin verify` reports the marker; the files are kept
 	}
 	m.Winner = marker.URI
 	return nil
@@ -376,8 +376,8 @@ func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
 	return nil
 }
 
-// now returns the time from which ages are measured. It is never later than the last known time of
-// the store. Otherwise everything would look old to a machine whose clock is ahead.
+// now returns the time from which ages are measured. It is never later than the last known time of the store. A machine
+// whose clock is ahead would otherwise delete too much, because everything would look old.
 func (p *pass) now(published time.Time) event.Time {
 	now := p.Clock.Now()
 	if published.Before(now) {

@@ -100,7 +100,7 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 	return runID, uri
 }
 
-// publish publishes the rows as a delta of the newest revision. All of the ledger is folded.
+// publish publishes the rows as a delta of the newest revision, and records that the whole ledger is folded.
 func (f *fixture) publish() {
 	f.t.Helper()
 	m := f.newest
@@ -129,7 +129,7 @@ func (f *fixture) publish() {
 	f.newest = m
 }
 
-// pin copies a revision, as the command does.
+// pin copies a revision, like the command that pins it.
 func (f *fixture) pin(revision int64) {
 	f.t.Helper()
 	_, err := f.cfg.Manifests.Pin(f.t.Context(), revision)
@@ -234,7 +234,7 @@ func TestTenRunsLeaveThreeVersions(t *testing.T) {
 	require.Equal(t, all*3/10, stored())
 }
 
-// candidate records an output in quarantine, of an ended run.
+// candidate records an output in quarantine. Its run has ended.
 func (f *fixture) candidate(s state.CandidateState) (uri string) {
 	f.t.Helper()
 	runID, _ := f.run(state.RunFailed, state.TaskFailed, "c")
@@ -388,9 +388,9 @@ func TestRunWithoutStateDeletesNothing(t *testing.T) {
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
 
-// By its worker's clock the version was superseded long ago. But the superseding revision was
-// published only recently, or the ledger was not fully folded then: a run that reads the version
-// may have been planned an hour ago.
+// By its worker's clock the version was superseded long ago. But the revision that supersedes it was published only
+// recently, or the ledger was not fully folded at that time. So a run that reads the version may have been planned an
+// hour ago.
 func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -529,7 +529,7 @@ func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
 	f.pin(pinned)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "c")
 	until := event.At(f.clock.now.Add(90 * day))
-	absent := f.newest.Revision + 1_000 // as if the revision was collected before its pin took effect
+	absent := f.newest.Revision + 1_000 // as if the revision had been collected before its pin took effect
 	for i, revision := range []int64{pinned, absent} {
 		row := &state.Pin{Revision: fmt.Sprint(revision), Until: until, Meta: f.meta()}
 		state.Set(&f.rows, append(state.List[state.Pin](&f.rows), row))
@@ -548,7 +548,7 @@ func TestRunKeepsOutputsOfPinnedRevisions(t *testing.T) {
 	require.NotContains(t, f.left(), second+"data.parquet", "the pin has ended")
 }
 
-// The partition stores nothing but the visible output, which a person has hidden after the pin.
+// The partition stores only its visible output. A person hid the output after the revision was pinned.
 func TestRunKeepsHiddenOutputsOfPinnedRevisions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

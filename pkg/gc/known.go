@@ -37,13 +37,13 @@ type known struct {
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
-	// approved holds the URIs of the outputs that decisions have published from quarantine, by materialization. It has
-	// the visible outputs of the batch, and all outputs of loaded partitions.
+	// approved holds the URIs of the outputs that decisions have published from quarantine, by materialization. It
+	// contains the visible outputs of the partitions in the current batch, and all outputs of loaded partitions.
 	approved map[string]string
 	loaded   map[string]bool
 	// through is the time up to which the ledger is known to be folded. 0: unknown.
 	through event.Time
-	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
+	settled map[time.Duration]int64 // the values of Rows.Settled, by Keep.Superseded
 	pinned  []*snapshot.Snapshot    // the revisions that people have pinned
 }
 
@@ -87,7 +87,8 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	if err := k.loadPinned(ctx, p); err != nil {
 		return 0, err
 	}
-	// A place that starts to show a version after this call shows a visible version, which is kept for an hour.
+	// If a published place starts to show a version after this call, the version is visible now, and is therefore kept
+	// for at least an hour.
 	if p.Published != nil {
 		published, err := p.Published()
 		if err != nil {
@@ -182,8 +183,8 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
-// see reads the visible materializations of the partitions in a batch. A row that cannot be read ends
-// the pass: its output would look superseded.
+// see reads the visible materializations of the partitions in a batch. If a row cannot be read, the pass ends: the
+// output in that row would look superseded.
 func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	wanted, assets := map[string]bool{}, map[string]bool{}
 	for _, c := range cells {
@@ -211,8 +212,9 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	return nil
 }
 
-// load reads the successes of partitions that store more than their visible output, and what pinned revisions show
-// of them. A hidden output may be garbage even if its partition stores nothing else.
+// load reads the successes of the partitions that may have garbage, and the outputs of these partitions that pinned
+// revisions show. These are the partitions that store more than their visible output, or whose visible output is
+// hidden.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.see(ctx, p, cells); err != nil {
 		return err
@@ -268,7 +270,7 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	return k.loadApproved(ctx, p, wanted)
 }
 
-// keepPinned notes the outputs of partitions that pinned revisions show.
+// keepPinned protects the outputs of partitions that pinned revisions show.
 func (k *known) keepPinned(ctx context.Context, p *pass, wanted map[string]bool) error {
 	assets := map[string]bool{}
 	for prefix := range wanted {
@@ -313,7 +315,7 @@ func (k *known) loadApproved(ctx context.Context, p *pass, wanted map[string]boo
 	return nil
 }
 
-// rows returns what is known of a partition.
+// rows returns the known rows of a partition, for [Decide].
 func (k *known) rows(c *cell, settled int64) Rows {
 	return Rows{
 		Visible: k.visible[c.prefix], Hidden: k.hidden[c.prefix], Successes: k.successes[c.prefix], Settled: settled, RunsFrom: k.manifest.BaseSnapshot.RunsFrom,
@@ -321,9 +323,8 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at
-// k.through was at least superseded. It returns 0 if there is none, as after a rebuild, which
-// starts a new timeline.
+// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at k.through was at least
+// superseded. It returns 0 if there is no such revision, for example after a rebuild, which starts a new timeline.
 func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil

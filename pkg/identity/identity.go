@@ -60,8 +60,8 @@ type Verifier struct {
 	tokens *oidc.IDTokenVerifier
 }
 
-// New returns a verifier. It reads the issuer's keys with the first token, and again when a
-// token names an unknown key. ctx provides values only; its end does not stop the verifier.
+// New returns a verifier. It reads the issuer's keys with the first token, and again when a token names an unknown key.
+// The verifier uses only the values of ctx and continues when ctx ends.
 func New(ctx context.Context, cfg Config) *Verifier {
 	cfg.Audience = strings.TrimSuffix(cfg.Audience, "/")
 	client := &http.Client{Transport: &paced{inner: cmp.Or(cfg.Client.Transport, http.DefaultTransport), now: cfg.Now}, Timeout: keysTimeout}
@@ -111,8 +111,8 @@ func (v *Verifier) here(audience string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// keySet reports a failed read of the keys through the context of the verification, because
-// the error of the oidc package does not distinguish it from an invalid token.
+// keySet records a failed read of the keys in the context of the verification, because the error of the oidc package
+// does not distinguish a failed read from an invalid token.
 type keySet struct{ oidc.KeySet }
 
 type keysFailed struct{}
@@ -128,11 +128,11 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 	return payload, err
 }
 
-// errFresh means that the keys were read less than keysAge ago and are not read again: a key that is
-// not among them does not exist.
+// errFresh rejects a token whose key is not among the keys that were read less than keysAge ago. They are not read
+// again so soon: the key is assumed not to exist.
 var errFresh = errors.New("the issuer has no such key")
 
-// paced rejects a request for the keys within keysAge of the last successful one.
+// paced rejects requests for the keys until keysAge after the last successful request.
 type paced struct {
 	inner http.RoundTripper
 	now   func() time.Time

@@ -33,7 +33,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		token, err := t.source(r.Context(), audience)
 		if err != nil {
 			if r.Body != nil {
-				_ = r.Body.Close() // RoundTrip must close the body, also with an error
+				_ = r.Body.Close() // RoundTrip must close the body, even if it returns an error
 			}
 			return nil, fmt.Errorf("get an ID token for %s: %w", audience, err)
 		}

@@ -96,7 +96,7 @@ func AtTime(t time.Time) string {
 	return u.String()
 }
 
-// derived returns a ULID with the time of base and 80 bits of the hash of parts.
+// derived returns a ULID with the time of base. Its other 80 bits are the beginning of the hash of parts.
 func derived(base string, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "|")))
 	u, err := ulid.ParseStrict(base)
@@ -107,8 +107,8 @@ func derived(base string, parts ...string) string {
 	return u.String()
 }
 
-// Renamed returns the name that replaces a ULID whose time is wrong. It has the right time
-// and depends only on both arguments.
+// Renamed returns the id that replaces a ULID whose time is wrong. The new id has the time at and depends only on the
+// arguments.
 func Renamed(id string, at time.Time) string { return derived(AtTime(at), id, "renamed") }
 
 // AttemptID returns the id of an attempt of a task. It depends only on its arguments, so
@@ -123,19 +123,20 @@ func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }
 
-// RequestedRunID returns the id of the run that a request becomes. at is the time at which the request
-// became ready to be planned. All planners of the request derive the same id.
+// RequestedRunID returns the id of the run that a request starts. at is the time at which the request became ready to
+// be planned. All planners of the request derive the same id.
 func RequestedRunID(d Domain, requestID string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, requestID)
 }
 
-// TickID returns the id of the tick of a schedule at an instant. A tick that a command made at another
-// time has that time, and depends on the command.
+// TickID returns the id of the tick of a schedule at an instant. The time part of the id is at. If a command created
+// the tick, at is the time of the command, and the id also depends on the command's id. Otherwise at is the instant,
+// and command is empty.
 func TickID(d Domain, schedule string, instant time.Time, command string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, schedule, strconv.FormatInt(instant.UnixMicro(), 10), command, "tick")
 }
 
-// NotificationID returns the id of the notification of a key whose first alert is at a time.
+// NotificationID returns the id of a notification, from its key and the time of its first alert.
 func NotificationID(d Domain, key string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, key, strconv.FormatInt(at.UnixMicro(), 10), "notification")
 }

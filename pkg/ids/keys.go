@@ -118,8 +118,8 @@ func TaskKey(asset AssetKey, p Partition) string {
 	return b.String()
 }
 
-// ParseTaskKey returns the asset and the partition that the key of a task names. A comma separates dimensions as a
-// semicolon does, because people write both.
+// ParseTaskKey returns the asset and the partition that the key of a task names. It accepts a comma between dimensions
+// as well as a semicolon, because people write both.
 func ParseTaskKey(text string) (asset AssetKey, p Partition, err error) {
 	name, rest, bracket := strings.Cut(text, "[")
 	if asset, err = ParseAssetKey(name); err != nil || !bracket {

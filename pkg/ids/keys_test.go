@@ -38,7 +38,7 @@ func TestTaskKeyIsReadable(t *testing.T) {
 }
 
 func partitions() *rapid.Generator[ids.Partition] {
-	// Few and awkward characters make collisions likely if they are possible.
+	// Short texts of few, awkward characters: if two partitions can have the same key, the test is likely to find them.
 	text := rapid.StringOfN(rapid.SampledFrom([]rune(`a,;=[]%2CD53B/:*`)), 0, 4, -1)
 	return rapid.Map(rapid.MapOfN(text, text, 0, 3), func(m map[string]string) ids.Partition { return m })
 }

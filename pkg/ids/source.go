@@ -60,7 +60,7 @@ func (s *Source) New() string {
 	return s.last.String()
 }
 
-// leads reports whether an id is too far ahead of both a time and the floor.
+// leads reports whether an id is more than maxLead ahead of the time now and of the floor.
 func (s *Source) leads(id ulid.ULID, now time.Time) bool {
 	lead := int64(id.Time()) - max(now.UnixMilli(), int64(s.floor.Time())) //nolint:gosec // 48 bits
 	return lead > maxLead.Milliseconds()
@@ -87,7 +87,7 @@ func (s *Source) Raise(id string) {
 // more than 30 minutes ahead of the clock.
 func (s *Source) Observe(id string) {
 	if !Valid(id) || id[:len(lastTime)] == lastTime {
-		return // ignored, so that later ids stay valid
+		return // ignore it, so that later ids stay valid
 	}
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Source) Observe(id string) {
 	}
 }
 
-// fresh returns a random ULID for a millisecond without ids.
+// fresh returns a random ULID for a millisecond in which no id was minted or observed.
 func (s *Source) fresh(ms uint64) ulid.ULID {
 	var u ulid.ULID
 	if err := u.SetTime(ms); err != nil {

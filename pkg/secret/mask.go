@@ -15,11 +15,11 @@ import (
 // Shorter texts are not hidden: they occur in any output by chance, and replacing them would
 // reveal more than it hides.
 const (
-	minHidden     = 4 // bytes of a value
-	minHiddenLine = 8 // bytes of a line of a value
+	minHidden     = 4 // bytes of a hidden value, at least
+	minHiddenLine = 8 // bytes of a hidden line of a value, at least
 )
 
-// hidden replaces each hidden text.
+// hidden is the text that replaces each hidden text.
 const hidden = "***"
 
 // Mask replaces secret values by "***". The zero value and nil hide nothing.
@@ -29,22 +29,22 @@ type Mask struct {
 	longest int
 }
 
-// NewMask returns a mask that hides values of at least 4 bytes, as they are, without
-// surrounding space, and as programs encode them in messages, URLs and JSON. It also hides
-// each line of a value that has at least 8 bytes without surrounding space.
+// NewMask returns a mask that hides values of at least 4 bytes. It hides a value as it is, without surrounding space,
+// and in the encodings that programs use in messages, URLs and JSON. It also hides each line of a value if the line has
+// at least 8 bytes without surrounding space.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // the encoded forms of a short value may be long enough, but are as common as the value
+				continue // encoded forms of a short value may be long enough, but they also occur by chance
 			}
 			for _, form := range forms(text) {
 				m.hide(form)
 			}
 		}
 		for line := range strings.Lines(value) {
-			if trimmed := strings.TrimSpace(line); len(trimmed) >= minHiddenLine { // outputs may indent it differently
+			if trimmed := strings.TrimSpace(line); len(trimmed) >= minHiddenLine { // outputs may indent lines
 				m.hide(strings.TrimRight(line, "\r\n"))
 				m.hide(trimmed)
 			}
@@ -61,7 +61,7 @@ func forms(text string) []string {
 	plain := quotedJSON(text, false)
 	return []string{
 		text,
-		inner(strconv.Quote(text)), // in messages, for example of file names
+		inner(strconv.Quote(text)), // as messages quote it, for example in file names
 		url.QueryEscape(text), url.PathEscape(text),
 		quotedJSON(text, true), plain, ascii(plain),
 	}
@@ -76,7 +76,7 @@ func quotedJSON(text string, html bool) string {
 	var out bytes.Buffer
 	to := json.NewEncoder(&out)
 	to.SetEscapeHTML(html)
-	if err := to.Encode(text); err != nil { // never: every string is encodable, and a buffer does not fail
+	if err := to.Encode(text); err != nil { // cannot happen: every string is encodable, and a buffer does not fail
 		return text
 	}
 	return inner(strings.TrimSuffix(out.String(), "\n"))
@@ -136,8 +136,8 @@ func (m *Mask) match(text []byte) int {
 	return 0
 }
 
-// complete returns the length of text before a suffix that may be the beginning of a hidden
-// text. Only a later Write can decide about that suffix.
+// complete returns the length of text without the suffix that may be the beginning of a hidden text. Only the next
+// Write can show whether that suffix belongs to a hidden text.
 func (m *Mask) complete(text []byte) int {
 	for i := max(0, len(text)-m.longest+1); i < len(text); i++ {
 		rest := text[i:]
@@ -155,7 +155,7 @@ func (m *Mask) complete(text []byte) int {
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// buffer is the input that is not written yet. Its first covered bytes are hidden.
+	// buffer is the input that is not written yet. Its first bytes, as many as covered says, belong to hidden texts.
 	buffer  []byte
 	covered int
 	// masking reports whether the last byte was hidden: adjacent hidden texts share one "***".

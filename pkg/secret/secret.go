@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// MaxBytes bounds a value: it is Secret Manager's limit, and half of Linux's limit for one
-// environment variable.
+// MaxBytes is the maximum size of a value. It is Secret Manager's limit, and half of Linux's limit for one environment
+// variable.
 const MaxBytes = 64 << 10
 
 // ErrRefused reports that a secret is missing, unreadable, or not a valid value of an
@@ -35,7 +35,7 @@ func (e refusedError) Unwrap() error      { return e.error }
 // Source returns the value of a provider's secret.
 type Source func(ctx context.Context, name string) (string, error)
 
-// Sources maps the provider names in references to their sources.
+// Sources maps the names of providers in references to sources.
 type Sources map[string]Source
 
 // Resolve returns the value of a reference. The error names the reference.
@@ -105,7 +105,7 @@ func isTransient(err error) bool {
 }
 
 func readFile(dir, name string) (value string, err error) {
-	root, err := os.OpenRoot(dir) // no path or link leads outside
+	root, err := os.OpenRoot(dir) // so that no path or link leads out of the folder
 	if err != nil {
 		return "", fmt.Errorf("open the folder of secrets: %w", err)
 	}

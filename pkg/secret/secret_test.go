@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// folder returns a folder of secrets that has a sibling folder.
+// folder returns a folder of secrets. A sibling folder exists beside it.
 func folder(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "secrets")
@@ -30,7 +30,7 @@ func TestFilesTrimLastLineEnd(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"plain": "hunter2", "line": "hunter2\n", "windows": "hunter2\r\n", "lines": "one\ntwo\n\n", "most": most + "\n",
 	})
-	// The layout of a secret mounted by Kubernetes.
+	// This is the layout of a secret that Kubernetes mounts.
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "..2026"), 0o700))
 	require.NoError(t, os.Rename(filepath.Join(dir, "plain"), filepath.Join(dir, "..2026", "mounted")))
 	require.NoError(t, os.Symlink("..2026", filepath.Join(dir, "..data")))

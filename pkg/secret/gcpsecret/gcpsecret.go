@@ -32,8 +32,8 @@ type client struct {
 	service *secretmanager.Service
 }
 
-// Source returns a source of secret versions, named projects/P/secrets/S/versions/V. It uses
-// the process's default credentials. It caches nothing, so that "latest" is always current.
+// Source returns a source of secret versions, named projects/P/secrets/S/versions/V. It uses the process's default
+// credentials. It caches no values, so "latest" is always the current version.
 func Source(opts ...option.ClientOption) secret.Source {
 	// Google's client logs responses, and thus secrets, if GOOGLE_SDK_GO_LOGGING_LEVEL is set.
 	c := &client{opts: append([]option.ClientOption{option.WithLogger(slog.New(slog.DiscardHandler))}, opts...)}

@@ -21,8 +21,7 @@ const (
 
 // Metric describes a metric.
 type Metric struct {
-	// Name follows the conventions of Prometheus: it ends with the base unit, and a counter with
-	// _total.
+	// Name follows the conventions of Prometheus: it ends with the base unit. The name of a counter ends with _total.
 	Name string
 	Type Type
 	// Help is one sentence.
@@ -32,22 +31,22 @@ type Metric struct {
 	Labels []Label
 	// Buckets are the upper bounds of a histogram, in seconds.
 	Buckets []float64
-	// Sampled means that [Recorder.Sample] sets how the gauge, which has no labels, is read.
+	// Sampled means that the gauge has no labels, and that a function set with [Recorder.Sample] returns its value.
 	Sampled bool
 	// Services are the programs that serve the metric; nil: all of them.
 	Services []string
 }
 
-// Label is a label of a metric. Its values are a closed set, so the number of series has a bound
-// that no caller can exceed.
+// Label is a label of a metric. Its values are a closed set, so no caller can increase the number of series beyond a
+// fixed bound.
 type Label struct {
 	Name   string
 	Values []string
-	// Begin are the values with which series exist before anything was measured; nil: all Values.
+	// Begin lists the values for which a series exists before anything is measured; nil: all Values.
 	Begin []string
 }
 
-// Other is the value of a label whose measured value is not in its set.
+// Other replaces a measured value that is not in the label's set.
 const Other = "other"
 
 // Bound returns value, or Other if value is not in the label's set.

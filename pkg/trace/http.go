@@ -17,9 +17,8 @@ const (
 	StateHeader = "Tracestate"
 )
 
-// Within returns a context within the trace that traceparent and tracestate name. It needs no
-// tracer, because log records use the trace, too. It ignores a malformed traceparent or
-// tracestate.
+// Within returns a context within the trace that traceparent and tracestate name. It works without a tracer, because
+// log records use the trace, too. It ignores a malformed traceparent or tracestate.
 func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
@@ -27,8 +26,8 @@ func Within(ctx context.Context, traceparent, tracestate string) context.Context
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
 }
 
-// WithinRequest returns a context within the trace that a request's headers name. It ignores
-// the headers of a request with two traceparents, because either may be the right one.
+// WithinRequest returns a context within the trace that a request's headers name. If a request has two traceparents, it
+// ignores the headers, because it cannot know which one is right.
 func WithinRequest(ctx context.Context, header http.Header) context.Context {
 	parents := header.Values(Header)
 	if len(parents) != 1 {
@@ -54,7 +53,7 @@ func (t *Tracer) Serve(r *http.Request, route string) (*http.Request, func(statu
 	return r.WithContext(ctx), span.Answered
 }
 
-// Client returns a copy of c that makes a span for each request and sends its trace context.
+// Client returns a copy of c that creates a span for each request and sends the span's trace context.
 func (t *Tracer) Client(c *http.Client) *http.Client {
 	if t == nil {
 		return c

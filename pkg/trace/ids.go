@@ -18,8 +18,8 @@ func ID(runID string) oteltrace.TraceID {
 	return id
 }
 
-// SpanID returns the id of the span of a run or an attempt: the last 8 bytes of its id. They
-// are random in a minted id, and a hash in a derived id.
+// SpanID returns the id of the span of a run or an attempt: the last 8 bytes of its id. In a minted id, these bytes are
+// random; in a derived id, they are part of a hash.
 func SpanID(id string) oteltrace.SpanID {
 	all := bytesOf(id)
 	span := oteltrace.SpanID(all[8:])
@@ -39,8 +39,8 @@ func bytesOf(id string) [16]byte {
 	return u
 }
 
-// spanContext returns the span context of a run or an attempt, derived from their ids. The
-// trace id decides whether the trace is sampled, so the flag is always set.
+// spanContext returns the span context of a run or an attempt, derived from their ids. The sampled flag is always set:
+// whether the trace is sampled depends on the trace id alone.
 func spanContext(runID, id string) oteltrace.SpanContext {
 	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 		TraceID: ID(runID), SpanID: SpanID(id), TraceFlags: oteltrace.FlagsSampled, Remote: true,
@@ -49,7 +49,7 @@ func spanContext(runID, id string) oteltrace.SpanContext {
 
 type nextKey struct{}
 
-// as sets the id that the next span under ctx derives its span id from.
+// as sets the id from which the next span under ctx derives its span id.
 func as(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, nextKey{}, id)
 }

@@ -23,8 +23,8 @@ func Log(h slog.Handler, project string) slog.Handler {
 type logHandler struct {
 	slog.Handler // used for records without a trace
 
-	top    slog.Handler                      // without the groups
-	groups []func(slog.Handler) slog.Handler // applied to top, in order
+	top    slog.Handler                      // a handler without the open groups
+	groups []func(slog.Handler) slog.Handler // functions to apply to top, in this order
 	prefix string
 }
 

@@ -1,13 +1,12 @@
 // Package trace collects the spans of a run, from all processes, in one OpenTelemetry trace. This
 // package is not a stable API.
 //
-// No process passes the trace context of a run along. Trace ids are derived from run ids, and
-// span ids from attempt ids (ADR 042). A process that knows the run and the attempt thus knows
-// the parent of a span, after any number of queues, retries and restarts. Work that does not
-// belong to one run, for example a compaction, has a trace of its own.
+// Processes do not pass on the trace context of a run. Trace ids are derived from run ids, and span ids from attempt
+// ids (ADR 042). So a process that knows the run and the attempt also knows the parent of a span, after any number of
+// queues, retries and restarts. Work that does not belong to one run, for example a compaction, has a trace of its own.
 //
-// This package makes spans and log fields. Package otlp exports the spans. A nil [Tracer]
-// makes no spans and reads no clock.
+// This package creates spans and log fields. Package otlp exports the spans. A nil [Tracer] creates no spans and reads
+// no clock.
 package trace
 
 import (
@@ -24,15 +23,15 @@ type Options struct {
 	// Endpoint is the URL of an OTLP/HTTP collector, for example http://localhost:4318. The
 	// default path is /v1/traces.
 	Endpoint string
-	// Ratio is the fraction of traces to send (0 < Ratio ≤ 1). Processes with the same ratio
-	// send the same traces. Runs that one process triggers in the same millisecond have
-	// neighbouring ids, so that either all of them are sent, or none.
+	// Ratio is the fraction of traces to send (0 < Ratio ≤ 1). Processes with the same ratio send the same traces. Runs
+	// that one process triggers in the same millisecond have neighbouring ids, so the traces of either all or none of
+	// them are sent.
 	Ratio float64
 	// Service names the program, and Instance the process.
 	Service, Instance string
 }
 
-// Tracer makes spans. It is safe for concurrent use. Nil makes none.
+// Tracer creates spans. It is safe for concurrent use. A nil Tracer creates no spans.
 type Tracer struct {
 	tracer oteltrace.Tracer
 	close  func(context.Context) error
@@ -44,8 +43,7 @@ func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tr
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }
 
-// On reports whether the tracer makes spans. If not, callers can skip work that only spans
-// need.
+// On reports whether the tracer creates spans. If not, callers can skip work that only spans need.
 func (t *Tracer) On() bool { return t != nil }
 
 // Close sends the queued spans and ends the tracer. It returns early when ctx ends.
@@ -108,7 +106,7 @@ func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (c
 	}
 	_, span := t.Start(as(ctx, about.AttemptID), "attempt", about,
 		oteltrace.WithTimestamp(at), oteltrace.WithSpanKind(oteltrace.SpanKindConsumer))
-	// The context that Start returned would give child spans the attempt's id, too.
+	// Do not return the context from Start: in it, child spans would get the attempt's id, too.
 	return oteltrace.ContextWithSpan(ctx, span.span), span
 }
 
@@ -122,7 +120,7 @@ func (t *Tracer) StartReport(ctx context.Context, verb string, about About) (con
 	return t.Start(ctx, "callback "+verb, about, oteltrace.WithSpanKind(oteltrace.SpanKindServer))
 }
 
-// Run makes the span of a run that has ended: the root of the run's trace.
+// Run creates the span of a run that has ended: the root of the run's trace.
 func (t *Tracer) Run(ctx context.Context, about About, outcome string, began, ended time.Time) {
 	if t == nil {
 		return

@@ -127,7 +127,7 @@ func TestProcessesSampleTheSameRuns(t *testing.T) {
 	one, ofOne := recorded(t, 0.5)
 	other, ofOther := recorded(t, 0.5)
 	now := clock.System{}.Now()
-	source := ids.NewSource(func() time.Time { // ids of one millisecond are neighbours, and are all sent or none
+	source := ids.NewSource(func() time.Time { // one id per millisecond
 		now = now.Add(time.Millisecond)
 		return now
 	}, nil)

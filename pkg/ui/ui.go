@@ -1,8 +1,7 @@
 // Package ui serves the web page. This package is not a stable API.
 //
-// The folder dist holds the output of `make ui`: the page's sources are in the folder ui. The files
-// are stored compressed with gzip, and are served as they are stored. The page holds no data: it
-// reads everything from the API.
+// The folder dist holds the output of `make ui`: the page's sources are in the folder ui. The files are stored
+// compressed with gzip, and are served as they are stored. The page contains no data: it reads everything from the API.
 package ui
 
 import (
@@ -24,8 +23,8 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// policy is the content security policy of the page: it runs its own scripts and styles only, and talks to its
-// own server only. The worker that lays out graphs is the only script that a script may load by its address.
+// policy is the content security policy of the page: it runs its own scripts and styles only, and talks to its own
+// server only. The web worker that lays out graphs is the only script that another script may load by its address.
 const policy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types servo-worker"
@@ -48,7 +47,7 @@ type handler map[string]file
 func Handler() http.Handler {
 	h, err := load(dist)
 	if err != nil {
-		panic(err) // the program was built from a broken folder; a test loads it
+		panic(err) // cannot happen unless the folder was broken at build time; a test loads it
 	}
 	return h
 }
@@ -62,7 +61,7 @@ func load(files fs.FS) (handler, error) {
 		}
 		data, err := fs.ReadFile(files, name)
 		if err != nil {
-			return err //nolint:wrapcheck // names the file
+			return err //nolint:wrapcheck // the error already names the file
 		}
 		sum := sha256.Sum256(data)
 		served = strings.TrimPrefix(served, "dist")
@@ -75,8 +74,7 @@ func load(files fs.FS) (handler, error) {
 	return h, err //nolint:wrapcheck // as above
 }
 
-// kindOf returns the media type of a stored file. It does not ask the machine's table of types, which
-// may say anything.
+// kindOf returns the media type of a stored file. It ignores the machine's table of types, which may contain anything.
 func kindOf(name string) string {
 	switch path.Ext(strings.TrimSuffix(name, ".gz")) {
 	case ".js":
@@ -126,5 +124,5 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpx.Refuse(w, http.StatusInternalServerError, "read "+r.URL.Path+": "+err.Error())
 		return
 	}
-	_, _ = io.Copy(w, unpacked) //nolint:gosec // the file is part of the program
+	_, _ = io.Copy(w, unpacked) //nolint:gosec // the size is known: the file is part of the program
 }

@@ -41,11 +41,11 @@ func (s *sampled) read() float64 {
 	return 0
 }
 
-// New returns a recorder of the given metrics, and of what the Go runtime and the operating system
-// know about the process. It panics if two metrics have the same name or a name is invalid.
+// New returns a recorder of the given metrics, and of the metrics of the Go runtime and the operating system about the
+// process. It panics if two metrics have the same name or a name is invalid.
 func New(all []*metrics.Metric) metrics.Recorder { return NewRecorder(all) }
 
-// NewRecorder is New for callers that read the registry.
+// NewRecorder works like New, for callers that need the registry.
 func NewRecorder(all []*metrics.Metric) *Recorder {
 	r := &Recorder{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},

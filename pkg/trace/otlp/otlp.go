@@ -28,7 +28,7 @@ const (
 	batchDelay = time.Second
 	// exportTimeout bounds the export of a batch, including retries.
 	exportTimeout = 10 * time.Second
-	// maxQueued bounds the queue of spans; further ones are dropped.
+	// maxQueued is the size of the queue of spans. When it is full, spans are dropped.
 	maxQueued = 4096
 	// maxBatch bounds the spans of one batch.
 	maxBatch = 512
@@ -49,8 +49,8 @@ func Open(ctx context.Context, o trace.Options, logger *slog.Logger) (*trace.Tra
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(trace.Generator{}),
-		// Sample by trace id and not by parent: every process derives a run's trace id
-		// itself, and so makes the same decision.
+		// Sample by trace id and not by parent: every process derives the trace id from the run id, and so makes the
+		// same decision.
 		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(o.Ratio)),
 		sdktrace.WithBatcher(&logged{SpanExporter: exporter, logger: logger}, sdktrace.WithBatchTimeout(batchDelay),
 			sdktrace.WithExportTimeout(exportTimeout), sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch)),

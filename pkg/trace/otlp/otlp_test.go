@@ -71,7 +71,7 @@ func hanging(t *testing.T) (endpoint string, asked <-chan struct{}) {
 	requests, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice a disconnect
+		_, _ = io.Copy(io.Discard, r.Body) // without this, the server does not notice a disconnect
 		once.Do(func() { close(requests) })
 		select {
 		case <-ended:

@@ -2,9 +2,10 @@
 // its partitions as columns. It is pure: its caller executes the SQL and creates the links. This
 // package is not a stable API.
 //
-// DuckDB skips files by a column only if the column comes from the path: a folder "date=2025-01-15".
-// Outputs are not stored that way, so the SQL reads symbolic links in such folders. A file's own column
-// always wins over the key: a file that has a column of the name is never read by such a path.
+// DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
+// "date=2025-01-15". The folders of outputs have other names, so the SQL reads the files through symbolic links in such
+// folders. If a file itself has a column with the name of the dimension, the file's column takes precedence over the
+// partition key: such a file is never read through a link.
 package partcolumn
 
 import (
@@ -22,8 +23,8 @@ import (
 // Part is one partition of an asset.
 type Part struct {
 	Key string
-	// Folder is a name that no other output of the asset has, for links that later calls of Read find
-	// again. Empty: the links are in a folder of their own.
+	// Folder is a name that is unique among the outputs of the asset. Links are created below it, so that later calls
+	// of Read can reuse them. Empty: this call creates links in a folder of their own.
 	Folder string
 	// Files are the paths of its Parquet files.
 	Files []string
@@ -37,19 +38,20 @@ type Part struct {
 // Link is a symbolic link that must exist before the SQL is executed.
 type Link struct{ Path, Target string }
 
-// Overlap is a dimension that only some partitions have as a column of their own.
+// Overlap is a dimension that the files of some partitions contain as a column, and the files of others do not.
 type Overlap struct {
 	space.Column
-	// Query returns the column as the files have it.
+	// Query is SQL that returns the column from those files that contain it.
 	Query string
 }
 
-// View is how to read the partitions of an asset.
+// View describes how to read the partitions of an asset.
 type View struct {
 	// SQL is a query for the rows.
 	SQL   string
 	Links []Link
-	// Overlaps must have the same types in the files as from the keys.
+	// Overlaps lists columns that come from files for some partitions and from keys for others. Their types must be the
+	// same in both.
 	Overlaps []Overlap
 }
 
@@ -92,7 +94,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Missing returns the columns that have none of the names.
+// Missing returns the columns whose names are not in names.
 func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	for _, c := range columns {
 		if !has(names, c.Name) {
@@ -164,7 +166,7 @@ type reader struct {
 	view    *View
 }
 
-// group are parts that get the same columns from their keys.
+// group contains parts for which the same columns come from the partition keys.
 type group struct {
 	keyed []space.Column // the columns that come from the keys
 	parts []groupPart
@@ -172,7 +174,7 @@ type group struct {
 
 type groupPart struct {
 	*Part
-	at        int // position in the arguments
+	at        int // position in the arguments of Read
 	partition ids.Partition
 }
 
@@ -187,7 +189,7 @@ func (r *reader) add(p *Part, at int) error {
 		name.WriteString(c.Name + "=")
 	}
 	if !r.linkable(keyed, partition) {
-		name.WriteString(p.Key) // a group of its own
+		name.WriteString(p.Key) // this part gets a group of its own
 	}
 	i, known := r.at[name.String()]
 	if !known {
@@ -205,7 +207,7 @@ const maxName = 255
 // linkable reports whether DuckDB can find the values of a partition in a path below the folder.
 func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	if strings.ContainsAny(r.folder, "=*?[") {
-		return false // DuckDB reads it as a column or as a pattern
+		return false // DuckDB would read the folder as a column or as a pattern
 	}
 	for _, c := range keyed {
 		if len(folderName(c, partition)) > maxName {
@@ -247,8 +249,8 @@ func (r *reader) query(g *group) (string, error) {
 	return Keyed(ReadParquet(files), g.parts[0].Key, g.keyed)
 }
 
-// linked returns a query for the rows of a group that reads links. If the schema of all files is known
-// to be the same, DuckDB opens only the files that a filter on the columns needs.
+// linked returns a query for the rows of a group that reads links. If all files are known to have the same schema,
+// DuckDB opens only the files that match a filter on the linked columns.
 func (r *reader) linked(g *group) string {
 	schema := g.parts[0].Schema
 	var files, types []string
@@ -257,7 +259,7 @@ func (r *reader) linked(g *group) string {
 		if p.Folder != "" {
 			folder = append(folder, p.Folder)
 		} else if len(g.keyed) < len(r.columns) {
-			folder = append(folder, strconv.Itoa(p.at)) // several partitions may have the same values
+			folder = append(folder, strconv.Itoa(p.at)) // several partitions may have the same values in these columns
 		}
 		for _, c := range g.keyed {
 			folder = append(folder, folderName(c, p.partition))

@@ -45,7 +45,8 @@ func TestReadLinksPartitionsWithOneSchema(t *testing.T) {
 	}
 }
 
-// A file may have the column with other values than the key, so DuckDB must not skip it by the key.
+// A file may contain the dimension as a column, with other values than the partition key. So DuckDB must not use the
+// key to skip this file.
 func TestReadNeverLinksFilesWithTheColumn(t *testing.T) {
 	v := read(t, "/l", day, part("date=2025-01-15", "a", "DATE", "x"), part("date=2025-01-16", "b", "x"), part("date=2025-01-17", "b", "x"))
 	if len(v.Links) != 2 || len(v.Overlaps) != 1 {

@@ -14,14 +14,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Catalog is a DuckDB database with views of the outputs. Its record is in the folder of its links.
+// Catalog is a DuckDB database with views of the outputs. The folder of its links also contains its record.
 type Catalog struct {
 	// File is the absolute path. Errors name the catalog by Name, the path that the user has written.
 	File, Name string
 	// Store is the folder of the object store, as an absolute path.
 	Store string
 	Owner Owner
-	// Definition changes whenever the views of the same outputs change, for example with a release.
+	// Definition is a text that changes whenever the views change although the outputs do not, for example with a new
+	// release.
 	Definition string
 	// Write replaces the file with one that has views of the outputs of assets.
 	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error
@@ -37,7 +38,7 @@ func RecordOf(file string) string { return filepath.Join(LinksOf(file), RecordNa
 type catalogRecord struct {
 	Record
 
-	// Content is a hash of what the catalog was made from.
+	// Content is the hash of the outputs and the definition from which the catalog was written.
 	Content string `json:"content"`
 }
 
@@ -123,11 +124,11 @@ func (c *Catalog) save(r *catalogRecord) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(LinksOf(c.File), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // others may read the catalog
+	if err := os.Mkdir(LinksOf(c.File), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // readable by all users
 		return err
 	}
 	name := RecordOf(c.File)
-	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // others may read the catalog
+	file, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // readable by all users
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package publisher
 // ErrStopped ends an update.
 var ErrStopped = errStopped
 
-// StopAfter makes updates of the folder fail before the change after n others.
+// StopAfter makes updates of the folder fail after n changes.
 func (f *Folder) StopAfter(n int) {
 	f.unsynced = true
 	f.step = func() error {

@@ -27,13 +27,13 @@ type Folder struct {
 
 	// step is called before each change, for tests. Nil: nothing is called.
 	step func() error
-	// unsynced is set by tests that write thousands of files.
+	// unsynced skips syncing files to the disk. Tests that write thousands of files set it.
 	unsynced bool
 }
 
-// Temporary names at the top of a folder. Readers must not find files there by a pattern. A link with a
-// temporary name leads nowhere, because its target is relative to its final place. A copy has a temporary
-// name without an extension such as .parquet.
+// Temporary names in a published folder. A reader that searches for files by a pattern must not find files under these
+// names. So a copied file has a temporary name without an extension such as .parquet. A link with a temporary name
+// leads nowhere, because its target is relative to the link's final place.
 const (
 	temporary       = ".servo-new"
 	temporaryRecord = ".servo-record"
@@ -49,20 +49,20 @@ type update struct {
 
 	root   *os.Root
 	record *Record
-	// above is the way from the folder to the store.
+	// above is the relative path from the folder to the store.
 	above    string
 	obsolete []change
 	changed  []change
 }
 
-// change is an output that differs from the folder.
+// change is an output that the folder does not show correctly.
 type change struct {
 	asset  *Asset
 	name   string // the name of the asset in the folder
 	folder string // the folder of the partition, below the folder of the asset
 	output Output
-	// known means that the record has the path. copied means that the path may contain a complete or partial
-	// copy of an output; otherwise it is a link that Servo has created.
+	// known means that the record contains the path. copied means that the path may contain a complete or partial copy
+	// of an output; otherwise it is a link that Servo has created.
 	known, copied bool
 	// files are the files of a complete copy.
 	files []copiedFile
@@ -86,7 +86,7 @@ func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now
 	if len(u.obsolete)+len(u.changed) == 0 {
 		return false, nil
 	}
-	// Obsolete outputs are removed first, because their folders may be in the way of new ones.
+	// Obsolete outputs are removed first, because their folders may block new outputs.
 	if err := u.removeObsolete(); err != nil {
 		return false, err
 	}
@@ -113,7 +113,7 @@ func (u *update) open() (err error) {
 	if err := apart(u.Path, u.Store); err != nil {
 		return fmt.Errorf("publish to %s: %w", u.Name, err)
 	}
-	if err := os.MkdirAll(u.Path, 0o755); err != nil { //nolint:gosec // others may read what is published
+	if err := os.MkdirAll(u.Path, 0o755); err != nil { //nolint:gosec // other users may read published files
 		return fmt.Errorf("publish to %s: %w", u.Name, err)
 	}
 	if u.root, err = os.OpenRoot(u.Path); err != nil {
@@ -249,7 +249,7 @@ func (u *update) settle(recorded *Recorded, c *change) {
 	}
 }
 
-// shows reports whether the folder shows an output already.
+// shows reports whether the folder already shows an output.
 func (u *update) shows(recorded *Recorded, c *change) bool {
 	if recorded == nil || recorded.Copy != c.asset.Copy || recorded.Outputs[c.folder] != c.output.MaterializationID || recorded.Replacing[c.folder] != "" {
 		return false
@@ -272,7 +272,7 @@ func (u *update) shows(recorded *Recorded, c *change) bool {
 	return err == nil && info.IsDir() && files != nil
 }
 
-// announce records what is about to change.
+// announce records the changes that the update is about to make.
 func (u *update) announce() {
 	for i := range u.changed {
 		c := &u.changed[i]
@@ -327,12 +327,12 @@ func (u *update) leaveForeign() (foreign []failure, err error) {
 	return foreign, nil
 }
 
-// foreign reports whether the path of an output has something that Servo did not create.
+// foreign reports whether something exists at the path of an output that Servo did not create.
 func (u *update) foreign(c *change) (bool, error) {
 	info, err := u.root.Lstat(c.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return false, nil // replacing the output later reports a file that blocks the path
+		return false, nil // if a file blocks the path, replace reports it later
 	case err != nil:
 		return false, err
 	case !c.known:
@@ -383,7 +383,7 @@ func (u *update) apply(ctx context.Context, failed []failure) error {
 	return u.failed(failed)
 }
 
-// failed returns the first of some failures as an error that counts the others, or nil.
+// failed returns an error that quotes the first failure and counts the others. It returns nil if there are no failures.
 func (u *update) failed(failed []failure) error {
 	if len(failed) == 0 {
 		return nil

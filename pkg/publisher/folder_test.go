@@ -134,7 +134,7 @@ func TestUpdateNamesFoldersLikeHive(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, changed)
 
-	// The folder moves together with the state: the links are relative.
+	// The folder and the state can be moved together, because the links are relative.
 	moved := filepath.Join(t.TempDir(), "moved")
 	require.NoError(t, os.Rename(filepath.Dir(f.Path), moved))
 	f.Path = filepath.Join(moved, "published")
@@ -217,8 +217,8 @@ func TestUpdateKeepsOutputsThatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// Somebody else has put files in the place of an output. TestUpdateLeavesForeignPaths checks that repeated
-// updates never touch these files, although the record then names the output.
+// TestUpdateLeavesForeignPaths puts files that Servo did not write at the path of an output. Repeated updates must
+// never touch these files, although the record names the output.
 func TestUpdateLeavesForeignPaths(t *testing.T) {
 	t.Parallel()
 	for _, copies := range []bool{false, true} {
@@ -317,7 +317,7 @@ func TestUpdateReplacesPartialCopies(t *testing.T) {
 	require.NotZero(t, info.Mode()&fs.ModeSymlink)
 }
 
-// TestUpdateCopiesOverOtherShapes copies an output that has a folder where the earlier one has a file.
+// TestUpdateCopiesOverOtherShapes copies an output that has a folder at a path where the earlier output has a file.
 func TestUpdateCopiesOverOtherShapes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
@@ -350,8 +350,8 @@ func TestUpdateErrorCountsOutputs(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// TestUpdateNamesWhatAnInterruptedOneHasReplaced stops after a link was replaced. The next output cannot
-// be published, so the link stays.
+// TestUpdateNamesWhatAnInterruptedOneHasReplaced stops an update after it has replaced a link. The next update cannot
+// publish its output, so the link stays, and the record must name the output to which the link leads.
 func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
@@ -366,7 +366,7 @@ func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
 	_, err := f.Update(t.Context(), []publisher.Asset{a}, 1, day)
 	require.NoError(t, err)
 	a.Outputs = outputs[1:2]
-	f.StopAfter(4) // allow the record, its rename, the new link and its rename
+	f.StopAfter(4) // the four changes: write the record, rename it, create the new link, rename it
 	_, err = f.Update(t.Context(), []publisher.Asset{a}, 2, day)
 	require.ErrorIs(t, err, publisher.ErrStopped)
 	target, err := os.Readlink(filepath.Join(f.Path, "a/b"))
@@ -398,7 +398,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 		f := newFixture(dir)
 		require.NoError(t, os.Mkdir(f.store, 0o700))
 		version := 0
-		modes := map[string]map[bool]bool{} // the modes of each asset since the last complete update
+		modes := map[string]map[bool]bool{} // the modes (link or copy) of each asset since the last complete update
 		var before map[string]string
 		rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
 		for round := range rounds {
@@ -426,7 +426,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 			for name := range before {
 				_, stays := want[name]
 				_, found := got[name]
-				// A partition may be absent while links become copies or the reverse.
+				// A partition may be absent for a moment while copies replace links, or links replace copies.
 				require.Truef(t, found || !stays || len(modes[name[:len("a/x")]]) > 1, "%s is missing", name)
 			}
 			checkNamed(t, f)

@@ -13,10 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// StatusFile is the file of a state folder that lists the places that are kept up to date.
+// StatusFile is the name of a file in the state folder. It lists the published places that Servo keeps up to date.
 const StatusFile = "published.json"
 
-// Place is a place to keep up to date.
+// Place is a published place to keep up to date.
 type Place struct {
 	// Name is the path of the place as the user has written it.
 	Name string
@@ -31,15 +31,15 @@ type Status struct {
 	Domain string `json:"domain"`
 	Name   string `json:"name"`
 	Record string `json:"record"`
-	// Revision is the newest revision that the place has shown completely. UpdatedAt is the time of the
-	// update that did so.
+	// Revision is the newest revision that the place has shown completely. UpdatedAt is the time of the update to that
+	// revision.
 	Revision  int64      `json:"revision"`
 	UpdatedAt event.Time `json:"updated_at,omitzero"`
-	// Error is the reason why the last update failed, and FailingSince the time of the first failure since
-	// the last success. Error is empty if the last update succeeded.
+	// Error is the reason why the last update failed. It is empty if the last update succeeded. FailingSince is the
+	// time of the first failure after the last success.
 	Error        string     `json:"error,omitempty"`
 	FailingSince event.Time `json:"failing_since,omitzero"`
-	// Assets are the names of the published assets at this place, by key.
+	// Assets maps the key of each published asset to its name at this place.
 	Assets map[string]string `json:"assets"`
 }
 
@@ -97,15 +97,15 @@ type Publisher struct {
 	Now         func() event.Time
 }
 
-// Publish makes all places show the outputs of a snapshot, and records the result in [StatusFile]. A place
-// that fails does not affect the others. A place that is no longer in places stays as it is, but the
+// Publish makes all places show the outputs of a snapshot, and records the result in [StatusFile]. If the update of a
+// place fails, the others are still updated. Publish leaves a place unchanged that is no longer in places, but the
 // collector no longer keeps its outputs.
 func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places []Place, assets []Asset) error {
 	all, err := readStatus(p.Dir)
 	damaged := errors.As(err, new(*DamagedError))
 	switch {
 	case damaged:
-		all = nil // each domain writes its places again
+		all = nil // start with an empty list: every domain writes its places again
 	case err != nil:
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places
 	if len(places) == 0 && before == len(all) && !damaged {
 		return nil
 	}
-	// The collector must know a place before readers find outputs there.
+	// Save the list before the updates below: the collector must know a place before readers find outputs there.
 	kept := len(all)
 	for i := range places {
 		p.statusOf(&all, &places[i], assets)

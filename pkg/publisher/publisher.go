@@ -1,8 +1,7 @@
 // Package publisher shows the visible outputs of assets at stable places: folders and DuckDB databases
 // that other tools read without knowing Servo. This package is not a stable API.
 //
-// A published folder has a folder for each asset and, below it, one for each partition. They are named as
-// in Hive:
+// A published folder has a folder for each asset and, below it, a folder for each partition, named as in Hive:
 //
 //	published/clean/daily/date=2025-01-01/data.parquet
 //
@@ -10,11 +9,11 @@
 // with one rename, so a reader finds either the files of the earlier output or the files of the new
 // one. Copies are replaced file by file.
 //
-// [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs.
-// It may stop at any point: the next call completes the work. The file [RecordName] in the folder names
-// every materialization that readers of the folder may find. It is written before readers can find a new
-// one, so that the collector does not delete it. The record also proves that Servo owns the folder: a folder
-// without a record that has other files is never changed.
+// [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs. If it stops at
+// any point, the next call completes the work. The file [RecordName] in the folder is its record: it names every
+// materialization that readers of the folder may find. The record is written before readers can find a new
+// materialization, so that the collector does not delete that materialization. The record also proves that Servo owns
+// the folder: a folder without a record that has other files is never changed.
 package publisher
 
 import (
@@ -67,7 +66,7 @@ func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
 			continue
 		}
 		if _, ok := folderOf(a.Dimensions, row.PartitionKey); !ok {
-			continue // the dimensions have changed since: readers of the asset do not see this partition
+			continue // the asset's dimensions have changed since this run: its readers do not see this partition
 		}
 		if len(a.Outputs) == MaxOutputs {
 			return fmt.Errorf("asset %s has more than %d materialized partitions, the limit of a published asset", a.Key, MaxOutputs)

@@ -37,7 +37,7 @@ const (
 type Record struct {
 	Owner
 
-	// Revision and UpdatedAt are the revision and the time of the last change of the place.
+	// Revision and UpdatedAt describe the last change of the place: the revision that it published, and its time.
 	Revision  int64      `json:"revision"`
 	UpdatedAt event.Time `json:"updated_at"`
 	// Assets are the published assets, by name.
@@ -57,7 +57,7 @@ type Recorded struct {
 	Copies map[string][]copiedFile `json:"copies,omitempty"`
 }
 
-// copiedFile is a file of a copy. A file that somebody has edited has another size or another time.
+// copiedFile is a file of a copy. If somebody edits the file, its size or its modification time differs.
 type copiedFile struct {
 	Name     string `json:"name"`
 	Size     int64  `json:"size"`
@@ -97,8 +97,8 @@ func (r *Record) normalize() {
 	}
 }
 
-// Named adds the materializations that readers of a place may find to a set. A place that does not
-// exist names none.
+// Named adds the materializations that readers of a place may find to a set. If the place does not exist, Named adds
+// nothing.
 func Named(record string, to map[string]bool) error {
 	r, err := ReadRecord(record)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -49,8 +49,8 @@ func (u *update) link(c *change) error {
 	return u.root.Rename(temporary, c.path())
 }
 
-// clear moves the copy of an earlier output aside and deletes it. A rename could not replace a folder with
-// a link.
+// clear moves the copy of an earlier output aside and deletes it. This is necessary because a rename cannot replace a
+// folder with a link.
 func (u *update) clear(c *change) error {
 	info, err := u.root.Lstat(c.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,9 +93,9 @@ func (u *update) discard(name string) error {
 	return u.root.RemoveAll(name)
 }
 
-// remove removes an output, and the folders above it that are empty then. It does nothing if the output is gone: an
-// interrupted update may have removed it already, and put a link where one of its folders was. It keeps files that
-// somebody else has put there.
+// remove removes an output, and the folders above it that are then empty. It does nothing if the output is gone: an
+// interrupted update may already have removed the output, and may have created a link where one of its folders was.
+// remove keeps files that Servo did not write.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {
@@ -119,7 +119,7 @@ func (u *update) remove(c *change) error {
 		return err
 	}
 	dir := path.Dir(c.path())
-	for dir != "." && u.root.Remove(dir) == nil { // until a folder is not empty
+	for dir != "." && u.root.Remove(dir) == nil { // stop at the first folder that is not empty
 		dir = path.Dir(dir)
 	}
 	return nil
@@ -169,7 +169,8 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 	return u.removeOthers(c.path(), keep)
 }
 
-// makeWay removes a file of the earlier output where a new file needs a folder, and a folder where it has a file.
+// makeWay prepares the path of a new file. It removes files of the earlier output where the path needs a folder, and a
+// folder of the earlier output where the path needs the file.
 func (u *update) makeWay(c *change, file string) error {
 	at := c.path()
 	for name := range strings.SplitSeq(file, "/") {
@@ -195,7 +196,7 @@ func (u *update) makeWay(c *change, file string) error {
 
 func (u *update) marker(uri string) (*contract.CommitMarker, error) {
 	read := func(key string) (_ []byte, err error) {
-		file, err := os.Open(filepath.Join(u.Store, filepath.FromSlash(key))) //nolint:gosec // a marker of the store
+		file, err := os.Open(filepath.Join(u.Store, filepath.FromSlash(key))) //nolint:gosec // a marker in the store
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +215,7 @@ func (u *update) marker(uri string) (*contract.CommitMarker, error) {
 
 // copyFile copies a file, and compares its content with the size and checksum in the commit marker.
 func (u *update) copyFile(from, to string, f contract.CommitMarkerFile) (err error) {
-	source, err := os.Open(from) //nolint:gosec // an output of the store
+	source, err := os.Open(from) //nolint:gosec // the path is that of an output in the store
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,8 @@
 // named HTTP tasks, delivered at least once, at or after a scheduled time. This package is not a
 // stable API.
 //
-// A queue is a hint, not a record: it may deliver twice, deliver minutes late, or lose a
-// task. Its users repair that from the projections.
+// A queue is a hint, not a record: it may deliver twice, deliver minutes late, or lose a task. Its users repair such
+// failures from the projections.
 package queue
 
 import (
@@ -44,9 +44,8 @@ type Task struct {
 	// DispatchDeadline is how long a delivery may take before it counts as failed: 15 s to
 	// 30 min; 0 means 10 min.
 	DispatchDeadline time.Duration
-	// Prepare, if set, returns the body of a delivery in place of Body, or wanted = false,
-	// which ends the task. Only a queue in this process can call it; other queues reject
-	// the task with ErrInvalid.
+	// Prepare, if set, returns the body of each delivery and replaces Body. If it returns wanted = false, the task ends
+	// without a delivery. Only a queue in this process can call Prepare; other queues reject the task with ErrInvalid.
 	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
 	// OnResponse, if set, receives the body of each answer with status 200. If it returns an
 	// error, the delivery has failed. Like Prepare, it needs a queue in this process.

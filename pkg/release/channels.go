@@ -7,8 +7,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Channel is where alerts are sent. Exactly one of its kinds is set. References to secrets have the form of
-// [plan.ParseSecret].
+// Channel is a destination of alerts. Exactly one of the fields for its kinds is set. References to secrets have the
+// form of [plan.ParseSecret].
 type Channel struct {
 	Name    string          `json:"name"`
 	Webhook *WebhookChannel `json:"webhook,omitempty"`
@@ -16,14 +16,14 @@ type Channel struct {
 	SMTP    *SMTPChannel    `json:"smtp,omitempty"`
 	PubSub  *PubSubChannel  `json:"pubsub,omitempty"`
 	File    *FileChannel    `json:"file,omitempty"`
-	// AllowPrivate allows private addresses, and http.
+	// AllowPrivate permits private addresses, and http instead of https.
 	AllowPrivate bool `json:"allow_private,omitempty"`
 }
 
 // WebhookChannel sends CloudEvents to a URL.
 type WebhookChannel struct {
 	URL string `json:"url"`
-	// Secret is a reference to the key that signs the messages; "": they are not signed.
+	// Secret is a reference to the key that signs the messages. "" means that messages are not signed.
 	Secret string `json:"secret,omitempty"`
 }
 

@@ -14,17 +14,16 @@ type Input struct {
 	// Assets are sorted by key and have their code fingerprints. Assets whose files are broken may be
 	// among them.
 	Assets []plan.Asset
-	// Parser is the version of the parser that made the trees.
+	// Parser is the version of the parser that parsed the queries into the assets' syntax trees.
 	Parser string
 	// Source is the hash of the source archive, if there is one.
 	Source string
 }
 
-// Compile returns the release of a project. previous is the code of the deployed release, or nil.
-// An asset whose text, dependencies and settings are unchanged keeps its deployed fingerprint, even if
-// another version of the parser computed it. An asset whose file is broken keeps its deployed
-// definition. trees maps assets to the trees of their previous queries, parsed with in.Parser: see
-// [Reparse].
+// Compile returns the release of a project. previous is the code of the deployed release, or nil. An asset whose text,
+// dependencies and settings are unchanged keeps its deployed fingerprint, even if another version of the parser
+// computed it. An asset whose file is broken keeps its deployed definition. trees maps assets to the syntax trees of
+// their previous queries, parsed with in.Parser: see [Reparse].
 func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	c := &Code{SchemaVersion: SchemaVersion, Parser: in.Parser, Assets: []plan.Asset{}}
 	for i := range in.Assets {
@@ -68,7 +67,7 @@ func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Comp
 	return compiled, nil
 }
 
-// unchanged reports whether an asset has the code that it had before.
+// unchanged reports whether the code of an asset is the same as before.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true
@@ -86,8 +85,8 @@ func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.T
 	return fingerprint([]any{surroundingsOf(a, in(assets)), now}) == fingerprint([]any{surroundingsOf(before, in(earlier)), was})
 }
 
-// Reparse returns the assets of an earlier release whose queries must be parsed for [Compile] and
-// [Diff], because another version of the parser made their trees.
+// Reparse returns the assets of an earlier release whose queries must be parsed again before [Compile] and [Diff],
+// because their syntax trees come from another version of the parser.
 func Reparse(previous *Code, parser string) (keys []ids.AssetKey, queries []string) {
 	if previous == nil || previous.Parser == parser {
 		return nil, nil
@@ -100,7 +99,8 @@ func Reparse(previous *Code, parser string) (keys []ids.AssetKey, queries []stri
 	return keys, queries
 }
 
-// WithTrees returns the code with the trees of another version of the parser. Fingerprints stay.
+// WithTrees returns a copy of the code with syntax trees from another version of the parser. The fingerprints stay the
+// same.
 func (c *Code) WithTrees(parser string, trees map[ids.AssetKey]*plan.Tree) *Code {
 	if len(trees) == 0 {
 		return c

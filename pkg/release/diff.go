@@ -15,7 +15,7 @@ const (
 	Removed     = "removed"
 	Breaking    = "breaking"     // the data of the asset may differ
 	NonBreaking = "non-breaking" // the query has additional columns; the existing ones are the same
-	GateOnly    = "checks"       // the checks differ, and the code does not
+	GateOnly    = "checks"       // only the checks differ, not the code
 	PolicyOnly  = "policy"       // only retries, limits, descriptions and the like differ
 )
 
@@ -151,7 +151,7 @@ func (c *Change) describe(old, now *plan.Asset, olds, nows []plan.Asset) {
 
 func (c *Change) because(reason string) { c.Reasons = append(c.Reasons, reason) }
 
-// surroundings records the differences in everything that belongs to the code besides the text.
+// surroundings records the differences in the inputs of the code fingerprint other than the text.
 func (c *Change) surroundings(old, now surroundings) {
 	differ := func(reason string, a, b any) {
 		if fingerprint(a) != fingerprint(b) {
@@ -201,7 +201,7 @@ func changedKeys[V comparable](old, now map[string]V) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// extends reports whether a query has all columns of an earlier one, in their order.
+// extends reports whether a query has all columns of an earlier query, in the same order.
 func extends(from, to *plan.Tree) bool {
 	at := 0
 	for _, column := range to.Columns {
@@ -214,13 +214,13 @@ func extends(from, to *plan.Tree) bool {
 	return at == len(from.Columns) && named(from.Columns)
 }
 
-// named reports whether all columns have names: the names of others depend on their expressions.
+// named reports whether all columns have explicit names. The name of a column without one depends on its expression.
 func named(columns []plan.TreeColumn) bool {
 	return !slices.ContainsFunc(columns, func(c plan.TreeColumn) bool { return c.Name == "" })
 }
 
-// columnChanges returns the columns that differ, by name in lower case. It returns nil if they cannot
-// be matched by name.
+// columnChanges returns the columns that differ, by name in lower case. It returns nil if the columns cannot be matched
+// by name.
 func columnChanges(from, to []plan.TreeColumn) (changes []ColumnChange) {
 	old, ok := byName(from)
 	now, fine := byName(to)

@@ -19,13 +19,13 @@ type Fingerprints struct {
 	Code string `json:"code"`
 	// Gate covers the checks.
 	Gate string `json:"gate,omitempty"`
-	// Policy covers the rest: retries, pools, descriptions.
+	// Policy covers all other fields, such as retries, pools and descriptions.
 	Policy string `json:"policy"`
 	// Space covers the names and kinds of the dimensions. Empty: the asset is not partitioned.
 	Space string `json:"space,omitempty"`
 }
 
-// fingerprintBytes is the part of a SHA-256 that a fingerprint keeps.
+// fingerprintBytes is how many bytes of a SHA-256 hash a fingerprint contains.
 const fingerprintBytes = 8
 
 // fingerprint returns a hash of a value's canonical JSON.
@@ -49,7 +49,8 @@ type dimension struct {
 	Set      string     `json:"set,omitempty"`
 }
 
-// spaceOf returns the dimensions of an asset as they enter the fingerprint. Nil: it is not partitioned.
+// spaceOf returns the dimensions of an asset as they enter the fingerprint. It returns nil for an asset without
+// partitions.
 func spaceOf(a *plan.Asset) []dimension {
 	if a.Partitions == nil {
 		return nil
@@ -73,8 +74,8 @@ type dependency struct {
 	Space []dimension `json:"space"`
 	// Map has the operations of the mapping, whether it is declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges are the declared ranges, by name, of the upstream dimensions that a partition may read as a
-	// whole. They belong to the code because a smaller range means that rows are no longer read.
+	// Ranges are the declared ranges of those upstream dimensions that a partition may read as a whole, by name. They
+	// belong to the code, because with a smaller range the query reads fewer rows.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 }
 
@@ -106,7 +107,7 @@ func dependencyOf(a, up *plan.Asset) *dependency {
 	return d
 }
 
-// surroundings are the inputs of a code fingerprint besides the text of the query or command.
+// surroundings are the inputs of a code fingerprint other than the text of the query or command.
 type surroundings struct {
 	Kind  string                 `json:"kind"`
 	Deps  map[string]*dependency `json:"deps"` // the dependencies by asset key
@@ -123,7 +124,7 @@ type surroundings struct {
 	Types map[string]string `json:"types,omitempty"`
 	// Integers are the types of columns in which 128-bit integers may be stored.
 	Integers map[string]string `json:"integers,omitempty"`
-	// Batch means that the query gets lists of partitions.
+	// Batch means that the query receives lists of partitions.
 	Batch bool `json:"batch,omitempty"`
 }
 

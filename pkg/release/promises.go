@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// AlertChange is a difference of what people are told about between two releases.
+// AlertChange is a difference between the alert settings of two releases.
 type AlertChange struct {
 	// The field What is "alert rule", "channel", "deadline", "freshness" or "sla". Name is the name of the rule or
 	// the channel, or the asset. Kind is Added, Removed or "changed".
@@ -17,7 +17,7 @@ type AlertChange struct {
 	Kind string `json:"kind"`
 }
 
-// DiffAlerts compares the rules of alerts, the channels, and the deadlines, freshness and SLAs of two releases. before
+// DiffAlerts compares the alert settings of two releases: alert rules, channels, deadlines, freshness and SLAs. before
 // may be nil.
 func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	if before == nil {
@@ -45,7 +45,8 @@ func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	return changes
 }
 
-// alerting returns the fingerprints of everything that DiffAlerts compares, by what it is and by name.
+// alerting returns the fingerprint of every setting that DiffAlerts compares. The key has the values of
+// [AlertChange].What and Name.
 func (s *Settings) alerting() map[[2]string]string {
 	all := map[[2]string]string{}
 	for i := range s.Alerts {

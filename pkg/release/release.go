@@ -81,7 +81,7 @@ type Asset struct {
 // Code holds the definitions of a release's assets, stored as code/{domain}/{sha256}.json.zst.
 type Code struct {
 	SchemaVersion int `json:"schema_version"`
-	// Parser is the version of the parser that made the trees.
+	// Parser is the version of the parser that parsed the queries into syntax trees.
 	Parser string `json:"parser"`
 	// Assets are sorted by key. [plan.Asset.Code] is the fingerprint.
 	Assets []plan.Asset `json:"assets"`
@@ -90,7 +90,7 @@ type Code struct {
 // Compiled is a release with its code object.
 type Compiled struct {
 	*Release
-	SHA     string // names the release
+	SHA     string // the hash that names the release
 	Data    []byte // the canonical JSON of the release
 	Code    *Code
 	Encoded []byte // the code object's canonical JSON

@@ -44,7 +44,7 @@ func assets() []plan.Asset {
 	return list
 }
 
-// inZone returns the days of a time zone.
+// inZone returns a partition space of days in a time zone.
 func inZone(zone string) *space.Space {
 	return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", Timezone: zone})
 }
@@ -71,7 +71,8 @@ func TestCompileIsDeterministicAndDecodes(t *testing.T) {
 	require.ErrorContains(t, err, "it is damaged")
 }
 
-// TestCodeCoversExactlyWhatDecidesTheBytes changes one field at a time.
+// TestCodeCoversExactlyWhatDecidesTheBytes changes one field at a time. A change of a field that decides the bytes of
+// an output must change the code fingerprint; a change of any other field must not.
 func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 	before := assets()
 	for name, c := range map[string]struct {
@@ -85,7 +86,7 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"zone":  {func(l []plan.Asset) { l[0].Partitions = inZone("Asia/Tokyo") }, "ab", "a"},
 		"range": {func(l []plan.Asset) {
 			l[0].Partitions = space.Days("2024-01-01", "2026-01-01")
-		}, "b", "a"}, // b reads all of it
+		}, "b", "a"}, // b reads all partitions of a
 		"UTC":               {func(l []plan.Asset) { l[0].Partitions = inZone("UTC") }, "", "a"},
 		"mapping":           {func(l []plan.Asset) { l[1].Reads = []plan.Dep{{Asset: key("a"), Map: space.Map{Op: space.Latest}}} }, "b", ""},
 		"no dependency":     {func(l []plan.Asset) { l[1].Deps = nil }, "b", ""},
@@ -157,7 +158,7 @@ func TestVersionStandsForTheText(t *testing.T) {
 
 func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 	before := compile(t, assets(), nil)
-	// The new parser has other trees for the same texts; the query of b was reformatted as well.
+	// The new parser returns other trees for the same texts. The query of b was reformatted, too.
 	list := assets()
 	list[0].Text.Tree, list[1].Text.Tree, list[1].Work.SQL = tree("f2", "x=1", "y=2"), tree("g2", "z=1"), "select 2"
 	release.SetCodes(list)
@@ -172,7 +173,7 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 		require.Equal(t, before.Assets[i].Code, after.Assets[i].Code)
 	}
 	require.Empty(t, release.Diff(before.Code.WithTrees("2", trees), after.Code))
-	// The carried fingerprint stays through a further release.
+	// The kept fingerprint also stays in the release after that.
 	again, err := release.Compile(in, after.Code, nil)
 	require.NoError(t, err)
 	require.Equal(t, after.SHA, again.SHA)
@@ -229,7 +230,7 @@ func TestDiffNamesColumns(t *testing.T) {
 	require.Equal(t, release.Counts{Removed: 3}, release.Count(diff))
 }
 
-// TestAssetsAreData guards against fields of assets that JSON cannot store.
+// TestAssetsAreData fails if an asset has a field that JSON cannot store.
 func TestAssetsAreData(t *testing.T) {
 	list := assets()
 	data, err := json.Marshal(list)
@@ -239,7 +240,7 @@ func TestAssetsAreData(t *testing.T) {
 	require.Equal(t, list, back)
 }
 
-// BenchmarkCompile compiles a project of 1,000 assets that is loaded already.
+// BenchmarkCompile compiles a project of 1,000 assets that was loaded before.
 func BenchmarkCompile(b *testing.B) {
 	list := make([]plan.Asset, 0, 1000)
 	for i := range 1000 {

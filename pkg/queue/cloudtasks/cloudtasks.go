@@ -1,9 +1,9 @@
 // Package cloudtasks implements [queue.Queue] with Google Cloud Tasks. This package is not a stable
 // API.
 //
-// The service refuses a used name for as long as it remembers it: up to an hour after the
-// task has ended, and up to nine days in queues created with queue.yaml. The queues must
-// exist: they are created with the rest of the infrastructure.
+// The service refuses a name that was used before: for up to an hour after the task has ended, or up to nine days in
+// queues created with queue.yaml. This package does not create the queues: create them with the rest of the
+// infrastructure.
 package cloudtasks
 
 import (
@@ -163,8 +163,8 @@ func (q *Queue) Exists(ctx context.Context, queueName, name string) (bool, error
 	}
 }
 
-// failed returns an error that leaves the outcome unknown. If ctx has ended, the error
-// wraps the context's error too, not only the gRPC status.
+// failed returns an error after a call whose outcome is unknown. If ctx has ended, the error wraps the context's error
+// too, not only the gRPC status.
 func failed(ctx context.Context, verb, queueName, name string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = errors.Join(cause, err)

@@ -39,7 +39,7 @@ func open(t *testing.T, fake *cloudtasksfake.Server, cfg cloudtasks.Config) *clo
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	fake.Register(server)
-	go func() { _ = server.Serve(listener) }() // ends with Stop
+	go func() { _ = server.Serve(listener) }() // returns when Stop is called
 	t.Cleanup(server.Stop)
 	cfg.Parent, cfg.Clock = parent, clock.System{}
 	q, err := cloudtasks.Open(t.Context(), cfg, option.WithEndpoint(listener.Addr().String()), option.WithoutAuthentication(),
@@ -57,7 +57,7 @@ func TestContract(t *testing.T) {
 	}})
 }
 
-// Flags that run the contract against the real service.
+// With these flags, the contract tests run against the real service.
 var (
 	location  = flag.String("location", "", "projects/PROJECT/locations/LOCATION: run the contract, except deliveries, against the real service")
 	queueName = flag.String("queue", "default", "name of a queue in that location")

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// maxAnswerBytes bounds how much of an answer's body is read. Reading it lets the
-// connection be reused, and the task may want the body.
+// maxAnswerBytes bounds how much of an answer's body is read. The body is read so that the connection can be reused,
+// and because the task may need it.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")
@@ -46,7 +46,7 @@ func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 		}
 	}
 	l.inFlight--
-	q.dispatch(l) // sets the alarm for the next task of this slot
+	q.dispatch(l) // no task is due: set the alarm for the next one
 	q.drop(l)
 	return nil
 }

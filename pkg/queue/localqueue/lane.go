@@ -24,7 +24,7 @@ type task struct {
 	index      int // position in waiting; -1 while the task is being delivered
 	ended      bool
 	attempts   int // failed attempts
-	executions int // failed attempts that the target answered below 500
+	executions int // failed attempts that the target answered with a status below 500
 }
 
 // The methods below are called with the queue's lock held.

@@ -1,5 +1,5 @@
-// Package localqueue implements [queue.Queue] in this process with the semantics of Cloud
-// Tasks, so that code that works with it works in the cloud. This package is not a stable API.
+// Package localqueue implements [queue.Queue] in this process. It has the semantics of Cloud Tasks, so that code that
+// works with this queue also works in the cloud. This package is not a stable API.
 //
 // The queue delivers tasks by these rules:
 //
@@ -47,16 +47,16 @@ const (
 	DefaultMaxTasks      = 1_000_000
 )
 
-// maxSleep bounds one sleep of Run. Timers stand still while a machine is suspended, and do
-// not follow changes of the clock, so Run checks the time regularly while tasks wait.
+// maxSleep bounds one sleep of Run. Timers of the operating system stand still while a machine is suspended, and do not
+// follow changes of the clock. So Run checks the time regularly while tasks wait.
 const maxSleep = time.Minute
 
 // Options configure a queue. The zero value is ready to use.
 type Options struct {
-	// Clock returns and waits for time; nil means the system clock.
+	// Clock provides the time and waits; nil means the system clock.
 	Clock clock.Clock
-	// Client makes the requests; nil means a client of the queue's own. Redirects are never
-	// followed, even if the client would.
+	// Client sends the requests; nil means that the queue creates a client. Redirects are never followed, even if the
+	// client would.
 	Client *http.Client
 	// Logger receives an error for each dropped task and, at debug level, each failed
 	// delivery; nil discards them.
@@ -74,8 +74,8 @@ type Options struct {
 	// DedupWindow is how long a name is refused after its task has ended; 0
 	// means the default.
 	DedupWindow time.Duration
-	// MaxRemembered bounds the names refused because of DedupWindow. Beyond it, the oldest
-	// names are accepted early. 0 means the default.
+	// MaxRemembered bounds the names refused because of DedupWindow. If more names are refused, the oldest ones are
+	// accepted again early. 0 means the default.
 	MaxRemembered int
 	// MaxTasks bounds the tasks that wait or run; 0 means the default.
 	MaxTasks int
@@ -102,7 +102,7 @@ func (o Options) withDefaults() (_ Options, ownTransport *http.Transport) {
 	if o.Client != nil {
 		client = *o.Client
 	} else {
-		// The targets are few and near: keep one connection per concurrent delivery.
+		// There are few targets, on this machine or near it: keep one connection per concurrent delivery.
 		ownTransport = &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, DisableCompression: true}
 		client.Transport = ownTransport
 	}
@@ -125,7 +125,7 @@ var (
 // Queue delivers tasks while [Queue.Run] runs. Create it with [New].
 type Queue struct {
 	opts      Options
-	transport *http.Transport // the queue's own, or nil
+	transport *http.Transport // the transport of the queue's own client, or nil
 
 	mu       sync.Mutex
 	lanes    map[string]*lane
@@ -174,7 +174,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	}
 
 	q.mu.Lock()
-	q.phase = stopped // nothing starts from here on
+	q.phase = stopped // from here on, no delivery starts
 	q.mu.Unlock()
 	q.running.Wait()
 	if q.transport != nil {
@@ -247,7 +247,7 @@ func (q *Queue) checkNew(t queue.Task, now time.Time) error {
 	return nil
 }
 
-// Delete implements [queue.Queue]. A delivery in flight continues; it is the last.
+// Delete implements [queue.Queue]. A delivery in flight continues, but is not retried.
 func (q *Queue) Delete(ctx context.Context, queueName, name string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("delete task %q of queue %q: %w", name, queueName, err)

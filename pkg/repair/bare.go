@@ -21,16 +21,17 @@ import (
 // before.
 type bareFold struct {
 	cfg Config
-	// complete is the id below which the first listing found every entry.
+	// complete is an id: the first listing found every entry below it.
 	complete string
 	state    *state.State
 	evictor  *evictor
 	deferred *deferred
 	reader   *reader
-	// waiting reads the entries of waiting dead letters, so that reader keeps its cached entry.
+	// waiting reads the entries of waiting dead letters. It is a second reader, so that the first one keeps its cached
+	// entry.
 	waiting *reader
 	groups  int
-	// versions are the versions of partitions in this fold.
+	// versions are the versions of partitions that this fold has created.
 	versions versions
 	last     string // greatest entry with a group that was not refused for its clock
 }
@@ -58,9 +59,8 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// completeBelow returns the id below which a listing that starts now finds every entry. The store's
-// clock has reached at least the time of its newest object, and writers name entries close to the
-// store's clock.
+// completeBelow returns an id. A listing that starts now finds every entry below this id, because the store's clock has
+// reached at least the time of its newest object, and the name of an entry is close to the store's time.
 func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	var stored time.Time
 	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {
@@ -76,7 +76,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.Clock.Now(); stored.After(now) { // this machine's clock can only lower it
+	if now := cfg.Clock.Now(); stored.After(now) { // the machine's clock may only make this time earlier, never later
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
@@ -86,7 +86,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 // if the revision was read before this call.
 func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
 
-// ledger folds the entries of ledger and archive above an id that the state has not recorded.
+// ledger folds the entries above an id, in the ledger and the archive, that the state has not recorded.
 func (f *bareFold) ledger(ctx context.Context, after string) error {
 	f.deferred = newDeferred()
 	var ahead []archive.Entry
@@ -98,7 +98,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 			continue
 		}
 		if e.Data != nil {
-			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // an upper bound
+			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // an upper bound of the time at which the entry was stored
 		}
 		if ahead = append(ahead, e); len(ahead) < window {
 			continue

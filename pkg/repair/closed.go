@@ -30,7 +30,8 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes evicts closed rows after a number of groups. Rows above the history cutoff never move to history.
+// sometimes evicts closed rows once per evictEvery groups, or less often. Rows above the history cutoff never move to
+// history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil
@@ -49,11 +50,11 @@ func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) 
 			l.runs[id] = struct{}{}
 		}
 	}
-	st.Drain() // otherwise the state would keep these rows as changes
+	st.Drain() // drop the record of changes: otherwise the state would keep the evicted rows in it
 	return l.take(ctx, closed)
 }
 
-// evicted returns which of some runs have been evicted.
+// evicted returns those of the given runs that have been evicted.
 func (l *evictor) evicted(runs []string) (left []string) {
 	for _, run := range runs {
 		if id, err := ulid.ParseStrict(run); err == nil {
@@ -66,22 +67,22 @@ func (l *evictor) evicted(runs []string) (left []string) {
 }
 
 const (
-	// maxClosed bounds the closed rows in memory; then they become segments.
+	// maxClosed bounds the closed rows in memory. When it is reached, the rows are written as segments.
 	maxClosed = snapshot.MaxSegment / 2
-	// refreshAge bounds the age of the name of a file that no revision refers to. Collectors of the
-	// live timeline delete such files an hour after their names.
+	// refreshAge bounds the age of files that no revision refers to. Collectors of the live timeline delete such a file
+	// an hour after the time in its name.
 	refreshAge = 30 * time.Minute
 )
 
-// segments writes closed rows to history during a replay, so that few of them are in memory.
+// segments writes closed rows to history during a replay, so that only few closed rows are in memory.
 type segments struct {
 	cfg      Config
-	from     string        // drops rows of runs below this id
+	from     string        // rows of runs below this id are dropped
 	parts    []*state.Rows // not yet written
 	buffered int           // number of rows in parts
 	rows     int64         // number of written rows
 	files    map[string][]manifest.File
-	max      int // bound of buffered
+	max      int // the maximum of buffered
 }
 
 func (cfg Config) newSegments(from string) *segments {

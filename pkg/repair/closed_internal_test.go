@@ -29,7 +29,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	s.max = 100
 	var want []string
 	for i := range 1000 {
-		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // the newest run comes first
+		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // newest first
 		run.Seq = int64(i + 1)
 		want = append([]string{run.RunID}, want...)
 		require.NoError(t, s.add(t.Context(), state.Set(&state.Rows{}, []*state.Run{run})))

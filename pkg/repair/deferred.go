@@ -12,32 +12,31 @@ import (
 // deferred holds groups back when the order in which a ledger was folded is not known. The order of
 // ids depends on the machines' clocks and may differ.
 //
-// Triggers of runs that compete for a run key wait until an event shows which run won. The winner
-// was folded first. The ledger has further events about the winner only, before or after its
-// trigger. Once the winner is known, the other runs have lost: they must not get the key after it
-// expires.
+// Triggers of runs that compete for a run key wait until an event shows which run won. The winner was folded first.
+// Only about the winner does the ledger have further events. In the order of ids, they may come before or after the
+// winner's trigger. Once the winner is known, the other runs have lost: they must not get the key after it expires.
 //
-// A retry waits for an event about its run, too: it was rejected if another run of its chain of
-// retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands about
-// a schedule or a rule of alerts wait until it exists: see [earlyCommands].
+// A retry also waits for an event about its run, because the retry was rejected if another run of the same chain of
+// retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands
+// about a schedule or an alert rule wait until the schedule or rule exists: see [earlyCommands].
 //
-// The run of a request may have several plans, of several automators. Its triggers wait until a report of a
-// task names the plan that was executed.
+// Several automators may have planned the run of a request. Its triggers wait until a report of a task names the plan
+// that was executed.
 //
-// A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that
-// began. Other facts came too late to count.
+// A cancel waits for the facts that must have come before it: if a task of the run has begun, its upstreams have ended.
+// Other facts came too late to have an effect.
 //
 // Decisions of timers wait for all facts. If a decision took effect, later facts belong to the next attempt. If no such
 // facts exist, a report may have preceded the decision.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
-	order       []string                // runs of groups, in order
-	rivals      map[string][]string     // runs of groups, by run key
+	order       []string                // the keys of groups, in the order of arrival
+	rivals      map[string][]string     // the keys of groups, by run key
 	seen        map[string]bool         // runs with events before their triggers
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
-	cancelOrder []string                // runs of cancels, in order
-	touched     []string                // runs of the groups returned last
+	cancelOrder []string                // the keys of cancels, in the order of arrival
+	touched     []string                // the runs of the last returned groups
 	deployments deployments
 	commands    earlyCommands
 	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end
@@ -50,8 +49,8 @@ type cancel struct {
 	groups   []fold.Group
 }
 
-// maxDeferred bounds, in the ledger's time, how long a trigger waits for evidence of who won the
-// key. The key is taken for twice as long.
+// maxDeferred bounds how long, in the ledger's time, a trigger waits for evidence of which run won the key. The winner
+// keeps the key for twice as long.
 const maxDeferred = fold.RunKeyTTL / 2
 
 func newDeferred() *deferred {
@@ -61,11 +60,11 @@ func newDeferred() *deferred {
 	}
 }
 
-// next returns the groups to fold when it is g's turn.
+// next returns the groups to fold when g is the next group in the order of ids.
 func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	groups = h.dueCancels(st)
 	if g.Reason == event.ReasonClockAhead {
-		return append(groups, g) // the group has no effect, and its time is wrong
+		return append(groups, g) // the group has no effect, and nothing may be compared with its wrong time
 	}
 	now := timeOf(st, g)
 	groups = append(groups, h.commands.due(st, &h.deployments, now)...)
@@ -128,8 +127,8 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of rivals, which compete
-// for a run key. Their marks have no meaning.
+// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of the rivals that compete for
+// the same run key; for them the mark has no effect.
 func proven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true
@@ -173,7 +172,8 @@ func timeOf(st *state.State, g fold.Group) event.Time {
 	return now
 }
 
-// isEarly reports whether a group waits for what its events name. Groups that are folded before it may bring that.
+// isEarly reports whether a group must wait because its events name a deployment, schedule or alert rule that does not
+// exist yet. It returns false if one of the groups in before deploys a release, because that deployment may create it.
 func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) bool {
 	if slices.ContainsFunc(before, func(b fold.Group) bool { return deploymentIn(b) != nil }) {
 		return false
@@ -250,8 +250,8 @@ func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	return nil
 }
 
-// decides reports whether an event decides which waiting trigger of a run was folded, and remembers the
-// plan that it names.
+// decides reports whether an event shows which waiting trigger of a run was folded. It remembers the plan that the
+// event names.
 func (h *deferred) decides(run string, p event.Payload) bool {
 	plan := ""
 	if p, ok := p.(*event.TaskStarted); ok {

@@ -15,9 +15,10 @@ import (
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request or a later deployment, which names the release;
-//   - a command about a rule of alerts, and a verdict about a deadline, which only a deployment can have defined.
+//   - a command about an alert rule, and a verdict about a deadline: only a deployment can have defined the rule or the
+//     deadline.
 //
-// If an event fits deployments of several releases, it proves none of them.
+// If waiting deployments of several releases could explain an event, the event proves none of them.
 type deployments struct {
 	waiting []fold.Group // in the order of the ids of deployments, which is the order in which they were folded
 	// early holds definitions of schedules whose deployment was not read yet, by the id of the deployment.
@@ -28,7 +29,7 @@ type deployments struct {
 // add returns the groups to fold when it is the turn of a group with a deployment.
 func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeployed) []fold.Group {
 	var groups []fold.Group
-	if !p.Force { // a forced deployment may expect anything
+	if !p.Force { // a forced deployment is accepted whatever release it expects
 		groups = d.settleRelease(st, p.Expects)
 	}
 	i, _ := slices.BinarySearchFunc(d.waiting, p.DeployID, func(g fold.Group, id string) int { return cmp.Compare(deploymentIn(g).DeployID, id) })
@@ -100,7 +101,7 @@ func (d *deployments) settleRelease(st *state.State, release string) []fold.Grou
 	return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.Release == release })
 }
 
-// settleFirst settles the first deployment that fits. If deployments of several releases fit, it settles none.
+// settleFirst settles the first deployment that matches. If deployments of several releases match, it settles none.
 func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold.Group {
 	first := -1
 	for i, g := range d.waiting {
@@ -126,14 +127,14 @@ func (d *deployments) settle(i int) []fold.Group {
 	older := slices.Clone(d.waiting[:i])
 	d.waiting = slices.Delete(d.waiting, 0, i+1)
 	won.Proven = true
-	if deploymentIn(won).Force { // it came after whatever its writer saw
+	if deploymentIn(won).Force { // a forced deployment came after every deployment that its writer saw
 		return append(older, won)
 	}
 	groups, lost := base(older, deploymentIn(won).Expects)
 	return append(append(groups, won), lost...)
 }
 
-// base splits deployments into the deployments that have led to a release, and the others.
+// base splits deployments into those that have led to a release, directly or through other deployments, and the rest.
 func base(older []fold.Group, release string) (led, others []fold.Group) {
 	var fit []int
 	for i, g := range older {
@@ -144,7 +145,7 @@ func base(older []fold.Group, release string) (led, others []fold.Group) {
 	if len(fit) == 0 {
 		return nil, older
 	}
-	if len(fit) > 1 { // the fold accepts those that expect the current release
+	if len(fit) > 1 { // the fold accepts the deployments that expect the current release
 		for i, g := range older {
 			if slices.Contains(fit, i) {
 				led = append(led, g)
@@ -184,7 +185,7 @@ func deploymentIn(g fold.Group) *event.ProjectDeployed {
 	return nil
 }
 
-// lacksRule reports whether a command is about a rule of alerts that does not exist.
+// lacksRule reports whether a command is about an alert rule that does not exist.
 func lacksRule(st *state.State, p *event.AutomationCommand) bool {
 	return p.Target == event.TargetAlert && p.Verb != event.VerbTest && st.AlertRules.Get(p.Name) == nil
 }
@@ -203,8 +204,7 @@ func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
 // rule may have a later name, or may be one of several competing deployments that wait.
 type earlyCommands []fold.Group
 
-// maxEarly bounds, in the ledger's time, how long after a command the event may come that creates the
-// command's schedule or rule.
+// maxEarly bounds how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
 const maxEarly = maxClaim
 
 // wait keeps a command if it must wait.

@@ -31,8 +31,8 @@ type outputs struct {
 	unread string
 }
 
-// check compares the outputs of some tasks. A superseded output may lack its commit marker, which
-// collection deletes before the files.
+// check compares the outputs of some tasks. A superseded output may lack its commit marker, because collection deletes
+// the marker before the files.
 func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
@@ -122,7 +122,7 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	}
 	if err != nil {
 		o.unread = run.RunID
-		return nil //nolint:nilerr // the run may read any output
+		return nil //nolint:nilerr // the plan is unreadable, so the run may read any output
 	}
 	note := func(items []plan.Input) {
 		for _, item := range items {

@@ -20,19 +20,18 @@ import (
 type place struct {
 	entry    ulid.ULID
 	ofGroup  ulid.ULID
-	odd      string // id of a group that is not a ULID but a line number
+	odd      string // the id of a group whose id is a line number, not a ULID
 	firstSeq int64
 	revision int64
 	events   int32
 	late     bool
 	folded   bool
-	ahead    *refusal // the group is a dead letter, CLOCK_AHEAD
+	ahead    *refusal // set if the group is a dead letter with the reason CLOCK_AHEAD
 	refused  *refusal
 }
 
-// refusal is the recorded reason why an entry was refused as a whole, or a group because of its
-// clock or its unknown type. Another build might accept it, so a replay repeats the recorded
-// refusal.
+// refusal is the recorded reason for a refusal: of a whole entry, or of a group because of its clock or its unknown
+// type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -60,8 +59,8 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place. It reads the entry unless the record describes the refusal
-// completely: such a group changes nothing, and its entry may be gone.
+// group returns the group at a place. If the group was refused and the record says all about the refusal, group does
+// not read the entry: such a group changes nothing, and its entry may be gone.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	if p.ahead != nil {
 		return fold.Group{
@@ -74,8 +73,8 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	}
 	g, err := r.group(ctx, p.entryID(), p.groupID())
 	if err == nil && p.refused != nil {
-		// An older build refused the group. This build may know its type, but a later record tells
-		// where a compactor folded it.
+		// An older build refused the group because of its unknown type. Even if this build knows the type, the group
+		// must not be folded here: if a compactor has folded it since, a later record says where.
 		g = fold.Group{Entry: g.Entry, ID: g.ID, Reason: p.refused.reason, Detail: p.refused.detail, Bytes: p.refused.bytes}
 	}
 	return g, err
@@ -101,9 +100,8 @@ func (p place) groupID() string {
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
 
-// inOrder sorts places in the order of folding, and returns contradictions. Each group took the
-// numbers of its events once; if two groups have the same numbers, concurrent writers have folded
-// them, and no order exists.
+// inOrder sorts places in the order of folding, and returns contradictions. Each event of a group gets a sequence
+// number of its own. If two groups have the same numbers, concurrent writers have folded them, and no order exists.
 func inOrder(order []place) (problems []string) {
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(a.entry.Compare(b.entry), a.ofGroup.Compare(b.ofGroup), strings.Compare(a.odd, b.odd))

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A group that was folded again after its row had moved to history has a row in history and one in
-// the live state.
+// If a group was folded again after its row had moved to history, it has two rows: one in history and one in the live
+// state.
 func TestInOrderFindsGroupFoldedTwice(t *testing.T) {
 	entry, other := ulid.ULID{1}, ulid.ULID{2}
 	order := []place{

@@ -17,7 +17,7 @@ import (
 var errNoGroup = errors.New("the entry has no such group")
 
 const (
-	// window is how many groups or entries a replay prefetches, with readers concurrent reads.
+	// window is how many groups or entries a replay prefetches. readers is how many it reads concurrently.
 	window  = 64
 	readers = 16
 )
@@ -36,8 +36,8 @@ func (cfg Config) reader() *reader {
 	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
 }
 
-// fetch reads entries concurrently; they replace those fetched before. It skips entries that cannot
-// be read: load reads them again and handles the error.
+// fetch reads entries concurrently, and drops the entries that it fetched before. It skips entries that cannot be read:
+// load reads them again and handles the error.
 func (r *reader) fetch(ctx context.Context, entries []string) error {
 	fetched := map[string][]byte{}
 	var mu sync.Mutex

@@ -58,7 +58,7 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// maxConflicts bounds how often a rebuild catches up with a domain that keeps publishing.
+// maxConflicts bounds how often a rebuild catches up after another process has published a revision.
 const maxConflicts = 64
 
 // Rebuild builds the state from the ledger, in files that no revision refers to, and publishes it
@@ -100,8 +100,8 @@ type built struct {
 
 	bare *bareFold // set in a bare rebuild
 
-	// A replay in the recorded order sets both: at is the manifest that it replays, and record reads the order of
-	// folding that later revisions recorded.
+	// Only a replay in the recorded order sets at and record. at is the manifest whose groups were replayed. record
+	// reads the order in which later revisions folded their groups.
 	at     *manifest.Manifest
 	record *record
 	replay *replay
@@ -125,7 +125,7 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	if problems := inOrder(order); len(problems) > 0 {
 		return nil, contradictions(problems)
 	}
-	// Late groups stay late, and abandoned entries stay abandoned.
+	// Keep the cutoffs of the manifest: groups that were late stay late, and abandoned entries stay abandoned.
 	cut := state.Cutoff{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
 	b.closed = cfg.newSegments(cut.Runs)
 	b.evictor = newEvictor(cut, b.closed.add)
@@ -153,8 +153,8 @@ func (b *built) rejectLoss() error {
 	return nil
 }
 
-// writeBase writes the live rows as a base and the closed rows as segments. From here on the state
-// keeps its changes for a delta.
+// writeBase writes the live rows as a base and the closed rows as segments. After that, the state records its changes,
+// which become a delta.
 func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
@@ -206,7 +206,7 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 			err = b.fill(ctx, m)
 		}
 		if err == nil && m.Wakeup.At != 0 {
-			// A later revision may have released the wakeup, and its manifest may be lost.
+			// A later revision, whose manifest may be lost, may have released the wakeup.
 			err = wakeup.Create(ctx, b.cfg.Store, wakeup.Wakeup{At: m.Wakeup.At, Domain: b.cfg.Domain})
 		}
 		if err != nil {
@@ -226,10 +226,10 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 		b.cfg.Domain, maxConflicts)
 }
 
-// next returns the first manifest of the new timeline, which follows the newest revision. First it
-// folds what that revision has folded since: in the recorded order, or from a listing of the
-// ledger. If manifests are missing, a writer may have published or may still publish a number above
-// the newest revision. The boundary then ends all of these numbers.
+// next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
+// entries that this revision has folded in the meantime: in the recorded order, or from a listing of the ledger. If
+// manifests are missing, a writer may have published a number above the newest revision, or may still do so. next then
+// raises the boundary above all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
@@ -256,8 +256,8 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
 	if b.cfg.Wakeups && (lost || b.bare != nil) {
-		// The last wakeup was created for another state. Besides, only a sweep finds entries that are not
-		// folded yet.
+		// The last wakeup was created for another state. A new one is also needed because only a sweep finds entries
+		// that are not folded yet.
 		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.Clock.Now()))
 	}
 	return m, nil
@@ -308,14 +308,14 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
 	}
 	if b.at != nil && b.result.Lost == 0 {
-		// Everything below the watermark of the last revision is folded here, too. A watermark from
-		// a clock far ahead is capped.
+		// This state contains every entry below the watermark of the last revision, so the watermark stays valid. If a
+		// clock far ahead set it, lower it to the present.
 		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {
 		m.L0, m.L0Count = []manifest.Delta{delta}, 1
-		m.BaseSnapshot.Revision-- // the base does not contain the delta
+		m.BaseSnapshot.Revision-- // the base lacks the rows of the delta
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func contradictions(problems []string) error {
 // record reads the rows of ledger_entries of successive manifests, each row once.
 type record struct {
 	cfg     Config
-	through int64           // sequence number up to which places were read
+	through int64           // places up to this sequence number were read
 	known   map[string]bool // segments of history that were read
 }
 

@@ -13,20 +13,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// renaming renames entries that were folded under names far ahead of the store's clock. The new
-// names have the store's time of the upload. Under their old names the entries would stay in the
-// live state and in every listing until that time comes, because collection, eviction and archiving
-// go by names. Builds before CLOCK_AHEAD folded such entries, and then named everything else after
-// them.
+// renaming renames entries that were folded under names far ahead of the store's clock. The new names have the store's
+// time of the upload. Collection, eviction and archiving use the times in names. Under their old names the entries
+// would therefore stay in the live state, and in every listing, until these times come. Builds without the reason
+// CLOCK_AHEAD folded such entries, and gave later names to everything that they created after that.
 //
 // A new name is derived from the old one and the store's time. A repeated rebuild therefore arrives
 // at the same names as an interrupted one.
 //
-// The entries are stored under their new names before the publish, and deleted under the old names
-// after it. A compactor may fold an entry under both names: the second time it changes nothing,
-// like every entry that is folded twice. After the publish, a compactor may find an old name that
-// the new state does not record. It then records a dead letter, CLOCK_AHEAD, which a replay repeats
-// without the entry. The next rebuild deletes old names that are left.
+// The entries are stored under their new names before the publish, and deleted under the old names after it. A
+// compactor may fold an entry under both names: the second time it changes nothing, like every entry that is folded
+// twice. After the publish, a compactor may find an old name that the new state does not record. It then records a dead
+// letter with the reason CLOCK_AHEAD. A replay repeats this dead letter without reading the entry. The next rebuild
+// deletes old names that still exist.
 //
 // A nil renaming has no entries.
 type renaming struct {
@@ -34,8 +33,8 @@ type renaming struct {
 	to  map[string]string // new names by old names
 }
 
-// rename finds the entries of an order that need new names, or that have new names while the old
-// ones still exist. Listings were complete up to an id, so no entry below it is ahead.
+// rename finds the entries in order that need new names, and those that have new names but still exist under the old
+// ones. It skips entries below complete: listings were complete up to this id, so no entry below it is ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)

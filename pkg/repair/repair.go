@@ -25,15 +25,15 @@ type Config struct {
 	// Wakeups reports that the domain is swept when a wakeup is due, as in a bucket. A bare
 	// rebuild, or one that finds manifests missing, creates a wakeup for the next minute.
 	Wakeups bool
-	// Documents describes the documents that a state needs and that are missing or damaged, beside state files,
-	// plans and outputs. nil: they are not verified.
+	// Documents returns descriptions of missing or damaged documents that a state needs, other than state files, plans
+	// and outputs. nil: they are not verified.
 	Documents func(context.Context, *state.State) ([]string, error)
 }
 
 const (
 	// maxProblems bounds the reported differences.
 	maxProblems = 50
-	// maxPlaces bounds the memory that is allocated because of a stored number of groups.
+	// maxPlaces bounds the memory that is allocated for a stored number of groups, which may be wrong.
 	maxPlaces = 4 << 20
 )
 
@@ -68,9 +68,9 @@ type Report struct {
 // every table with the live state and history, and the outputs of succeeded tasks with their commit
 // markers. Reading the state verifies the checksums of its files.
 //
-// It reads history one segment at a time, and keeps only sums of the rows that the replay closes:
-// memory is proportional to the live rows, the number of groups and the number of partitions. If the
-// sums differ, it reads everything at once to find the differences.
+// It reads history one segment at a time, and keeps only checksums of the rows that the replay closes. So memory is
+// proportional to the live rows, the number of groups and the number of partitions. If the checksums differ, it loads
+// all of history into memory to find the differences.
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) || manifest.Lost(err) {
@@ -123,9 +123,8 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	return report, nil
 }
 
-// stored reads everything that is stored once: history, one segment at a time, and the live state.
-// It returns sums of history's rows, the places of all groups, in no particular order, and the
-// problems of outputs.
+// stored reads the whole stored state once: history, one segment at a time, and the live state. It returns checksums of
+// the rows in history, the places of all groups in no particular order, and the problems of outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutoffOf(m).Runs, live)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))

@@ -27,7 +27,7 @@ type replay struct {
 	renamed map[string]string
 	// keeps is set once the state must keep its record of changes.
 	keeps bool
-	// versions are the versions that a bare rebuild has made.
+	// versions are the versions of partitions that an earlier bare rebuild has created.
 	versions versions
 	// lost describes the folded groups that the ledger has lost, one line each.
 	lost []string
@@ -40,13 +40,13 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 // drainEvery is the number of groups after which recorded changes are dropped.
 const drainEvery = 10_000
 
-// fold folds groups in the given order. Folded groups stay folded, even if their clock was far
-// ahead, as builds before CLOCK_AHEAD allowed: see [clampToStoreTime]. It records groups that are
-// missing from the ledger as lost, and returns other read errors.
+// fold folds groups in the given order. A group that was folded is folded again, even if its clock was far ahead.
+// Builds without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. It records groups that are missing
+// from the ledger as lost, and returns other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {
-			r.state.Drain() // recorded changes are not needed, and would stay in memory
+			r.state.Drain() // drop the recorded changes: nothing needs them, and they would stay in memory
 		}
 		if i%window == 0 {
 			if err := r.reader.fetch(ctx, entriesOf(order[i:min(i+window, len(order))])); err != nil {
@@ -74,7 +74,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", p, err)
 	}
-	// A dead letter that was folded later has its later place. Its earlier numbers stay unused.
+	// A dead letter that was folded later has only its later place, so the sequence numbers of its first place stay
+	// unused.
 	r.state.FoldSeq = p.firstSeq - 1
 	g.Revision = p.revision
 	if to, ok := r.renamed[g.Entry]; ok {
@@ -87,7 +88,7 @@ func (r *replay) group(ctx context.Context, p place) error {
 			g.Closed = r.evictor.evicted(fold.Names(g))
 		}
 	}
-	if p.late { // late events may also name unknown runs, which may have expired
+	if p.late { // a late event may also name a run that is unknown because it has expired
 		g.Closed = append(g.Closed, expired(r.state, g, r.from)...)
 	}
 	r.apply(p, g)
@@ -97,8 +98,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	return nil
 }
 
-// apply folds a group with the result that it had before. If a bare rebuild folded it, other groups had decided what
-// its plan observed, and that its retry was not rejected.
+// apply folds a group again, with the same result as before. If a bare rebuild folded the group, apply needs what that
+// rebuild found out from other groups: which state the group's plan observed, and that a retry in it was not rejected.
 func (r *replay) apply(p place, g fold.Group) {
 	if !p.bare() {
 		fold.Apply(r.state, g)
@@ -113,8 +114,8 @@ func (r *replay) apply(p place, g fold.Group) {
 // at most a minute behind that time.
 const maxClaim = 2 * ids.MaxAhead
 
-// clampToStoreTime corrects timestamps that are far ahead in a folded group. The name of its entry,
-// renamed if it was ahead itself, is close to the store's time.
+// clampToStoreTime corrects timestamps that are far ahead in a folded group. The time in the name of its entry is close
+// to the store's time; if the name itself was ahead, the entry has been renamed.
 func clampToStoreTime(g fold.Group) {
 	named := event.At(ids.Time(g.Entry))
 	event.Clamp(g.Events, named.Add(maxClaim), named)

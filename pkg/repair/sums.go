@@ -7,14 +7,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// sums identify a set of rows of history: for each table the sum of the hashes of its rows, with a
-// random seed. Equal sums mean equal rows, except for hash collisions.
+// sums identify a set of rows of history by checksums: for each table, the sum of the hashes of its rows, with a random
+// seed. Equal sums mean equal rows, except for hash collisions.
 type sums struct {
 	seed   maphash.Seed
-	from   string // ignores rows of runs below this id, which may be missing
+	from   string // rows of runs below this id are ignored, because they may be missing
 	tables map[string]uint64
-	// reopened holds the rows of the tables whose rows can get newer versions, except paged tables.
-	// They are few, and the newest version counts.
+	// reopened holds the rows of those tables in which a row can get a newer version, except paged tables. There are
+	// few such rows, and only the newest version counts.
 	reopened *state.Rows
 	live     *state.State
 }
@@ -39,7 +39,7 @@ func (s *sums) add(rows *state.Rows) (err error) {
 	return err
 }
 
-// same reports whether both have the same rows. It ignores rows that the live state supersedes.
+// same reports whether s and other have the same rows. It ignores rows that the live state supersedes.
 func (s *sums) same(other *sums) bool {
 	own, others := state.New(s.live.Domain), state.New(s.live.Domain)
 	own.Load(s.reopened.Superseded(s.live))

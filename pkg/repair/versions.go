@@ -8,11 +8,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// versions translates the state that a plan observed into a sequence number of this fold, whose
-// numbers differ from the numbers that the plan recorded. The result is the greatest version that
-// was made no later than the time of the observed state.
+// versions translates the state that a plan observed into a sequence number of this fold. This is needed because the
+// plan recorded a number of the earlier fold, whose numbers differ. The result is the greatest version that was created
+// no later than the time of the observed state.
 //
-// It omits a version if a greater version is as old or older, so both columns ascend.
+// A version is omitted if a greater version is as old or older, so the sequence numbers and the times both ascend.
 type versions []version
 
 type version struct {
@@ -20,7 +20,7 @@ type version struct {
 	seq int64
 }
 
-// note adds the versions that a folded group may have made.
+// note adds the versions that a folded group may have created.
 func (v *versions) note(g fold.Group, r fold.Result) {
 	if r.Known || r.Row.Outcome != state.Folded {
 		return
@@ -43,11 +43,11 @@ func (v *versions) add(next version) {
 	*v = append((*v)[:keep], next)
 }
 
-// observed returns what the writers of the plans and marks of a group observed, by run or command. It returns nil if
-// the group has neither.
+// observed returns the sequence numbers of the states that the writers of a group's plans and marks observed, by run or
+// command. It returns nil if the group has neither plans nor marks.
 func (v versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
-		return nil // refused: its events may not have been read
+		return nil // the group was refused, and its events may not have been read
 	}
 	var observed map[string]int64
 	note := func(id string, at event.Time) {

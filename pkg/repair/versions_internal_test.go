@@ -47,7 +47,8 @@ func deployment(entry, release, expects string) fold.Group {
 	}}}}
 }
 
-// The later of two rivals was folded first, as the third deployment shows.
+// Two deployments compete. The third one expects the release of the later of the two, so the later one was folded
+// first.
 func TestDeferredDeploymentsFollowEvidence(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()
@@ -65,7 +66,8 @@ func defined(entry, deployment string) fold.Group {
 	return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{{Payload: &event.SchedulesDefined{DeployID: deployment}}}}
 }
 
-// Definitions of schedules name the deployment that was current, so they come after it, and it was not rejected.
+// A definition of schedules names the deployment that was current. So that deployment was folded before the definition,
+// and was not rejected.
 func TestDeferredDefinitionSettlesItsDeployment(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()
@@ -84,7 +86,8 @@ func TestDeferredDefinitionSettlesItsDeployment(t *testing.T) {
 	require.Equal(t, "8", entries(h.rest()), "its deployment is lost")
 }
 
-// Two writers deploy one release at the same time. The first of them counts, until a definition names the second.
+// Two writers deploy the same release at the same time. The first deployment counts, unless a definition of schedules
+// names the second.
 func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	run := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: "r", Release: "a"}}}}
@@ -95,7 +98,7 @@ func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
 	require.Equal(t, "2 4", entries(h.next(st, defined("4", "2"))))
 }
 
-// A deployment is folded after those on which it is based, whatever the names of their entries are.
+// A deployment is folded after the deployments on which it is based, whatever the names of their entries.
 func TestDeferredDeploymentFollowsItsBase(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()
@@ -113,7 +116,8 @@ func TestDeferredDeploymentFollowsItsBase(t *testing.T) {
 	require.Empty(t, h.rest())
 }
 
-// A command about a rule proves that a deployment with the rule was folded. If several fit, the command waits.
+// A command about an alert rule proves that a deployment with this rule was folded. If several deployments have the
+// rule, the command waits.
 func TestDeferredMuteSettlesTheDeploymentOfItsRule(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	alerting := func(entry, release string) fold.Group {
@@ -156,7 +160,7 @@ func TestDeferredCommandWaitsForItsSchedule(t *testing.T) {
 	require.Equal(t, "1 2", entries(h.next(st, later)))
 }
 
-// A retry is folded when an event about its run appears, and then conflicts with no other run.
+// A retry is folded when an event about its run appears. It then conflicts with no other run.
 func TestDeferredRetryWaitsForItsRun(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()

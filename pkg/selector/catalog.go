@@ -59,10 +59,9 @@ func NewCatalog(assets []plan.Asset) *Catalog {
 // Query says which assets to select.
 type Query struct {
 	Include *Selection
-	// Exclude is subtracted from the result. Nil: nothing.
+	// Exclude selects assets that are removed from the result. Nil: none are removed.
 	Exclude *Selection
-	// Upstream and Downstream add everything that the included assets depend on, and everything
-	// that depends on them.
+	// Upstream adds every asset on which the included assets depend. Downstream adds every asset that depends on them.
 	Upstream, Downstream bool
 }
 
@@ -70,8 +69,8 @@ type Query struct {
 type Result struct {
 	// Keys are the selected assets.
 	Keys []ids.AssetKey
-	// Named are the selected assets that the selection names. Matched are all other selected assets:
-	// they were found through a pattern, a tag, an owner or another asset.
+	// Named are the selected assets that the selection names explicitly. Matched are all other selected assets, which
+	// were found through a pattern, a tag, an owner or another asset.
 	Named, Matched []ids.AssetKey
 	// Roots are the selected assets without the ones that were added as upstream or downstream assets.
 	Roots []ids.AssetKey

@@ -52,7 +52,7 @@ func (e *evaluation) eval(x *expr) set {
 	panic("selector: unknown operation")
 }
 
-// grow adds all upstream and downstream assets.
+// grow returns s and, if the flags are set, all upstream or downstream assets.
 func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	grown := s
 	if upstream {
@@ -64,7 +64,7 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds the assets to found that x names outside an odd number of nots.
+// named adds to found the assets that x names, except those inside an odd number of nots.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {
@@ -152,7 +152,7 @@ func (e *evaluation) pattern(text string) set {
 	return s
 }
 
-// matching returns s, and reports x if s is empty.
+// matching returns s. If s is empty, it records an error for x.
 func (e *evaluation) matching(x *expr, s set) set {
 	if s.empty() {
 		e.fail("selection %q matches no asset: list the assets with `servo assets`", x.operand())
@@ -236,7 +236,7 @@ func (s set) and(t set) set {
 	return s
 }
 
-// complement returns the assets that s lacks, of n.
+// complement returns those of the n assets that are not in s.
 func (s set) complement(n int) set {
 	s = s.clone()
 	for i := range s {

@@ -108,7 +108,7 @@ func (p *parser) ahead(n int) token {
 	return p.tokens[p.next+n]
 }
 
-// word consumes an operator that is a word, and reports whether it was there.
+// word consumes the next token if it is the given operator, and reports whether it was.
 func (p *parser) word(word string) bool {
 	if t := p.peek(); t.kind != tokenWord || t.quoted || t.text != word {
 		return false
@@ -168,7 +168,7 @@ func (p *parser) near() (*expr, error) {
 		p.next++
 		e.up = allLevels
 	case plus.kind == '+' && plus.start == t.end && isNumber(t):
-		// The number of "2+x". The name of "2+" is not followed by an operand.
+		// In "2+x", the word is a number of levels. In "2+", no operand follows, so the word is the name of an asset.
 		after := p.ahead(2)
 		if after.start != plus.end || after.kind != tokenWord && after.kind != '(' {
 			break

@@ -88,7 +88,7 @@ type expr struct {
 	op op
 	// text is the name, the pattern, the tag or the owner.
 	text string
-	// args are the operands: one of not and near, at least two of and and or.
+	// args are the operands: one operand of `not` and of near, at least two operands of `and` and of `or`.
 	args []*expr
 	// up and down are the levels of upstream and downstream that near adds.
 	up, down int

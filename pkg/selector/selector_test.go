@@ -208,7 +208,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// node is a selection as the naive evaluator sees it.
+// node is a selection in the form that the naive evaluator uses.
 type node struct {
 	text  string
 	match func(ids.AssetKey) bool
@@ -235,7 +235,7 @@ func forest(r *rand.Rand, n, edges int) ([]plan.Asset, map[ids.AssetKey][]ids.As
 	return assets, deps
 }
 
-// within reports whether to is at most some levels upstream of from.
+// within reports whether asset to is upstream of asset from, by at most the given number of levels.
 func within(deps map[ids.AssetKey][]ids.AssetKey, from, to ids.AssetKey, levels int) bool {
 	if from == to {
 		return true
@@ -332,7 +332,7 @@ func TestSelectEqualsANaiveEvaluation(t *testing.T) {
 // budget is 10 ms.
 func BenchmarkSelect(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
-	assets, _ := forest(r, 10_000, 80_000) // half of which point upstream
+	assets, _ := forest(r, 10_000, 80_000) // half of the edges point upstream
 	var operands []string
 	for i := range selector.MaxOperands {
 		operands = append(operands, []string{"n1/*", "tag:t2", "+a%d", "not owner:o1"}[i%4])

@@ -1,5 +1,5 @@
-// Package source makes archives of a project's files and keeps a cache of unpacked ones. This
-// package is not a stable API.
+// Package source creates archives of a project's files, and keeps a cache of unpacked archives. This package is not a
+// stable API.
 //
 // An archive is a tar file whose bytes depend only on the names, contents and executable bits of the
 // files, compressed with zstd. It is named by the hash of the uncompressed tar file.
@@ -28,7 +28,7 @@ import (
 const (
 	MaxBytes = 256 << 20 // maximum size of all files together
 	MaxFiles = 100_000
-	// MaxArchiveBytes limits the tar file, which has up to three blocks more for each file.
+	// MaxArchiveBytes limits the tar file, which adds up to three blocks for each file.
 	MaxArchiveBytes = MaxBytes + MaxFiles*4*512
 )
 
@@ -39,7 +39,7 @@ const IgnoreFile = ".servoignore"
 type Archive struct {
 	// SHA is the hexadecimal SHA-256 of the uncompressed archive.
 	SHA string
-	// Data is compressed. Hash leaves it empty.
+	// Data is the compressed archive. [Hash] leaves it empty.
 	Data  []byte
 	Files int
 	Bytes int64 // the size of all files together
@@ -132,7 +132,7 @@ func (a *Archive) add(files fs.FS, name string, w *tar.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, f) // Write fails if the file has grown
+	_, err = io.Copy(w, f) // Write fails if the file has grown since its size was read
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -178,7 +178,7 @@ func readIgnore(files fs.FS) (r ignoreRules, err error) {
 	return r, nil
 }
 
-// match reports whether a file or a folder is left out.
+// match reports whether the rules leave out a file or a folder.
 func (r ignoreRules) match(name string) bool {
 	for _, e := range r.paths {
 		if e.MatchString(name) {

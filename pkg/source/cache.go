@@ -41,14 +41,13 @@ type Cache struct {
 
 // held is an archive that this process uses.
 type held struct {
-	lock *os.File // shared by users; exclusive while the archive is removed
+	lock *os.File // a shared lock while processes use the archive, an exclusive lock while one removes it
 	uses int
-	// checked means that the files are unchanged since they were unpacked: no program has run there
-	// yet.
+	// checked means that the files are unchanged since they were unpacked: no program has run in the folder yet.
 	checked bool
 }
 
-// keepUnused is how many archives stay in the cache although nobody uses them.
+// keepUnused is how many unused archives stay in the cache.
 const keepUnused = 3
 
 // NewCache returns a cache in the folder dir, which is created when it is first needed.
@@ -56,8 +55,8 @@ func NewCache(dir string, now func() time.Time) *Cache {
 	return &Cache{dir: dir, now: now, keep: keepUnused, open: map[string]*held{}}
 }
 
-// Get returns the folder of an unpacked archive. It stays until release is called. fetch returns the
-// compressed archive; it is called only if the cache does not have the archive.
+// Get returns the folder of an unpacked archive. The folder stays until release is called. Get calls fetch, which
+// returns the compressed archive, only if the cache does not have the archive.
 func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) (dir string, release func(), err error) {
 	if err := c.hold(sha); err != nil {
 		return "", nil, err
@@ -67,7 +66,7 @@ func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context)
 	if c.confirmed(sha) {
 		return dir, release, nil
 	}
-	// The unpacking outlives a caller that is stopped, because others may wait for it.
+	// The unpacking continues if its caller is stopped, because other callers may wait for it.
 	done := c.loading.DoChan(sha, func() (any, error) { return nil, c.unpack(context.WithoutCancel(ctx), sha, fetch) })
 	select {
 	case result := <-done:
@@ -100,11 +99,11 @@ func (c *Cache) hold(sha string) error {
 			return fmt.Errorf("lock the cache of project files: %w", err)
 		}
 		if !isAt(lock, name) {
-			_ = lock.Close() // the file was removed before it was locked
+			_ = lock.Close() // the lock file was removed before this process locked it
 			continue
 		}
 		now := c.now()
-		_ = os.Chtimes(name, now, now) // only the order of removal depends on it
+		_ = os.Chtimes(name, now, now) // ignore the error: the time only determines which archives are removed first
 		c.open[sha] = &held{lock: lock, uses: 1}
 		return nil
 	}
@@ -112,7 +111,7 @@ func (c *Cache) hold(sha string) error {
 
 const lockSuffix = ".lock"
 
-// let releases one use.
+// let ends one use of an archive, and unlocks the archive after the last use.
 func (c *Cache) let(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,10 +169,10 @@ func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Conte
 	err = extract(data, sha, temp)
 	if err == nil {
 		if err = os.Rename(temp, dir); errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
-			remove(temp) // another process was faster
+			remove(temp) // another process has unpacked the archive first
 			return nil
 		}
-		// Without stamps, a folder that a crash leaves here is unpacked again.
+		// If a crash leaves the folder here without stamps, the next call unpacks the archive again.
 		if err = errors.Join(err, c.seal(sha), syncFolder(c.dir)); err == nil {
 			c.confirm(sha)
 		}
@@ -316,8 +315,8 @@ func (c *Cache) removeUnused(sha string) {
 	_ = os.Remove(name)
 }
 
-// discard removes the folder of an archive: it disappears under its name at once, and its files one by
-// one. It ignores errors: what is left is removed later.
+// discard removes the folder of an archive. It first renames the folder, so that the archive disappears at once, and
+// then removes its files one by one. It ignores errors: remaining files are removed later.
 func (c *Cache) discard(sha string) {
 	temp := filepath.Join(c.dir, tempPrefix+"old-"+sha)
 	remove(temp)
@@ -326,5 +325,5 @@ func (c *Cache) discard(sha string) {
 	}
 }
 
-// remove removes a folder. It ignores errors: what is left is removed later.
+// remove removes a folder. It ignores errors: remaining files are removed later.
 func remove(dir string) { _ = os.RemoveAll(dir) }

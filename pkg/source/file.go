@@ -45,7 +45,7 @@ func SizeText(info fs.FileInfo) string { return stamp{Size: info.Size()}.text() 
 
 func (s stamp) text() string { return fmt.Sprintf("%d bytes", s.Size) }
 
-// Texts caches the texts of files, see [FileText]. The zero value is ready for use.
+// Texts caches the texts of files: see [FileText]. The zero value is ready for use.
 type Texts struct {
 	mu    sync.Mutex
 	known map[string]known
@@ -78,16 +78,16 @@ func (t *Texts) of(root, name string, now stamp) string {
 	return text
 }
 
-// Code notices changes of the files of an asset's code while a task executes it.
+// Code detects changes of the files of an asset's code while a task executes the asset.
 type Code struct {
 	root   string
 	want   map[string]string
 	before map[string]stamp
-	other  bool // a file differed from want at the beginning
+	other  bool // a file differed from want when Watch was called
 }
 
-// Watch returns the files of a task's code, want, as they are now. want maps their names below root to
-// their texts in the plan.
+// Watch records the current state of the files of a task's code. want maps the names of these files, relative to root,
+// to their texts in the plan.
 func (t *Texts) Watch(root string, want map[string]string) *Code {
 	c := &Code{root: root, want: want}
 	c.before = c.stamps()
@@ -117,7 +117,7 @@ func (c *Code) Changed() bool {
 func (c *Code) stamps() map[string]stamp {
 	stamps := make(map[string]stamp, len(c.want))
 	for name := range c.want {
-		var s stamp // the stamp of a file that is gone
+		var s stamp // the zero stamp stands for a file that is gone
 		if info, err := os.Stat(filepath.Join(c.root, filepath.FromSlash(name))); err == nil {
 			s = stampOf(info)
 		}

@@ -109,7 +109,7 @@ func TestGetUnpacksOnceAndReadOnly(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, fetched)
 	require.Empty(t, c.open)
-	// Another process finds the folder.
+	// Another process finds the unpacked folder in the cache.
 	dir, release, err := NewCache(c.dir, c.now).Get(t.Context(), a.SHA, nil)
 	require.NoError(t, err)
 	defer release()
@@ -124,7 +124,7 @@ func TestGetReplacesChangedFiles(t *testing.T) {
 	a, err := Build(project(), nil)
 	require.NoError(t, err)
 	fetched := 0
-	fetch := func(context.Context) ([]byte, error) { //nolint:unparam // a fetch may fail
+	fetch := func(context.Context) ([]byte, error) { //nolint:unparam // the type allows an error
 		fetched++
 		return a.Data, nil
 	}
@@ -185,7 +185,7 @@ func TestGetRejectsDamagedArchives(t *testing.T) {
 		for _, entry := range entries {
 			require.True(t, strings.HasSuffix(entry.Name(), lockSuffix), "%s left %s", name, entry.Name())
 		}
-		// The next call tries again.
+		// After an error, the next call tries again.
 		_, release, err := c.Get(t.Context(), a.SHA, func(context.Context) ([]byte, error) { return a.Data, nil })
 		require.NoError(t, err, name)
 		release()
@@ -214,7 +214,7 @@ func TestCacheRemovesUnusedArchives(t *testing.T) {
 	}
 	for i, a := range archives {
 		_, err := os.Stat(filepath.Join(c.dir, a.SHA))
-		if i == 0 || i >= 4 { // when 7 was added, 4, 5 and 6 were kept
+		if i == 0 || i >= 4 { // when archive 7 was added, the newest unused archives 4, 5 and 6 were kept
 			require.NoError(t, err, i)
 		} else {
 			require.ErrorIs(t, err, fs.ErrNotExist, i)

@@ -10,15 +10,16 @@ import (
 	"syscall"
 )
 
-// stamp identifies the content of a file without reading it. No program can set the time of
-// its last change.
+// stamp identifies the content of a file without reading the file. It contains the change time, which no program can
+// set.
 type stamp struct {
 	Size    int64  `json:"size"`
 	Inode   uint64 `json:"inode"`
 	Changed int64  `json:"changed"` // nanoseconds since 1970
 }
 
-// ignoredFolder is where Python keeps compiled modules, which it compares with their sources.
+// ignoredFolder is the folder of Python's compiled modules. Changes in it have no effect, because Python compares the
+// modules with their sources.
 const ignoredFolder = "__pycache__"
 
 // stampsOf returns the stamps of the files below a folder, by name.
@@ -80,8 +81,8 @@ func (c *Cache) intact(sha string) bool {
 	return err == nil && maps.Equal(stamps, sealed)
 }
 
-// Suspect says that a program has run in an archive's folder and may have changed files. The next user
-// of the archive gets a new folder then.
+// Suspect records that a program has run in the folder of an archive and may have changed files. If it has, the next
+// user of the archive gets a new folder.
 func (c *Cache) Suspect(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ type TooManyError struct{ text string }
 // Error implements error.
 func (e *TooManyError) Error() string { return e.text }
 
-// Calendar holds the time, the zone data and the key sets. Together with the declaration of a space, they
-// determine its partitions. In the zero Calendar every zone is UTC and every period has begun.
+// Calendar holds the time, the zone data and the key sets. Together with the declaration of a space, they determine the
+// partitions of the space. In the zero Calendar every zone is UTC and every period has begun.
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
@@ -90,8 +90,8 @@ func (c Calendar) axis(d *Dimension) (axis, error) {
 	return a, nil
 }
 
-// within returns the first and the last period that begin in an interval of civil time. It
-// returns last < first if none does.
+// within returns the first and the last period that begin in an interval of civil time. It returns last < first if no
+// period begins there.
 func (a *axis) within(c civil) (first, last int64) {
 	if !a.clocked() {
 		first = a.ordinal(c.from)
@@ -105,11 +105,10 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin is greater than every change of an offset. The greatest changes are those of zones that cross the
-// date line: one day.
+// margin is greater than any change of an offset. The greatest change is one day, when a zone crosses the date line.
 const margin = 60 * time.Hour
 
-// firstInstant returns the first instant at which the clocks of a zone show a civil time, or a later time.
+// firstInstant returns the first instant at which the clocks of a zone show the civil time wall or a later time.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-margin)
 	for {
@@ -127,8 +126,8 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	}
 }
 
-// boundary returns the time at which the offset that is in effect at t ends, or the zero time if it never
-// ends. The result is always after t. [time.Time.ZoneBounds] may return t itself near some transitions.
+// boundary returns the time at which the zone's offset at t ends, or the zero time if it never ends. Unlike the result
+// of [time.Time.ZoneBounds], which near some transitions is t itself, the result is always after t.
 func boundary(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -152,7 +151,7 @@ func (a *axis) exists(n int64) bool {
 	if a.Kind != Daily || a.zone == time.UTC {
 		return true
 	}
-	const noon = 12 // daylight saving skips an hour at night
+	const noon = 12 // at noon, because daylight saving time skips hours at night
 	day := a.startOf(n)
 	return time.Date(day.Year(), day.Month(), day.Day(), noon, 0, 0, 0, a.zone).Day() == day.Day()
 }
@@ -174,8 +173,8 @@ func (c Calendar) begun(a *axis) int64 {
 	return min(a.last, a.current(c.Now))
 }
 
-// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago.
-// If there is none, or if it is unknown, it returns a number below a.first.
+// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If there is no such
+// period, or if it is unknown, expected returns a number below a.first.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {
@@ -207,9 +206,9 @@ func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err 
 // horizon is the year up to which the offsets of a zone are checked.
 const horizon = 2100
 
-// CheckZone returns an error if the zone of d cannot have its periods: the offset of a zone of
-// hours may change only by whole periods, and must be in whole minutes. It also reports a start or
-// an end that the zone skipped.
+// CheckZone returns an error if the periods of d cannot exist in its zone. If the periods are hours or shorter, the
+// zone's offset must be in whole minutes and may change only by whole periods. It also reports a start or an end that
+// the zone skipped.
 func (c Calendar) CheckZone(d *Dimension) error {
 	if !d.IsTime() {
 		return nil

@@ -22,7 +22,7 @@ func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Ti
 	return &Deadlines{a, due}, nil
 }
 
-// ahead is how many periods after the current one may have a deadline that is not later than now.
+// ahead is how many periods after the current period may have deadlines that have already passed.
 const ahead = 2
 
 // First returns the first declared period whose deadline is after a time, and its deadline. ok is false if
@@ -42,7 +42,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 	if err != nil {
 		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
 	}
-	if d.axis.clocked() { // index counts from a multiple of the period in UTC, and the axis from its phase
+	if d.axis.clocked() { // index does not know the phase of the axis, so compute the number from the start
 		start, err := time.Parse(layoutHour, key)
 		if err != nil {
 			return "", time.Time{}, false, d.axis.notAPeriod(key)

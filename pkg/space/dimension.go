@@ -61,12 +61,11 @@ const (
 type Dimension struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Start and End are the first and the last period of a kind of time, inclusive. Each is the key of a
-	// period. For hours and shorter periods, it is a day or a local time instead. If End is "", there is
-	// no end.
+	// For a kind of time, Start and End are the first and the last period, inclusive. Each is the key of a period or,
+	// for hours and shorter periods, a day or a local time. If End is "", there is no end.
 	Start string `json:"start,omitempty"`
 	End   string `json:"end,omitempty"`
-	// Timezone is the IANA name of the zone of a kind of time; "": UTC.
+	// Timezone is the IANA name of the time zone of a kind of time; "": UTC.
 	Timezone string `json:"timezone,omitempty"`
 	// ReadyAfterSec is the delay, in seconds, from the end of a period until the period is expected.
 	ReadyAfterSec int64 `json:"ready_after_sec,omitempty"`
@@ -86,7 +85,7 @@ var Weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", 
 // IsTime reports whether the values of d are periods.
 func (d *Dimension) IsTime() bool { return d.Kind != Static && d.Kind != Dynamic }
 
-// clocked reports whether the periods of d are hours or shorter: their keys carry a UTC offset.
+// clocked reports whether the periods of d are hours or shorter. The keys of such periods contain a UTC offset.
 func (d *Dimension) clocked() bool { return d.Kind == Every || d.Kind == Hourly }
 
 // PeriodsExceedDay reports whether the periods are longer than a day.
@@ -130,7 +129,7 @@ func ValidName(s string) bool { return ids.ValidName(s) }
 // CheckValue returns an error if s cannot be a key of a static or dynamic dimension.
 func CheckValue(s string) error { return ids.CheckValue(s) }
 
-// Validate checks everything except what depends on zone data: see [Calendar.CheckZone].
+// Validate checks the dimension. [Calendar.CheckZone] checks what depends on zone data.
 func (d *Dimension) Validate() error {
 	if !ValidName(d.Name) {
 		return fmt.Errorf("invalid dimension name %q: use a-z, 0-9 and _, beginning with a letter", d.Name)
@@ -189,8 +188,8 @@ func (d *Dimension) validateValues() error {
 	return nil
 }
 
-// Check returns an error unless value is a key of the dimension's kind, in canonical form. It does
-// not check that the period is declared, or that the zone has it.
+// Check returns an error unless value is a key of the dimension's kind, in canonical form. It does not check whether
+// the period is declared, or whether it exists in the zone.
 func (d *Dimension) Check(value string) error {
 	if !d.IsTime() {
 		return CheckValue(value)

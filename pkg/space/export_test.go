@@ -5,8 +5,8 @@ import "time"
 // Boundary is boundary.
 var Boundary = boundary
 
-// Intervals is [Calendar.Interval] for many periods of one dimension, whose zone and range it reads
-// once.
+// Intervals is like [Calendar.Interval], for many periods of one dimension. It reads the zone and the range of the
+// dimension only once.
 func (c Calendar) Intervals(d *Dimension) (func(key string) (start, end time.Time, err error), error) {
 	a, err := c.axis(d)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Reader computes the images of a mapping. The image of a partition is the upstream partitions that it
-// reads. One Reader serves many partitions.
+// Reader computes the images of a mapping. The image of a partition is the set of upstream partitions that it reads. A
+// Reader can compute the images of many partitions.
 type Reader struct {
 	*Mapping
 	calendar Calendar
@@ -17,7 +17,7 @@ type Reader struct {
 	keys     [][]string
 }
 
-// Reader returns the images of a mapping at the time of a calendar.
+// Reader returns a [Reader] for a mapping at the time of a calendar.
 func (c Calendar) Reader(m *Mapping) (*Reader, error) {
 	r := &Reader{Mapping: m, calendar: c}
 	var err error
@@ -68,12 +68,12 @@ type Image struct {
 	// Latest means that the partition reads only a part of Keys: the keys of the newest materialized
 	// period.
 	Latest bool
-	// Undeclared is the number of keys that the mapping names, but that the upstream asset does not declare.
+	// Undeclared is the number of keys that the mapping yields but the upstream asset does not declare.
 	Undeclared int
 }
 
-// KeyRead names keys of a key set that determine what a partition reads. If one of them is removed, or
-// added again, the partition reads other data.
+// KeyRead names keys of a key set that determine what a partition reads. If one of these keys is removed or added
+// again, the partition reads other data.
 type KeyRead struct {
 	Set string
 	// Keys are the keys. Nil: all keys that the set has or had.
@@ -216,8 +216,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 		first, last := up.within(civil{from: down.startOf(n), to: down.startOf(n + 1)})
 		return up.values(first, last)
 	}
-	// Around a change of the clocks at midnight, the last hours of a day may follow the first of the
-	// next day. The date in the key decides.
+	// If clocks change at midnight, the last hours of a day may come after the first hours of the next day. So search a
+	// wider interval, and select by the date in the key.
 	const hours = 3 * 3600
 	from, to := firstInstant(down.startOf(n), up.zone).Unix()-hours, firstInstant(down.startOf(n+1), up.zone).Unix()+hours
 	all, err := up.values(floorDiv(from-up.phase, up.period()), floorDiv(to-up.phase, up.period()))
@@ -230,8 +230,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether the reader's partition down reads the upstream partition up. Image and Preimage
-// must agree with it. For [Latest] it reports whether down would read up if up were the newest partition.
+// Reads reports whether the reader's partition down reads the upstream partition up. Image and Preimage must agree with
+// Reads. For [Latest], Reads reports whether down would read up if up were the newest partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)
 	if err != nil || !r.members.HasValues(ups) {
@@ -348,8 +348,8 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// back returns the values of the reader's dimension that read a value of upstream dimension i. If every
-// value reads it, limited is false.
+// back returns the values of the reader's dimension that read a value of upstream dimension i. If all values of the
+// reader's dimension read it, limited is false.
 func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {

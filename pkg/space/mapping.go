@@ -21,8 +21,8 @@ const (
 	Values   Op = "values"   // the listed values
 )
 
-// Map is a declared mapping: one operation for the whole asset, or one for each of some dimensions.
-// Operations that it does not declare are inferred from both spaces. The zero Map declares none.
+// Map is a declared mapping: one operation for the whole asset, or one for each of some dimensions. Operations that the
+// Map does not declare are inferred from both spaces. The zero Map declares none.
 type Map struct {
 	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
 	Op Op `json:"op,omitempty"`
@@ -32,7 +32,7 @@ type Map struct {
 
 // DimensionMap is the declared operation on one dimension.
 type DimensionMap struct {
-	// Dimension is a dimension of the reader, or for [All] and [Latest] one of the upstream asset.
+	// Dimension is a dimension of the reader or, for [All] and [Latest], of the upstream asset.
 	Dimension string `json:"dimension"`
 	Op        Op     `json:"op"`
 	// Of is the dimension of the upstream asset, if its name differs.
@@ -53,7 +53,7 @@ type Mapping struct {
 	same bool
 	// every means that a partition reads all partitions.
 	every bool
-	parts []mapPart // parallel to Upstream.Dimensions
+	parts []mapPart // one part for each of Upstream.Dimensions, in the same order
 	// Warning describes an effect of the mapping that may surprise its author. "": there is none.
 	Warning string
 }
@@ -105,7 +105,7 @@ func sameSpace(a, b *Space) bool {
 	})
 }
 
-// sameKind reports whether equal keys of two dimensions mean the same.
+// sameKind reports whether equal keys of two dimensions have the same meaning.
 func sameKind(a, b *Dimension) bool {
 	return a.Kind == b.Kind && a.Minutes == b.Minutes && a.weekStart() == b.weekStart() &&
 		(!a.clocked() || a.Zone() == b.Zone()) && (a.Kind != Dynamic || a.Set == b.Set)
@@ -158,8 +158,10 @@ func (m *Mapping) dimensions() []Dimension {
 	return m.Downstream.Dimensions
 }
 
-// upstreamOf returns the upstream dimension that a declared operation maps, or -1. Without a name it
-// is the dimension with the reader's name, or the dimension of time for time.
+// upstreamOf returns the upstream dimension that a declared operation maps, or -1. If the operation does not name an
+// upstream dimension, it maps the dimension with the same name as the reader's dimension. If there is none, it maps the
+// upstream dimension of time if the reader's dimension is one of time. Otherwise it maps the only other upstream
+// dimension whose name the reader does not have.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })
@@ -320,14 +322,14 @@ func (m *Mapping) taken(reader int) bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
 }
 
-// misfit returns an error that prints both spaces and the advice. Without advice, it prints mappings
+// misfit returns an error that contains both spaces and the advice. If advice is empty, the error suggests mappings
 // that would fit.
 func (m *Mapping) misfit(advice, format string, args ...any) error {
 	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: %s", m.Upstream, m.Downstream, fmt.Errorf(format, args...),
 		cmp.Or(advice, m.fitting()))
 }
 
-// oneOf lists the dimensions of a space in an advice.
+// oneOf lists the dimensions of a space, for an advice.
 func oneOf(s *Space) string {
 	if s == nil {
 		return "no dimension"

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// The periods of a kind of time are numbered in order: days from 1970-01-01, weeks, months and years
-// likewise. A period of an hour or less has the number of whole periods between 1970 and its start
-// in UTC, so the numbers need no zone data, and an hour that a zone repeats has two numbers.
+// The periods of a kind of time are numbered in order. Days, weeks, months and years are counted from 1970-01-01. For
+// hours and shorter periods, the number counts the whole periods between 1970 and the start of the period in UTC. So
+// the numbers need no zone data, and if clocks repeat an hour, the two hours have different numbers.
 //
-// Civil times are represented as time.Time in UTC: the date and the time on the wall.
+// A civil time is the date and the time that clocks show. It is represented as a time.Time in UTC.
 
 // civil is a half-open interval of civil time.
 type civil struct {
@@ -94,7 +94,7 @@ func (d *Dimension) one() string {
 	return "a " + d.singular()
 }
 
-// bound parses a start or an end.
+// bound parses the declared start or end of a dimension.
 func (d *Dimension) bound(text string) (civil, error) {
 	c, ok := parseCivil(text, d.period())
 	switch {
@@ -186,9 +186,8 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. Only clocked dimensions use the zone and the phase. The phase
-// is the number of seconds between a multiple of the period's length in UTC and the beginning of a
-// period.
+// value returns the key of a period. Only clocked dimensions use the zone and the phase. The phase is how many seconds
+// after a multiple of the period's length, in UTC, a period begins.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())
@@ -206,7 +205,7 @@ func (d *Dimension) civilStart(key string) (time.Time, error) {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC), nil
 }
 
-// CheckBound returns an error unless text can be a start or an end.
+// CheckBound returns an error unless text is valid as the declared start or end of a dimension.
 func (d *Dimension) CheckBound(text string) error {
 	_, err := d.bound(text)
 	return err

@@ -17,8 +17,7 @@ type Selection struct {
 	Clauses []Clause
 	// Everything selects every expected partition, whatever the dimensions. If it is set, Clauses is empty.
 	Everything bool
-	// Status restricts the selection to partitions with this status: [Missing], [Stale] or [Failed].
-	// "": any status.
+	// Status restricts the selection to partitions with one status: [Missing], [Stale] or [Failed]. "": any status.
 	Status string
 }
 
@@ -91,7 +90,7 @@ func ParseSelection(text string) (Selection, error) {
 	return s, nil
 }
 
-// dateLike matches what can only be meant as a day.
+// dateLike matches a text that can only be meant as a day.
 var dateLike = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 
 const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
@@ -239,8 +238,8 @@ type Chosen struct {
 	Text string
 }
 
-// Resolve returns the partitions of a space that a selection selects at the time of a calendar. It
-// fails if a period has not begun, or if the selection restricts a dimension that the space lacks.
+// Resolve returns the partitions of a space that a selection selects at the time of a calendar. It returns an error if
+// a selected period has not begun, or if the selection restricts a dimension that the space lacks.
 func (c Calendar) Resolve(s *Space, sel Selection) (*Chosen, error) {
 	if sel.Status != "" {
 		return nil, fmt.Errorf("the selection %s depends on the status of partitions, which is not known here: select partitions by their values", sel)
@@ -419,8 +418,8 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 	return s, nil
 }
 
-// declared returns the declared periods in a span, for example the declared days of a month. If there are
-// none, or if s is a single period, it returns s, so that the caller can report undeclared periods.
+// declared returns the declared periods in a span, for example the declared days of a month. If no period in the span
+// is declared, or if s is a single period, declared returns s, so that the caller can report undeclared periods.
 func (a *axis) declared(s span) span {
 	first, last := max(s.first, a.first), min(s.last, a.last)
 	if s.first == s.last || last < first {
@@ -491,8 +490,8 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two keys
-// belong to one range if they are neighbours in all. Both lists are in ascending order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two keys belong to
+// one range if they are neighbours in the list all. The caller sorts both lists in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

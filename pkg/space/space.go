@@ -11,9 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Space is the space of an asset's partitions: one to [MaxDimensions] dimensions in ascending order
-// of their names, of which at most one is a dimension of time. An asset without a space has one
-// partition, with the empty key.
+// Space is the space of an asset's partitions: one to [MaxDimensions] dimensions, sorted by name. At most one is a
+// dimension of time. An asset without a space has one partition, with the empty key.
 type Space struct {
 	Dimensions []Dimension `json:"dimensions"`
 }
@@ -29,7 +28,7 @@ func Days(start, end string) *Space {
 	return New(Dimension{Name: Daily.DefaultName(), Kind: Daily, Start: start, End: end})
 }
 
-// Validate checks everything except what depends on zone data: see [Calendar.CheckZone].
+// Validate checks the space. [Calendar.CheckZone] checks what depends on zone data.
 func (s *Space) Validate() error {
 	if len(s.Dimensions) == 0 || len(s.Dimensions) > MaxDimensions {
 		return fmt.Errorf("the partitions have %d dimensions: write 1 to %d", len(s.Dimensions), MaxDimensions)
@@ -66,7 +65,7 @@ func (s *Space) Dimension(name string) *Dimension {
 	return nil
 }
 
-// Has reports whether a clause of a selection restricts a dimension of the space.
+// Has reports whether the space has the dimension that a clause of a selection restricts.
 func (s *Space) Has(c Clause) bool {
 	if c.Dimension == "" {
 		return s.Time() != nil
@@ -201,18 +200,17 @@ func (s *Space) Key(values ...string) string {
 	return string(append(key, '}'))
 }
 
-// needsEscape reports whether JSON may write a character in another way.
+// needsEscape reports whether JSON may encode a character with an escape.
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 
-// Members decides which partition keys a space declares, at the time of a calendar. One Members serves many
-// keys.
+// Members decides which partition keys a space declares at the time of a calendar. A Members can check many keys.
 type Members struct {
 	space *Space
 	axes  []axis
 	sets  []map[string]bool // the values of static dimensions
 	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest is the last expected period of each dimension of time. due is the time since when all of
-	// these periods have been expected: a partition that was made at due or later is not early.
+	// newest contains the last expected period of each dimension of time. Since the time due, all of these periods have
+	// been expected, so a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }
@@ -270,9 +268,8 @@ func (m *Members) Expects(key string) bool {
 	return true
 }
 
-// Early reports whether a partition is expected by now, but was not yet expected when it was made: its
-// period had not ended, or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack a part of
-// its period.
+// Early reports whether a partition is expected by now, but was not yet expected when it was made, because its period
+// had not ended or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack data of the end of its period.
 func (m *Members) Early(key string, made time.Time) bool {
 	if m.space == nil || !made.Before(m.due) {
 		return false
@@ -389,7 +386,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
 	}
-	outer := 0 // the first dimension in a key
+	outer := 0 // the index of the dimension that comes first in a key
 	lists := make([][]string, len(s.Dimensions))
 	for i := range s.Dimensions {
 		var err error
@@ -475,8 +472,8 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of declared values of a dimension that exist by now. If there are more than
-// [MaxListed], it does not list them, so the number includes days that the zone skipped.
+// count returns the number of declared values of a dimension that exist by now. If there are more than [MaxListed],
+// count does not list the values, so the number includes days that the zone skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
 		a, err := c.axis(d)
@@ -491,9 +488,9 @@ func (c Calendar) count(d *Dimension) (int, error) {
 	return len(values), err
 }
 
-// Describe formats partition keys as a text with ranges of time: "2025-01-01..2025-01-05", or with
-// several dimensions "date=2025-01-01..2025-01-05;region=eu". A range has periods that are neighbours in
-// all. Both lists are in order of time.
+// Describe formats partition keys as a text with ranges of time: "2025-01-01..2025-01-05", or with several dimensions
+// "date=2025-01-01..2025-01-05;region=eu". The periods of a range are neighbours in the list all. Both lists must be in
+// order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)
@@ -541,15 +538,15 @@ func (s *Space) Describe(all, keys []string) string {
 	return some(texts)
 }
 
-// Selections formats partition keys as selections that [ParseSelection] accepts. Consecutive periods become
-// a range: "date=2025-01-01..2025-01-05;region=eu". Keys of other spaces are ignored.
+// Selections formats partition keys as selections that [ParseSelection] accepts. Consecutive periods become a range:
+// "date=2025-01-01..2025-01-05;region=eu". Selections ignores keys of other spaces.
 func (s *Space) Selections(keys []string) []string {
 	if s == nil {
 		return nil
 	}
 	type member struct {
 		others string // the values of the other dimensions
-		n      int64  // the number of the period; 0: without time
+		n      int64  // the number of the period; 0 if the space has no dimension of time
 		values []string
 	}
 	time := slices.IndexFunc(s.Dimensions, func(d Dimension) bool { return d.IsTime() })
@@ -561,7 +558,7 @@ func (s *Space) Selections(keys []string) []string {
 		}
 		m := member{values: values, others: strings.Join(values, ";")}
 		if time >= 0 {
-			m.n, _ = s.Dimensions[time].index(values[time]) // which Parse has checked
+			m.n, _ = s.Dimensions[time].index(values[time]) // no error: Parse has checked the value
 			m.others = strings.Join(slices.Delete(slices.Clone(values), time, time+1), ";")
 		}
 		members = append(members, m)

@@ -348,7 +348,7 @@ func TestImageAndPreimageAreAdjoint(t *testing.T) {
 	})
 }
 
-// A key is canonical: it parses to itself, and belongs to exactly one member.
+// A key of the space is canonical: it formats to itself after parsing, and the space lists it exactly once.
 func TestKeysAreCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSpace(t, "space", rapid.SampledFrom([]string{"", "Europe/Paris", "Asia/Kolkata"}).Draw(t, "zone"))
@@ -372,7 +372,7 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Empty(t, space.Ranges(all, nil))
 }
 
-// Keys that a member's fast path does not understand are parsed.
+// Has parses keys that its fast path does not understand. Fails if the two paths disagree.
 func TestMembersHasEqualsParse(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
 	members, err := space.Calendar{}.Members(s)

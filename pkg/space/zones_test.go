@@ -42,7 +42,7 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
 		} {
 			if zoned.CheckZone(&d) != nil {
-				continue // the zone's offset changes by a part of the period
+				continue // the zone's offset changes by less than a whole period
 			}
 			hours++
 			countOnce(t, d, every, seen)
@@ -51,8 +51,8 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 	require.Greater(t, hours, len(zones)/2)
 }
 
-// distinct returns one zone of those that have the same offsets at all times of the test. A key has only the
-// offset of its zone, so the others have the same keys.
+// distinct returns one zone of each group of zones whose offsets are the same at all times of the test. The keys of
+// such zones are the same, because a key contains only the offset of its zone.
 func distinct(t *testing.T, names []string) []string {
 	t.Helper()
 	from, to := time.Date(1969, 12, 1, 0, 0, 0, 0, time.UTC), time.Date(2038, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -77,8 +77,9 @@ func distinct(t *testing.T, names []string) []string {
 	})
 }
 
-// steadyDay is a day without a change of the offset near it. Its date and its offset determine its keys and
-// their instants, whatever the zone: a zone whose offset changes by a part of the period is rejected.
+// steadyDay is a day without a change of the offset near it. The keys of its periods and their instants depend only on
+// its date and its offset, not on the zone, because zones whose offset changes by less than a whole period are
+// rejected.
 type steadyDay struct {
 	kind   space.Kind
 	date   string
@@ -101,7 +102,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 	require.NoError(t, err)
 	interval, err := zoned.Intervals(&fine)
 	require.NoError(t, err)
-	var next int64 // the start of the period that must follow
+	var next int64 // the next period must start here
 	for i, key := range days {
 		values, err := space.New(day).Parse(key)
 		require.NoError(t, err)

@@ -6,13 +6,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// cell has the columns of a row that an evaluation needs: about 80 bytes with the key, instead of 600.
+// cell has the columns of a row that an evaluation needs. With the key, a cell has about 80 bytes; a row has 600.
 type cell struct {
 	version, inputs, leftOut int64
 	// made is when the run was requested.
 	made event.Time
-	// code, run, root and readIn are numbers of texts (see texts), or 0 for none. For readIn, see
-	// [state.Partition.ReadIn].
+	// code, run, root and readIn are numbers that stand for texts (see texts). 0 stands for an empty text. For readIn,
+	// see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
 	// incomplete means that only outputs of its own run were read: see [state.Partition.Incomplete].
 	incomplete bool
@@ -20,7 +20,7 @@ type cell struct {
 	marked bool
 }
 
-// texts numbers texts that repeat. The number of the empty text is 0.
+// texts assigns numbers to texts, because the same texts occur in many rows. The number of the empty text is 0.
 type texts map[string]uint32
 
 func (t texts) number(text string) uint32 {
@@ -29,14 +29,14 @@ func (t texts) number(text string) uint32 {
 	}
 	n, known := t[text]
 	if !known {
-		n = uint32(len(t)) + 1 //nolint:gosec // fewer than rows
+		n = uint32(len(t)) + 1 //nolint:gosec // fewer texts than rows
 		t[text] = n
 	}
 	return n
 }
 
 func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
-	made := row.MaterializedAt // if the run id contains no time
+	made := row.MaterializedAt // used if the run id contains no time
 	if at := ids.Time(row.RunID); !at.IsZero() {
 		made = event.At(at)
 	}
@@ -53,8 +53,8 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 	return c
 }
 
-// readBy returns the run or the chain of retries that may have read an output before it was visible to others; 0: none.
-// It returns the run for a reader that is incomplete.
+// readBy returns the chain of retries that may have read an output before it was visible to other runs; 0: there is
+// none. For an incomplete reader, it returns the run instead of the chain.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run
@@ -74,8 +74,8 @@ func (c *cell) reads() uint32 {
 type columns struct {
 	keys  []string
 	cells []cell
-	// next is the position after the last key that was found. It makes lookups in the order of keys fast,
-	// which are the usual ones.
+	// next is the position after the last key that was found. It speeds up lookups in the order of the keys, which is
+	// the usual order.
 	next int
 }
 

@@ -37,8 +37,8 @@ type Data struct {
 	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
 	// Accepted returns the fingerprints that are accepted in place of an asset's code. Nil: there are none.
 	Accepted func(asset ids.AssetKey, code string) ([]string, error)
-	// KeyChanges returns the fold sequence at which each key of a key set was last removed or added
-	// again. Nil: no key was ever removed.
+	// KeyChanges returns the fold sequence number at which each key of a key set was last removed or added again. Nil:
+	// no key was ever removed.
 	KeyChanges func(set string) map[string]int64
 	// Marks yields the marks of an asset's outputs. Nil: there are none. Rows, Row and Version must not
 	// return outputs that are marked as missing.
@@ -60,8 +60,8 @@ type Counts struct {
 	Missing int `json:"missing"`
 }
 
-// Evaluation evaluates the partitions of assets at one state. It reads the rows of an asset once, and
-// keeps some 80 bytes of each. It is not safe for concurrent use.
+// Evaluation evaluates the partitions of assets at one state. It reads the rows of an asset once, and keeps about 80
+// bytes of each row. It is not safe for concurrent use.
 type Evaluation struct {
 	graph   *plan.Graph
 	data    Data
@@ -71,7 +71,7 @@ type Evaluation struct {
 	sets    map[string]keyChanges
 	// incomplete allows partitions to run although an expected input is missing.
 	incomplete bool
-	// within is what Restrict allows; nil: everything.
+	// within contains the partitions that Restrict allows; nil: all.
 	within map[ids.AssetKey]*within
 	// unlisted are the errors of assets with too many partitions.
 	unlisted []error
@@ -87,14 +87,14 @@ type evaluated struct {
 	newest newest
 	loaded bool
 	some   map[string]*cell
-	// marks are the marks by partition. hidden are the marks of outputs that are marked as missing. An
-	// output that replaced a hidden one is not hidden.
+	// marks are the marks by partition. hidden are the marks of outputs that are marked as missing. An output that
+	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
 	// codes are the numbers of all fingerprints that are accepted as the current code. Nil: the current
 	// code is unknown.
 	codes []uint32
-	// expected are the keys that the asset should have, sorted; listed is set once they are known.
+	// expected are the keys that the asset should have, sorted. listed is set once expected is known.
 	expected []string
 	listed   bool
 }
@@ -172,7 +172,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	if err != nil || a.loaded {
 		return a, err
 	}
-	expected, _ := e.expected(a) // expected keys are members; parsing millions of keys takes long
+	expected, _ := e.expected(a) // expected keys are declared: no need to parse millions of keys
 	for row, err := range e.data.Rows(key) {
 		if err != nil {
 			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
@@ -279,7 +279,7 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	if err != nil {
 		return false, err
 	}
-	if images.Same() { // the most frequent mapping needs no image
+	if images.Same() { // the most frequent mapping: the image is the partition with the same key
 		q, err := e.version(up, partition)
 		return q != nil && newer(p, q), err
 	}
@@ -326,8 +326,8 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 	return images.Newest(image.Keys, func(key string) bool { return up.has(key) || has(chosen, key) }), false, nil
 }
 
-// hiddenLatest is for readers with the mapping `latest`. It returns the partitions that such a reader
-// would read if no mark hid them. newest are the partitions that it reads instead.
+// hiddenLatest returns the hidden partitions that a reader with the mapping `latest` would read if no mark hid them.
+// newest are the partitions that it reads instead.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil
@@ -497,7 +497,7 @@ func (e *Evaluation) choose(
 			case !complete:
 				blocked[key]++
 			default:
-				at, _ := slices.BinarySearch(chosen[key], p.Key) // nearly always at the end
+				at, _ := slices.BinarySearch(chosen[key], p.Key) // the position is nearly always the end
 				chosen[key] = slices.Insert(chosen[key], at, p.Key)
 			}
 		}
@@ -561,7 +561,7 @@ func (e *Evaluation) missingInput(reader *plan.Asset, up *evaluated, keys []stri
 	}
 	expected, err := e.expected(up)
 	if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
-		return true, nil // too many partitions to know
+		return true, nil // too many partitions to list: assume that one is missing
 	}
 	if err != nil {
 		return false, err

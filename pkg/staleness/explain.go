@@ -13,8 +13,7 @@ import (
 type Explanation struct {
 	Partition
 	Row *state.Partition // nil: not materialized
-	// Current is the current code of the asset; "": unknown. Changed means that the partition was made
-	// by other code.
+	// Current is the current code of the asset; "": unknown. Changed means that other code made the partition.
 	Current string
 	Changed bool
 	// Early means that the run of the partition was requested before its period had ended.
@@ -22,31 +21,31 @@ type Explanation struct {
 	// Mark is the mark that a person has set for the output; nil: none. If it hides the output, Row is
 	// nil.
 	Mark *state.Mark
-	// Declared describes the partitions that the asset declares. It is empty if this one is among them.
+	// Declared describes the partitions that the asset declares. It is empty if the asset declares this partition.
 	Declared string
-	// Sets lists the key sets whose changes make the partition stale: since it was planned, a key that it
-	// reads was removed or added again, so it would read other partitions now.
+	// Sets lists the key sets whose changes make the partition stale. After the partition was planned, a key that it
+	// reads was removed or added again, so now it would read other partitions.
 	Sets []string
 	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
 	// has read.
 	Newer []Source
-	// Via lists the upstream assets with partitions that are stale or missing themselves: an asset with both has
-	// two items. When they are materialized, the partition becomes stale.
+	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with both has two
+	// items. When these partitions are materialized, this partition becomes stale.
 	Via []Source
 }
 
-// Source is an upstream asset with partitions that matter for the status of a reader.
+// Source is an upstream asset with partitions that affect the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
-	// Key is the most relevant partition. In [Explanation.Newer] it is the partition with the newest
-	// version, and in [Explanation.Via] the first one with its status. Status is its status, and Row its row, nil
+	// Key is the most relevant partition. In [Explanation.Newer] it is the partition with the newest version, and in
+	// [Explanation.Via] the first one with its status. Status is the status of this partition. Row is its row, or nil
 	// if it is missing.
 	Key    string
 	Status Status
 	Row    *state.Partition
-	// Mark is the mark that hides the partition; nil: none does.
+	// Mark is the mark that hides the partition; nil: it is not hidden.
 	Mark *state.Mark
-	// Count is the number of such partitions; in Via, of those with the same status.
+	// Count is the number of such partitions. In Via, it counts those with the same status.
 	Count int
 }
 

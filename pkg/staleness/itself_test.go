@@ -32,7 +32,8 @@ func entry(account string, n int) string {
 	return ids.Partition{"account": account, "date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
 }
 
-// ledgerRow returns the row of a partition with the given version, which a run made from the state at inputs.
+// ledgerRow returns the row of a partition with the given version. inputs is the sequence number of the state on which
+// its run was planned.
 func ledgerRow(account string, n int, run string, version, inputs int64) *state.Partition {
 	return &state.Partition{
 		AssetKey: "a/ledger", PartitionKey: entry(account, n), RunID: run, VersionSeq: version, InputsSeq: inputs,
@@ -40,8 +41,9 @@ func ledgerRow(account string, n int, run string, version, inputs int64) *state.
 	}
 }
 
-// TestAssetThatReadsItselfRunsInOrderOfTime chooses what follows a changed day, although the keys of the
-// first account sort before all of the second.
+// TestAssetThatReadsItselfRunsInOrderOfTime changes one day and checks that all later partitions that read it are
+// chosen. They must be chosen in order of time, although all keys of the first account sort before the keys of the
+// second.
 func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
 	first, second := ids.AtTime(time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC)), ids.AtTime(time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC))
 	rows := []*state.Partition{}
@@ -60,11 +62,12 @@ func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
 	}
 	require.Empty(t, choose(), "one run made all of them, in order")
 
-	// Another run makes the second day of account y again: both accounts of the following days change.
+	// Another run makes the second day of account y again, so both accounts must be made again for the days after it.
 	rows[5] = ledgerRow("y", 1, second, 100, 50)
 	require.Equal(t, []string{entry("x", 2), entry("x", 3), entry("y", 2), entry("y", 3)}, choose())
 
-	// The first days have nothing to read, and the others need them.
+	// Nothing is materialized. The first days have nothing to read, and the later days read them, so all partitions can
+	// run.
 	rows = nil
 	require.Len(t, choose(), 2*days)
 }

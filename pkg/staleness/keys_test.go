@@ -17,8 +17,8 @@ import (
 
 var tenants = []string{"t1", "t2", "t3"}
 
-// tenantAssets read raw, which has days and tenants: the same partition, all tenants of a day, all of
-// it, and some tenants of each region.
+// tenantAssets returns raw, which has days and tenants, and assets that read it. They read the same partition, all
+// tenants of a day, all of raw, or some tenants for each region.
 func tenantAssets() []plan.Asset {
 	day := space.Days("2025-01-01", "2025-01-02").Dimensions[0]
 	tenant := space.Dimension{Name: "tenant", Kind: space.Dynamic, Set: "tenants"}
@@ -38,8 +38,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// Removing a key, or adding it again, makes exactly those partitions stale that would read a partition of the key but
-// do not have the key themselves.
+// If a key is removed or added again, exactly these partitions become stale: those that would read a partition of the
+// key, and whose own key does not contain it.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

@@ -41,7 +41,7 @@ func TestI21LeftOutOfRetryIsStale(t *testing.T) {
 	require.Equal(t, staleness.Fresh, status(&retried), "total was not repeated, so the retry read its output")
 }
 
-// TestI21LeftOutOfRetryIsStaleIfItReadsAll: like above, for a reader of all partitions of an upstream asset.
+// TestI21LeftOutOfRetryIsStaleIfItReadsAll is the same test for a reader of all partitions of an upstream asset.
 func TestI21LeftOutOfRetryIsStaleIfItReadsAll(t *testing.T) {
 	daily := space.Days("2025-01-01", "2025-01-02")
 	all := []plan.Asset{{Key: key("raw"), Partitions: daily}, {Key: key("sum"), Deps: []ids.AssetKey{key("raw")}}}

@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// markedAssets read raw, which has days: the same day, all of them, and the newest.
+// markedAssets returns raw, which has days, and assets that read the same day, all days, or the newest day of raw.
 func markedAssets() []plan.Asset {
 	daily := space.Days("2025-01-01", "2025-01-04")
 	deps := []ids.AssetKey{key("raw")}
@@ -98,7 +98,7 @@ func TestI21MarksFollowDefinition(t *testing.T) {
 	})
 }
 
-// markedAs returns the mark of an output if it is one of these.
+// markedAs returns the mark of the given kind that an output has, or nil.
 func markedAs(p *state.Partition, marks map[ids.AssetKey][]*state.Mark, as string) *state.Mark {
 	for _, list := range marks {
 		for _, m := range list {

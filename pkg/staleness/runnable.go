@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns which of the given partitions can be materialized together, each list in the order of its keys. A
-// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. Nor can it be
-// materialized if it reads a partition of the list without. The partitions of this list should have been made before
-// and were not, so their visible outputs, if any, are old.
+// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. It also cannot
+// be materialized if it reads a partition in without. The partitions in without should have been made before, but were
+// not, so their visible outputs, if any, are old.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			continue
 		}
 		a, _ := e.graph.Asset(key)
-		for _, dep := range a.Deps { // all that it reads, and itself if it reads its earlier partitions
+		for _, dep := range a.Deps { // all assets that it reads, perhaps including itself
 			if _, err := e.load(dep); err != nil {
 				return nil, err
 			}
@@ -62,7 +62,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 	return runnable, nil
 }
 
-// readsAny reports whether a partition reads one of some partitions.
+// readsAny reports whether a partition reads one of the given partitions.
 func (e *Evaluation) readsAny(reader ids.AssetKey, deps []ids.AssetKey, partition string, of map[ids.AssetKey]map[string]bool) (bool, error) {
 	for _, dep := range deps {
 		if len(of[dep]) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// raw → clean → total → copy, and total also reads raw: see assets.
+// The assets are raw → clean → total → copy, and total also reads raw: see the function assets.
 func TestRunnableLeavesOutReadersOfFailures(t *testing.T) {
 	rows := map[ids.AssetKey][]*state.Partition{}
 	for n := range days {

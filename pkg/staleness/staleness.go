@@ -1,6 +1,5 @@
-// Package staleness decides which partitions are missing, fresh or stale. It compares what the rows
-// of partitions record about their versions with the assets' current definitions. The package is
-// pure. This package is not a stable API.
+// Package staleness decides which partitions are missing, fresh or stale. It compares the versions that the rows of
+// partitions record with the assets' current definitions. The package is pure. This package is not a stable API.
 //
 // A materialized partition p is stale if at least one of these holds:
 //
@@ -53,11 +52,12 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest are the greatest versions of many partitions that chains of retries made, or runs.
+// greatest contains the two greatest versions, by different chains of retries, of many partitions. In newest.runs, it
+// distinguishes runs instead of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version
-	other   int64  // the greatest version that any other one made
+	other   int64  // the greatest version that any other chain or run made
 }
 
 func (g *greatest) add(version int64, by uint32) {
@@ -72,8 +72,8 @@ func (g *greatest) add(version int64, by uint32) {
 	}
 }
 
-// newerThan reports whether any of the versions makes p stale. The greatest version is enough to decide about what p
-// read in its own chain or run: if p read that version, it also read every lesser version of the same one.
+// newerThan reports whether any of the versions makes p stale. For p's own chain or run, the greatest version decides:
+// if p read that version, it also read every lesser version that the same chain or run made.
 func (g *greatest) newerThan(p *cell) bool {
 	if g.by != p.reads() {
 		return g.version > p.inputs

@@ -71,7 +71,7 @@ func rowOf(rows []*state.Partition, partition string) *state.Partition {
 	return nil
 }
 
-// stale is the definition, applied to each pair of partitions.
+// stale applies the definition of stale to each pair of partitions.
 func stale(p *state.Partition, upstream []*state.Partition) bool {
 	for _, q := range upstream {
 		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut || q.Quality == state.Approved
@@ -87,7 +87,7 @@ func stale(p *state.Partition, upstream []*state.Partition) bool {
 	return false
 }
 
-// made are times of outputs: before, at and after the ends of the days.
+// made lists times at which outputs are made: before, at and after the ends of the days.
 var made = []time.Time{
 	time.Date(2024, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 2, 23, 59, 59, 0, time.UTC), time.Date(2025, 1, 3, 0, 0, 0, 0, time.UTC),
 	time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC),
@@ -103,7 +103,7 @@ func endOf(key string) time.Time {
 	panic(key)
 }
 
-// TestPartitionMadeEarlyIsStale evaluates a day that a run made at noon, as time passes.
+// TestPartitionMadeEarlyIsStale evaluates, at several later times, a day that a run made at noon of that day.
 func TestPartitionMadeEarlyIsStale(t *testing.T) {
 	daily := space.Days("2025-01-01", "")
 	daily.Dimensions[0].ReadyAfterSec = 3600
@@ -137,7 +137,8 @@ func TestPartitionMadeEarlyIsStale(t *testing.T) {
 	require.Equal(t, staleness.Fresh, status(ready, ready.AddDate(1, 0, 0)))
 }
 
-// TestManyPartitionsLeaveOtherAssetsAlone: one asset has more partitions than can be listed.
+// TestManyPartitionsLeaveOtherAssetsAlone evaluates a project in which one asset has more partitions than can be
+// listed. The other assets must still be evaluated.
 func TestManyPartitionsLeaveOtherAssetsAlone(t *testing.T) {
 	quarters := func(start string) *space.Space {
 		return space.New(space.Dimension{Name: "time", Kind: space.Every, Minutes: 1, Start: start, End: "2025-01-01T00:00"})
@@ -152,7 +153,7 @@ func TestManyPartitionsLeaveOtherAssetsAlone(t *testing.T) {
 	chosen, _, err := e.ToRun(map[ids.AssetKey]bool{key("minutes"): true, key("other"): true, key("reader"): true, key("short"): true})
 	require.NoError(t, err)
 	require.Equal(t, []string{""}, chosen[key("other")])
-	require.Equal(t, 92*24*60+1, len(chosen[key("short")]), "more than 100,000") //nolint:testifylint // Len prints all of them
+	require.Equal(t, 92*24*60+1, len(chosen[key("short")]), "more than 100,000") //nolint:testifylint // Len would print all keys
 	require.Empty(t, chosen[key("minutes")])
 	require.Len(t, e.Unlisted(), 1)
 	require.ErrorContains(t, e.Unlisted()[0], "a/minutes: 2020-01-01T00:00Z to 2025-01-01T00:00Z is 2630881 periods; at most 1000000 can be listed")
@@ -250,8 +251,8 @@ type output struct {
 	read map[string]int64 // versions by partition
 }
 
-// TestNeverFreshWhenStale executes overlapping runs and retries, some without an upstream that did not succeed, and compares the status of each
-// partition with what its task has read.
+// TestNeverFreshWhenStale executes overlapping runs and retries. Some tasks run although an upstream did not succeed.
+// The test compares the status of each partition with the versions that its task has read.
 func TestNeverFreshWhenStale(t *testing.T) {
 	all := assets()
 	rapid.Check(t, func(r *rapid.T) {
@@ -325,11 +326,11 @@ func cells(all []plan.Asset) (names []string) {
 
 // chain is a run with its retries.
 type chain struct {
-	root, run string // the first run and the last one
+	root, run string // the first and the last run of the chain
 	inputs    int64
 	seen      map[string]int64 // the versions that were visible when the run was planned
 	made      map[string]int64 // the versions that the chain has made
-	failed    map[string]bool  // what the last run repeats, unless the repetition has succeeded
+	failed    map[string]bool  // the partitions that the last run repeats and that have not succeeded yet
 }
 
 func (h *history) plan() *chain {
@@ -354,8 +355,8 @@ func (h *history) retry(c *chain, repeated []string) {
 	}
 }
 
-// succeed makes an output from what its chain has made so far, and otherwise from what was planned. The output becomes
-// visible unless an output of a later run is visible.
+// succeed makes an output. It reads the versions that its chain has made so far, and for other inputs the versions that
+// were visible when the chain was planned. The output becomes visible unless an output of a later run is visible.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.make(c, a, partition)
@@ -366,7 +367,7 @@ func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	}
 }
 
-// block makes an output that waits for an approval. Its chain does not read it.
+// block makes an output that waits for an approval. The chain that made the output does not read it.
 func (h *history) block(c *chain, a *plan.Asset, partition string) {
 	out := h.make(c, a, partition)
 	out.row.LeftOut = cmp.Or(out.row.LeftOut, h.seq)
@@ -392,7 +393,7 @@ func (h *history) make(c *chain, a *plan.Asset, partition string) *output {
 	}}
 	for _, name := range inputs(a, partition) {
 		if c.failed[name] {
-			out.row.InputsSeq, out.row.LeftOut = 0, h.seq // the fold does the same
+			out.row.InputsSeq, out.row.LeftOut = 0, h.seq // as the fold does
 			continue
 		}
 		out.read[name] = c.seen[name]
@@ -420,7 +421,7 @@ func inputs(a *plan.Asset, partition string) []string {
 	return names
 }
 
-// outdated reports whether a visible output has read other versions than the visible ones.
+// outdated reports whether a visible output has read versions other than those that are visible now.
 func (h *history) outdated(a *plan.Asset, partition string) bool {
 	out := h.visible[cell(a.Key, partition)]
 	for _, name := range inputs(a, partition) {

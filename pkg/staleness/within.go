@@ -40,7 +40,7 @@ func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.Ass
 	return nil
 }
 
-// addReads adds the partitions that those of an asset read.
+// addReads adds the partitions that the allowed partitions of an asset read.
 func (e *Evaluation) addReads(key ids.AssetKey) error {
 	a, _ := e.graph.Asset(key)
 	here := e.within[key]
@@ -70,7 +70,7 @@ func (e *Evaluation) addReads(key ids.AssetKey) error {
 			}
 			to.all = to.all || all
 			for _, up := range keys {
-				if dep == key && !to.keys[up] { // the asset reads itself
+				if dep == key && !to.keys[up] { // the asset reads its own partitions
 					left = append(left, up)
 				}
 				to.keys[up] = true
@@ -80,7 +80,7 @@ func (e *Evaluation) addReads(key ids.AssetKey) error {
 	return nil
 }
 
-// couldRead returns the partitions of an upstream asset that a partition would read if all expected ones existed.
+// couldRead returns the partitions of an upstream asset that a partition would read if all expected partitions existed.
 func (e *Evaluation) couldRead(reader ids.AssetKey, partition string, dep ids.AssetKey) (keys []string, all bool, err error) {
 	a, _ := e.graph.Asset(reader)
 	up, err := e.asset(dep)

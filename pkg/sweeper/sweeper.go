@@ -1,17 +1,15 @@
-// Package sweeper implements anti-entropy, the backup for every notification, hand-over and
-// queue. For each domain that is due, it lists and folds the ledger, so that entries
-// without an announcement are not forgotten. Then the dispatcher repairs what was
-// dispatched and never came back. This package is not a stable API.
+// Package sweeper implements anti-entropy: it repairs the effects of lost notifications, hand-overs and queue tasks.
+// For each domain that is due, it lists and folds the ledger, so that entries that no process announced are folded.
+// Then the dispatcher repairs dispatches and timers that were lost. This package is not a stable API.
 //
-// The wakeups of package wakeup say which domains are due: if nothing can get stuck, a sweep
-// is one listing for all domains together. A full sweep goes through all domains. It also
-// finds entries that were appended to an idle domain and never announced: they have no
-// wakeup.
+// The wakeups of package wakeup say which domains are due. If nothing can get stuck, a sweep is one listing for all
+// domains together. A full sweep goes through all domains. It also finds entries that were appended to an idle domain
+// and never announced, because an idle domain has no wakeup.
 //
-// A domain is swept in three steps. A sweeper may die, or run concurrently with another
-// one, in any of them. First the compactor folds the ledger, creates the next wakeup, and
-// publishes which wakeups may be deleted. Then the dispatcher repairs. Finally the sweeper
-// deletes the wakeups that it found; until then the next sweep finds them again.
+// A domain is swept in three steps. In each step, the sweeper may die or run concurrently with another sweeper. First
+// the compactor folds the ledger, creates the next wakeup, and publishes which wakeups may be deleted. Then the
+// dispatcher repairs. Finally the sweeper deletes the wakeups that it found; until then the next sweep finds them
+// again.
 package sweeper
 
 import (
@@ -39,12 +37,11 @@ import (
 const (
 	// parallel is how many domains are swept at the same time.
 	parallel = 8
-	// domainTimeout bounds the sweep of one domain, so that others get their turn. Folding
-	// that the compactor has begun continues. It is enough for the cold start of two
-	// services.
+	// domainTimeout bounds the sweep of one domain, so that other domains get their turn. It is long enough for the
+	// cold start of two services. If the compactor has begun to fold, it continues after the timeout.
 	domainTimeout = 45 * time.Second
-	// dueTimeout and fullTimeout bound a sweep of the due domains, and of all: a scheduler
-	// waits at most half an hour. The next sweep continues.
+	// dueTimeout bounds a sweep of the due domains, and fullTimeout a sweep of all domains: a scheduler waits at most
+	// half an hour for an answer. The next sweep continues.
 	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
 	// strayAge is the age at which a wakeup of an empty domain is deleted: a writer that
 	// created it would have published by then.
@@ -124,7 +121,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	}
 	targets := targetsOf(wakeups, all, now)
 	result := Result{Full: full, Domains: len(targets)}
-	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // for listing and missed domains
+	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // and two more: listing, missed
 	var missed atomic.Int64
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -149,7 +146,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are in errs
+	_ = g.Wait() // the errors are in errs
 	if result.Missed = int(missed.Load()); result.Missed > 0 {
 		errs = append(errs, fmt.Errorf("%d of %d domains were not swept in time; later sweeps retry them: %w",
 			result.Missed, result.Domains, ctx.Err()))
@@ -157,10 +154,9 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	return result, errors.Join(append(errs, listing)...)
 }
 
-// targetsOf returns each domain once: the due ones and all others, in an order that differs
-// in each sweep. A sweep may end before it has reached all, and the slowest domains may be
-// the same every time. In a fixed order, or with due domains first, some domains would
-// never be swept.
+// targetsOf returns each domain once, due or not, in an order that differs in each sweep. A sweep may end before it has
+// reached all domains, and the same domains may be the slowest every time. So in a fixed order, or with due domains
+// first, some domains would never be swept.
 func targetsOf(wakeups []wakeup.Wakeup, all []ids.Domain, now event.Time) []*target {
 	var targets []*target
 	byDomain := map[ids.Domain]*target{}
@@ -202,7 +198,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.ReleasedThrough
-	if empty { // no revision says which wakeups may be deleted
+	if empty { // an empty domain has no revision that says which wakeups may be deleted
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err

@@ -84,7 +84,7 @@ func (w *fixture) called(d ids.Domain, c call) {
 	w.calls[d] = append(w.calls[d], c)
 }
 
-// mark creates a wakeup of a domain, at the given time before noon.
+// mark creates a wakeup of a domain. before is how long before noon the wakeup is due.
 func (w *fixture) mark(d ids.Domain, before time.Duration) wakeup.Wakeup {
 	w.t.Helper()
 	m := wakeup.Wakeup{At: wakeup.Minute(noon.Add(-before)), Domain: d}
@@ -162,8 +162,8 @@ func TestFullSweepCoversAllDomains(t *testing.T) {
 	require.Empty(t, w.left())
 }
 
-// INV-5. Wakeups remain if their domain could not be swept, or if no revision says that
-// they may be deleted.
+// INV-5: no work is lost. A wakeup must remain if its domain could not be swept, or if no revision says that it may be
+// deleted.
 func TestINV5WakeupsRemainUntilDomainIsSwept(t *testing.T) {
 	w := newFixture(t)
 	w.folded = map[ids.Domain]int{two: 1, three: 2}
@@ -213,8 +213,8 @@ func TestSweepContinuesAfterStoreErrors(t *testing.T) {
 	require.Equal(t, []wakeup.Wakeup{kept}, w.left())
 }
 
-// Hanging domains, more than are swept at the same time, do not block others, neither in
-// this sweep nor in the next.
+// More domains hang than are swept at the same time. They must not block other domains, neither in this sweep nor in
+// the next.
 func TestHangingDomainsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

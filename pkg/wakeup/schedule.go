@@ -19,22 +19,22 @@ import (
 const Slot = 10 * time.Minute
 
 const (
-	// maxAhead limits how far in the future a wakeup is. If more time is left until work is due,
-	// the sweep creates another wakeup.
+	// maxAhead limits how far in the future a wakeup is. If work is due later than that, the sweep at the wakeup
+	// creates another wakeup.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. Another sweep releases
-	// the later wakeups that such a sweeper has found.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
+	// wakeups that it finds beyond this limit are not released; another sweep releases them.
 	maxSweeperAhead = 15 * time.Minute
-	// A wakeup counts as lost when its minute is longer ago than expiry: a sweep would have replaced it by then. If
-	// it still exists because nothing sweeps, a second wakeup does no harm.
+	// A wakeup counts as lost when its minute is longer ago than expiry, because a sweep would have replaced it by
+	// then. If it still exists because no sweeps run, a second wakeup does no harm.
 	expiry = time.Hour
 )
 
-// Swept is what a publish at the end of a sweep changes. The zero value is for other publishes.
+// Swept describes how a publish at the end of a sweep changes the wakeups. All other publishes use the zero value.
 type Swept struct {
 	// Through is the minute up to which wakeups may be deleted from now on.
 	Through event.Time
-	// Soon means that the next wakeup is in a minute and does not wait for its slot.
+	// Soon means that the next wakeup is due in a minute, and not only at its slot.
 	Soon bool
 }
 

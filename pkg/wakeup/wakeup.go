@@ -1,12 +1,10 @@
-// Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is
-// an empty object whose key says everything: that a domain needs a sweep at some minute or
-// later. One listing up to the current minute returns all due wakeups and nothing else: it
-// reads neither future wakeups nor domains in which nothing can get stuck. This package is not a
-// stable API.
+// Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is an empty object. Its key
+// says that a domain needs a sweep at some minute or later. One listing up to the current minute returns all due
+// wakeups and nothing else: it reads neither future wakeups nor domains in which nothing can get stuck. This package is
+// not a stable API.
 //
-// A superfluous wakeup only costs a sweep that finds nothing. The domain's manifests ensure
-// that none is missing: they say which wakeup a state needs, and which may be deleted. See
-// [Schedule] and [manifest.Wakeup].
+// A superfluous wakeup only causes a sweep that finds nothing. The domain's manifests ensure that no wakeup is missing:
+// they say which wakeup a state needs, and which wakeups may be deleted. See [Schedule] and [manifest.Wakeup].
 package wakeup
 
 import (
@@ -60,8 +58,8 @@ func ParseKey(key string) (Wakeup, error) {
 // Minute returns the start of the minute that contains t.
 func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Minute)) }
 
-// List returns the wakeups up to the minute of until, oldest first. If there are none, it
-// costs one page of a listing, however many lie in the future.
+// List returns the wakeups up to the minute of until, oldest first. If no wakeup is due, List reads one page of a
+// listing, however many wakeups lie in the future.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Wakeup, error) {
 	var wakeups []Wakeup
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {

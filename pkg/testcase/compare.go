@@ -19,11 +19,11 @@ type Field struct {
 // Diff describes how rows differ from the expected ones.
 type Diff struct {
 	Columns []string
-	// Changed are pairs of an expected and an actual row that are alike.
+	// Changed contains pairs of an expected and an actual row that are similar.
 	Changed []Change
-	// Missing rows are expected, and Unexpected rows are not.
+	// Missing are the expected rows that the result lacks. Unexpected are the rows of the result that are not expected.
 	Missing, Unexpected [][]Field
-	// Moved is set if the rows are the expected ones in another order. It is the first difference.
+	// Moved is set if the rows are the expected rows in another order. It describes the first difference.
 	Moved *Change
 }
 
@@ -35,9 +35,9 @@ type Change struct {
 	Differs []bool
 }
 
-// Compare compares the rows of a result with the expected ones, and returns nil if they are equal.
-// Without ordered, the order of rows does not matter. The number of equal rows does. Floating-point
-// numbers are equal if they differ by at most a billionth of the larger one: only zero equals zero.
+// Compare compares the rows of a result with the expected ones, and returns nil if they are equal. If ordered is false,
+// the order of rows does not matter, but the number of equal rows does. Floating-point numbers are equal if they differ
+// by at most a billionth of the larger one: only zero equals zero.
 func Compare(columns []Column, expected, actual [][]Field, ordered bool) *Diff {
 	c := comparer{columns: columns}
 	d := c.compare(expected, actual)
@@ -69,7 +69,7 @@ func (c *comparer) compare(expected, actual [][]Field) *Diff {
 		return nil
 	}
 	d := &Diff{Columns: c.names()}
-	const most = 10_000 // pairs of rows to compare
+	const most = 10_000 // maximum number of pairs of rows to compare
 	if len(missing)*len(unexpected) <= most {
 		missing, unexpected = c.pair(d, expected, actual, missing, unexpected)
 	}
@@ -123,8 +123,8 @@ func (c *comparer) nearlyEqual(expected, actual [][]Field, missing, unexpected [
 	return missing, unexpected
 }
 
-// pair moves pairs of rows that are alike to d.Changed: for each missing row, the unexpected row
-// with the most equal fields. It returns the rest.
+// pair finds, for each missing row, the unexpected row with the most equal fields, and moves such pairs to d.Changed.
+// It returns the remaining rows.
 func (c *comparer) pair(d *Diff, expected, actual [][]Field, missing, unexpected []int) (stillMissing, stillUnexpected []int) {
 	only := len(missing) == 1 && len(unexpected) == 1
 	missing = slices.DeleteFunc(missing, func(i int) bool {
@@ -163,7 +163,7 @@ func (c *comparer) change(row int, expected, actual []Field) Change {
 
 func isFloat(kind string) bool { return kind == "DOUBLE" || kind == "FLOAT" }
 
-// tolerance is the part of the larger number by which equal floating-point numbers may differ.
+// tolerance is the maximum difference of equal floating-point numbers, as a fraction of the larger number.
 const tolerance = 1e-9
 
 // equal compares two values of a type.

@@ -92,8 +92,8 @@ func TestDiffShowsTheDifferenceOfLongValues(t *testing.T) {
 	require.Contains(t, text, "xb")
 }
 
-// TestCompareFindsEveryDifference checks that Compare returns nil exactly for the same rows in any
-// order, and that the diff accounts for every row.
+// TestCompareFindsEveryDifference checks that Compare returns nil if and only if the rows are the same in any order,
+// and that the diff accounts for every row.
 func TestCompareFindsEveryDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rapid.SampledFrom([]string{"a,1", "a,2", "b,1", "b,NULL"}), 0, 8)

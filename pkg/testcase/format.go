@@ -96,8 +96,8 @@ func (t *diffTable) change(c Change) {
 	t.add(' ', marks)
 }
 
-// firstDifference returns the character from which two texts are shown. It is not the first if the
-// shortened texts would hide the difference; then it is a little before the difference.
+// firstDifference returns the position of the character from which two texts are shown. This is the beginning, unless
+// the shortened texts would hide the difference. In that case it is a little before the difference.
 func firstDifference(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	same := 0
@@ -111,7 +111,7 @@ func firstDifference(a, b string) int {
 	return same - before
 }
 
-// from returns the value from a character on, on one line.
+// from returns the value on one line, beginning at the character start.
 func (f Field) from(start int) string {
 	runes := []rune(f.Text)
 	if f.Null || start == 0 || start >= len(runes) {
@@ -144,8 +144,8 @@ func (t *diffTable) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// shown returns the value on one line, shortened. NULL and texts that could be mistaken are
-// distinguished by quotes.
+// shown returns the value on one line, shortened. It puts quotes around a text that could be mistaken for NULL or
+// another value.
 func (f Field) shown() string {
 	if f.Null {
 		return "NULL"

@@ -12,12 +12,12 @@ import (
 type sqlType struct {
 	// text is the whole name, as DuckDB writes it.
 	text string
-	// items is the type of the items of a list, and size the length of an array, or -1.
+	// items is the type of the items of a list or an array. size is the length of an array, or -1.
 	items *sqlType
 	size  int
 	// key and value are the types of a map.
 	key, value *sqlType
-	// fields are those of a struct.
+	// fields are the fields of a struct.
 	fields []structField
 }
 
@@ -101,13 +101,13 @@ func quotedEnd(text string) int {
 
 func (t *sqlType) nested() bool { return t.items != nil || t.fields != nil || t.key != nil }
 
-// open reports whether a type takes values of every form.
+// open reports whether a type can hold values of every kind.
 func (t *sqlType) open() bool {
 	return t.text == "JSON" || t.text == "VARIANT" || strings.HasPrefix(t.text, "UNION(")
 }
 
-// Fits reports whether a SQL type can hold the value without a change. DuckDB's casts round numbers,
-// drop times of day, offsets and unknown fields of structs, and read numbers as booleans.
+// Fits reports whether a SQL type can hold the value unchanged. DuckDB's casts do not check this: they round numbers,
+// drop times of day, offsets and unknown fields of structs, and convert numbers to booleans.
 func (v Value) Fits(kind string) bool { return v.fits(parseType(kind)) }
 
 func (v Value) fits(t *sqlType) bool {
@@ -123,7 +123,7 @@ func (v Value) fits(t *sqlType) bool {
 	return v.fitsScalar(t.text)
 }
 
-// spelled returns the list or the mapping that a text spells, or the value itself.
+// spelled returns the list or the mapping that the text of the value represents, or the value itself.
 func (v Value) spelled() Value {
 	if v.Spelled != nil {
 		return *v.Spelled
@@ -136,7 +136,7 @@ func (v Value) fitsList(t *sqlType) bool {
 		!slices.ContainsFunc(v.Items, func(item Value) bool { return !item.fits(t.items) })
 }
 
-// fitsFields reports whether a mapping has exactly the fields of a struct, or fits a map.
+// fitsFields reports whether a mapping has exactly the fields of a struct type, or fits a map type.
 func (v Value) fitsFields(t *sqlType) bool {
 	if t.key != nil {
 		for i, name := range v.Names {
@@ -237,7 +237,7 @@ func hasDigits(text string, n int) bool {
 	return number.Mul(number, new(big.Rat).SetInt(scale)).IsInt()
 }
 
-// vanishes reports whether a number that is not zero is zero in a type.
+// vanishes reports whether a number that is not zero becomes zero in a floating-point type.
 func vanishes(text, kind string) bool {
 	bits := 64
 	if kind == "FLOAT" {

@@ -26,7 +26,7 @@ type Test struct {
 	At    Place
 	Name  string
 	Asset ids.AssetKey
-	// Partition is the partition that the query makes. It is empty for an unpartitioned asset.
+	// Partition is the partition that the query computes. It is empty for an unpartitioned asset.
 	Partition ids.Partition
 	// Period is the time of the partition; nil without a dimension of time.
 	Period *plan.Period
@@ -43,12 +43,12 @@ type Given struct {
 	At    Place
 	Asset ids.AssetKey
 	Rows  []Row
-	// SQL is a query that returns the rows, which starts at SQLAt. Empty: Rows are given.
+	// SQL is a query that returns the rows. It starts at SQLAt. If SQL is empty, Rows contains the rows.
 	SQL   string
 	SQLAt Place
 }
 
-// Row is one given or expected row. It has only the columns that are written.
+// Row is one given or expected row. It has only the columns that the test file mentions.
 type Row struct {
 	At    Place
 	Cells []Cell
@@ -64,8 +64,8 @@ type Cell struct {
 // Expect is the expected result of a query: rows or an error.
 type Expect struct {
 	At Place
-	// Rows are the expected rows, which all have the columns of the first one. Nil: an error is
-	// expected, or only outcomes of checks.
+	// Rows are the expected rows. All have the columns of the first row. Nil: the test expects an error, or only
+	// outcomes of checks.
 	Rows []Row
 	// RowsAt is the place of the list of the rows.
 	RowsAt Place
@@ -104,7 +104,7 @@ type Result struct {
 	At Place
 	// Message says why the test did not pass, in one line or more. Suggestion says what to do.
 	Message, Suggestion string
-	// Diff holds the rows that differ. Nil: the rows are not the reason.
+	// Diff holds the rows that differ. Nil: the test did not fail because of its rows.
 	Diff *Diff
 	// Actual are the rows that the query returned, if Diff is set.
 	Actual *Actual

@@ -14,8 +14,8 @@ type Actual struct {
 	Rows    [][]Field
 }
 
-// Arrange returns the rows of a result in the order in which a test should expect them. Unless the order
-// matters, rows that are expected already keep their places, and the others follow, sorted.
+// Arrange returns the rows of a result in the order in which a test should expect them. Unless the order matters, rows
+// that were already expected keep their places, and the other rows follow, sorted.
 func Arrange(columns []Column, expected, actual [][]Field, ordered bool) *Actual {
 	found := &Actual{Columns: columns}
 	if ordered {
@@ -63,7 +63,7 @@ var (
 	keywords = regexp.MustCompile(`(?i)^(null|true|false|yes|no|on|off|y|n)$`)
 )
 
-// yaml returns the value as YAML from which a test reads it again.
+// yaml returns YAML from which a test reads the same value.
 func (f Field) yaml(kind string) string {
 	switch number := kind == "DOUBLE" || kind == "FLOAT" || strings.HasPrefix(kind, "DECIMAL") || strings.HasSuffix(kind, "INT") || kind == "INTEGER"; {
 	case f.Null:
@@ -77,8 +77,8 @@ func (f Field) yaml(kind string) string {
 	return strconv.Quote(f.Text)
 }
 
-// Update returns the text of a test file in which the expected rows at a place are replaced by other rows. It
-// keeps the style of the list: in brackets, or one item a line. Comments between the rows are lost.
+// Update returns the text of a test file in which the expected rows at a place are replaced by other rows. It keeps the
+// style of the list: in brackets, or one item per line. Comments between the rows are lost.
 func Update(text string, at Place, actual *Actual) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
 	if at.Line < 1 || at.Line > len(lines) {
@@ -165,10 +165,10 @@ func closingQuote(text string) int {
 	return -1
 }
 
-// blockEnd returns the position after a list with one item a line: its lines are its items, and what is
-// indented more. Blank lines and comments at the end do not belong to it.
+// blockEnd returns the position after a list with one item per line. The lines of the list are its items and all lines
+// that are indented more. Blank lines and comments at the end do not belong to the list.
 func blockEnd(lines []string, at Place) int {
-	last := at.Line // the number of lines up to its end
+	last := at.Line // the number of lines up to the end of the list
 	for n := at.Line; n < len(lines); n++ {
 		content := strings.TrimLeft(lines[n], " ")
 		indent := len(lines[n]) - len(content)

@@ -30,7 +30,7 @@ type Value struct {
 	// Items are the items of a list, or the fields of a struct in the order of Names.
 	Items []Value
 	Names []string
-	// Spelled is the list or the struct that a text spells, for columns of such types. It is nil for
+	// Spelled is the list or the struct that a text represents, for columns of list or struct types. It is nil for all
 	// other texts.
 	Spelled *Value
 }
@@ -66,8 +66,8 @@ func (v Value) SQL(kind string) string {
 	return v.cast(parseType(kind))
 }
 
-// cast returns the value as an expression of a type. Every scalar is cast from text, from which casts
-// to all types are exact.
+// cast returns the value as an expression of a type. Every scalar is cast from its text, because casts from text are
+// exact for all types.
 func (v Value) cast(t *sqlType) string {
 	text := quote(v.Text)
 	switch {
@@ -109,7 +109,7 @@ func (v Value) castItems(t *sqlType) string {
 	return v.literal()
 }
 
-// literal returns the value as a SQL literal of the type that it has by itself.
+// literal returns the value as a SQL literal, with the type that its kind implies.
 func (v Value) literal() string {
 	items := make([]string, len(v.Items))
 	for i, item := range v.Items {
@@ -196,7 +196,7 @@ func (v Value) sqlType() string {
 // exactInteger is the type in which workers store integers beyond 64 bits.
 const exactInteger = "DECIMAL(38,0)"
 
-// widest returns a type for the values of two types.
+// widest returns a type that can hold the values of both types.
 func widest(a, b string) string {
 	rank := []string{"BIGINT", exactInteger, "DOUBLE", "", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 	at := func(kind string) int {

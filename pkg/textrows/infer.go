@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Type infers the type of a column from all of its values. The zero value has seen none.
+// Type infers the type of a column from all of its values. The zero value has seen no value.
 type Type struct {
 	seen   bool
 	failed [candidates]bool
 }
 
-// The candidates, from the most special to the most general. A column that fits none of them is VARCHAR.
+// The candidate types, from the most specific to the most general. A column that fits none of them is VARCHAR.
 const (
 	boolean = iota
 	bigint
@@ -38,7 +38,7 @@ func (t *Type) Name() string {
 	return "VARCHAR"
 }
 
-// Add takes a value into account.
+// Add adds a value of the column.
 func (t *Type) Add(v Value) {
 	if v.Kind == Null {
 		return
@@ -94,7 +94,7 @@ func (v Value) number(fits *[candidates]bool) {
 			fits[decimal] = true
 		}
 	}
-	const exact = 15 // digits of any decimal number that a DOUBLE keeps
+	const exact = 15 // a DOUBLE keeps all decimal numbers with this many digits
 	fits[double] = len(v.Text) <= exact && !strings.ContainsAny(v.Text, "eE") || isDouble(v.Text)
 }
 

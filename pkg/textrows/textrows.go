@@ -2,9 +2,9 @@
 // exactly. It is pure: it reads from an [io.Reader] and stores nothing. This package is not a stable
 // API.
 //
-// It is stricter than most readers, because a task that writes text has no other schema: a line with
-// another number of fields, a stray quote, a name that occurs twice, and text that is not UTF-8 are
-// errors with their line.
+// It is stricter than most readers, because the text is the only schema of a task that writes text. Each of these is an
+// error that names the line: a line with another number of fields, a stray quote, a name that occurs twice, and text
+// that is not UTF-8.
 package textrows
 
 import (
@@ -29,7 +29,7 @@ const (
 	NDJSON = "ndjson"
 )
 
-// Formats returns the formats that [Read] knows.
+// Formats returns the formats that [Read] can read.
 func Formats() []string { return []string{CSV, JSON, NDJSON} }
 
 // endings are the endings of file names by format, without compression.
@@ -38,7 +38,7 @@ var endings = map[string][]string{CSV: {".csv", ".tsv"}, JSON: {".json"}, NDJSON
 // Endings returns the endings of the names of files of a format, without compression.
 func Endings(format string) []string { return endings[format] }
 
-// FormatOf returns the format that a file name means, or "".
+// FormatOf returns the format that the ending of a file name stands for, or "".
 func FormatOf(name string) string {
 	plain, gz := strings.CutSuffix(name, ".gz")
 	if !gz {
@@ -52,7 +52,7 @@ func FormatOf(name string) string {
 	return ""
 }
 
-// FormatsOf returns the formats that file names mean, sorted.
+// FormatsOf returns the formats that the endings of file names stand for, sorted.
 func FormatsOf(names []string) (found []string) {
 	for _, name := range names {
 		if format := FormatOf(name); format != "" && !slices.Contains(found, format) {
@@ -77,7 +77,7 @@ type Options struct {
 	Nulls []string
 }
 
-// Kind is how a value is written.
+// Kind is the form in which a value is written.
 type Kind int
 
 // The kinds of values. Text is a field of CSV, and String a string of JSON.

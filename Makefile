@@ -76,15 +76,15 @@ notices: build ## write a bill of materials and third-party notices of each prog
 	go run ./internal/sbom -o bin/notices $(addprefix bin/,$(notdir $(wildcard cmd/servo*)))
 
 .PHONY: simulate
-simulate: ## run SEEDS (1000) simulated worlds from FIRST, or the one of WORLD='{…}'
+simulate: ## run SEEDS (1000) simulated worlds from the seed FIRST, or the world in WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
 .PHONY: simulate-large
-simulate-large: ## run SEEDS (1000) simulated worlds with thousands of tasks from FIRST
+simulate-large: ## run SEEDS (1000) simulated worlds with thousands of tasks, from the seed FIRST
 	go test ./tests/simulation -count 1 -timeout 0 -v -run TestWorldsKeep -large -seeds $(SEEDS) -first $(FIRST)
 
 .PHONY: deaths
-deaths: ## simulate a tick once for each call of its processes; a process dies at that call
+deaths: ## simulate a tick many times; each time, a process dies at another one of its calls
 	go test ./tests/simulation -count 1 -timeout 0 -v -run TestI26TicksSurviveDeathAtAnyCall -stride 1
 
 .PHONY: simulate-mutants
@@ -160,7 +160,7 @@ protoc-gen-go_PACKAGE := google.golang.org/protobuf/cmd/protoc-gen-go
 protoc-gen-connect-go_PACKAGE := connectrpc.com/connect/cmd/protoc-gen-connect-go
 
 .PHONY: proto
-proto: $(PROTO_TOOLS) ## write what is generated from proto/servo/v1: Go, TypeScript, OpenAPI, reference
+proto: $(PROTO_TOOLS) ## generate Go, TypeScript, OpenAPI and the reference from proto/servo/v1
 	cd proto && ../$(TOOLS)/buf format -w --path servo && ../$(TOOLS)/buf generate
 
 .PHONY: proto-check
@@ -172,7 +172,7 @@ api-check: servo ## send requests that follow from the OpenAPI document to servo
 	@scripts/api-check $(or $(EXAMPLES),3)
 
 .PHONY: proto-baseline
-proto-baseline: $(PROTO_TOOLS) ## accept the schema as the one that later changes have to be compatible with
+proto-baseline: $(PROTO_TOOLS) ## accept the schema as the baseline for the compatibility of later changes
 	cd proto && ../$(TOOLS)/buf build --exclude-source-info -o baseline.binpb
 
 .PHONY: invariants
@@ -189,11 +189,11 @@ zones: ## check hours and ticks of every time zone from 1970 to 2037 (takes minu
 	go test ./pkg/calendar -run TestTicksAreThoseOfMinuteWalk -every-zone -timeout 60m -v
 
 .PHONY: zonedata
-zonedata: ## replace the time zone data of pkg/calendar by that of the Go distribution in use
+zonedata: ## copy the time zone data of the Go distribution in use to pkg/calendar
 	go run ./internal/zonepack "$$(go env GOROOT)/lib/time" pkg/calendar/zones.tar.gz
 
 .PHONY: reference
-reference: ## write the reference pages and the JSON Schema that the code determines
+reference: ## generate the reference pages and the JSON Schema from the code
 	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite
 
 .PHONY: ui

@@ -36,19 +36,19 @@ func (s *settings) apiCommand() *cobra.Command {
 		Use:   "api",
 		Short: "Measure the calls of the API on a generated state folder",
 		Long: "Write a state folder with many assets, runs and partitions, serve it, and measure calls of the API over HTTP.\n" +
-			"The first call of each kind is shown apart, because it reads what later ones find in memory.",
+			"The first call of each kind is shown separately, because it reads data that later calls find in memory.",
 		Example: "  servo-bench api\n  servo-bench api --assets 10000 --runs 1000000 --partitions 10000000 --tasks 100000 --dir corpus",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&a.dir, "dir", "", "folder of the generated state; it stays, and the next measurement of the same size uses it again (default: a temporary one)")
+	flags.StringVar(&a.dir, "dir", "", "folder of the generated state; it is kept, and the next measurement of the same size reuses it (default: a temporary folder)")
 	flags.IntVar(&a.size.Assets, "assets", corpus.Small.Assets, "number of assets")
 	flags.IntVar(&a.size.Runs, "runs", corpus.Small.Runs, "number of closed runs of one task")
 	flags.IntVar(&a.size.Partitions, "partitions", corpus.Small.Partitions, "number of partitions of all assets; one asset has a tenth of them")
-	flags.IntVar(&a.size.Tasks, "tasks", corpus.Small.Tasks, "number of tasks of one more run")
+	flags.IntVar(&a.size.Tasks, "tasks", corpus.Small.Tasks, "number of tasks of an additional run")
 	flags.Uint64Var(&a.seed, "seed", 1, "seed of the generated rows")
-	flags.IntVar(&a.samples, "samples", 100, "number of calls of each kind") //nolint:mnd // enough for a 99th percentile
+	flags.IntVar(&a.samples, "samples", 100, "number of calls of each kind") //nolint:mnd // enough for a p99
 	flags.StringVar(&a.only, "only", "", "measure the calls whose names match this regular expression")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	return cmd

@@ -29,7 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// Exit codes, as those of servo.
+// Exit codes, the same as those of servo.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
@@ -97,8 +97,7 @@ type settings struct {
 	logLevel    string
 }
 
-// newCommand returns the program's command. Its hidden subcommands are the processes of a
-// measurement.
+// newCommand returns the program's command. Its hidden subcommands run the other processes of a measurement.
 func newCommand() *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{
@@ -121,7 +120,7 @@ func newCommand() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w; see `servo-bench --help`", err) })
 	s.define(cmd)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true}) // --help is enough
+	cmd.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true}) // no help command: --help is enough
 	cmd.AddCommand(s.workerCommand(), s.serverCommand(), s.apiCommand())
 	return cmd
 }
@@ -147,7 +146,7 @@ func (s *settings) define(cmd *cobra.Command) {
 	flags.IntVar(&s.concurrency, "concurrency", defaultConcurrency,
 		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
 	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs, and of the schedules of W8 and W9")
-	flags.BoolVar(&s.deployed, "deployed", false, "deploy a project first: the assets that run, 1,000 others and 100 schedules (W1 to W3)")
+	flags.BoolVar(&s.deployed, "deployed", false, "deploy a project first, with the assets that run, 1,000 other assets and 100 schedules (W1 to W3)")
 	flags.BoolVar(&s.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the latencies of gcs-sim")
 	flags.IntVar(&s.idleRuns, "idle-runs", defaultIdleRuns, "number of finished runs in the store of W4")
@@ -306,7 +305,7 @@ func samplesFile(path string) (save func([]bench.Result) error, err error) {
 		return func([]bench.Result) error { return nil }, nil
 	}
 	var file io.WriteCloser
-	if file, err = os.Create(path); err != nil { //nolint:gosec // the user names it
+	if file, err = os.Create(path); err != nil { //nolint:gosec // the user chose this path
 		return nil, fmt.Errorf("write samples: %w", err)
 	}
 	return func(results []bench.Result) error {

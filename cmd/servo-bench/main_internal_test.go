@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command servo-bench of the scripts is this test binary.
+// In the test scripts, the command servo-bench runs this test binary.
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"servo-bench": main}) }
 
 func TestScripts(t *testing.T) {

@@ -30,8 +30,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A process of a measurement prints its address on standard output. For each line on standard
-// input it prints its use of the store. It ends when standard input ends.
+// A process of a measurement prints its address on standard output. For each line on standard input it prints its usage
+// of the store so far. It ends when standard input ends.
 
 // process is a running process of a measurement.
 type process struct {

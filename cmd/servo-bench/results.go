@@ -104,7 +104,7 @@ func figure(name string, get func(bench.Result) (float64, bool)) column {
 			switch {
 			case !ok:
 				return nil
-			case v >= 1000: //nolint:mnd // more than three digits
+			case v >= 1000: //nolint:mnd // the integer already has more than three digits
 				return strconv.FormatFloat(v, 'f', 0, 64)
 			}
 			return strconv.FormatFloat(v, 'g', 3, 64)
@@ -112,7 +112,7 @@ func figure(name string, get func(bench.Result) (float64, bool)) column {
 	}
 }
 
-// known returns a figure whose zero value means that there is none.
+// known returns a figure for which 0 means that there is no value.
 func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
 	return func(r bench.Result) (float64, bool) {
 		v := get(r)

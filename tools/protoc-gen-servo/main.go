@@ -1,5 +1,5 @@
-// Command protoc-gen-servo is a plugin of protoc and buf. It writes the TypeScript types of the API,
-// its OpenAPI document or its reference page, as the option `out` says.
+// Command protoc-gen-servo is a plugin of protoc and buf. The option `out` selects its output: the TypeScript types of
+// the API, its OpenAPI document, or its reference page.
 package main
 
 import (

@@ -91,7 +91,7 @@ func (s *schema) oneOf(f *protogen.Field) string {
 	return "number"
 }
 
-// boundsOf describes the bounds of a field that callers send, and the values of a field that has few.
+// boundsOf describes the bounds of a field that callers send, and the values of a field with few possible values.
 func (s *schema) boundsOf(m *protogen.Message, f *protogen.Field) string {
 	r, texts := s.rules[f.Desc.FullName()], []string{}
 	if len(r.in) > 0 {

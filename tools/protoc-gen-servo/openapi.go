@@ -153,7 +153,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 		parameters = append(parameters, object{
 			{"name", "Idempotency-Key"},
 			{"in", "header"},
-			{"description", "A repeated request with the same key has the effect of one."},
+			{"description", "Repeated requests with the same key have the effect of a single request."},
 			{"schema", object{{"type", "string"}, {"minLength", 1}, {"maxLength", 128}, {"pattern", "^[!-~]+$"}}},
 		})
 	}
@@ -161,7 +161,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 		parameters = append(parameters, object{
 			{"name", "If-Match"},
 			{"in", "header"},
-			{"description", "The ETag or the edit tag of what the caller has seen: the answer is 412 if a command or a deployment has changed it since."},
+			{"description", "The ETag or the edit tag of the object that the caller has read. The answer is 412 if a command or a deployment has changed the object since."},
 			{"schema", object{{"type", "string"}, {"maxLength", 256}, {"pattern", `^("[!#-~]+"|\*)$`}}},
 		})
 	}
@@ -170,7 +170,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 		parameters = append(parameters, object{
 			{"name", "If-None-Match"},
 			{"in", "header"},
-			{"description", "The ETag of an earlier answer: the answer is 304 if it is still the same."},
+			{"description", "The ETag of an earlier answer. The answer is 304 if nothing has changed since."},
 			{"schema", object{{"type", "string"}}},
 		})
 	}
@@ -223,8 +223,8 @@ func (s *schema) messageSchema(m *protogen.Message) object {
 	return append(object{}.with("description", oneLine(comment(m.Comments))), o...)
 }
 
-// objectSchema returns the schema of an object with the fields. Callers may leave out fields that they
-// send, unless a rule requires them. Answers have every field without presence.
+// objectSchema returns the schema of an object with the fields. In requests, a field is optional unless a rule requires
+// it. Responses contain every field, except fields with presence that are not set.
 func (s *schema) objectSchema(fields []*protogen.Field, sent bool) object {
 	properties, required := object{}, []string{}
 	for _, f := range fields {

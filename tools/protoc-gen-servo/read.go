@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// schema is what the plugin needs to know about the API.
+// schema describes the API for the generators of the plugin.
 type schema struct {
 	services []service
-	// messages and enums are in the order of their definition. Those of other packages are left out.
+	// messages and enums are in the order of their definition. Messages and enums of other packages are omitted.
 	messages []*protogen.Message
 	enums    []enum
 	rules    map[protoreflect.FullName]rule
-	// sent are the messages that callers send: requests, and all messages in them.
+	// sent contains the names of the messages that callers send: requests, and all messages in them.
 	sent map[protoreflect.FullName]bool
 }
 
@@ -49,8 +49,8 @@ type method struct {
 
 // route is a REST route of a method.
 type route struct {
-	verb, path string // the path as annotated: "/v1/tenants/{tenant_id}/…"
-	body       bool   // the fields that are not in the path are in the body, not in the query
+	verb, path string // the path in the annotation: "/v1/tenants/{tenant_id}/…"
+	body       bool   // if set, fields that are not in the path are in the body instead of the query
 }
 
 // rule is an option servo.v1.field.
@@ -62,7 +62,7 @@ type rule struct {
 	in                          []string
 }
 
-// options reads options that this program has no generated code for.
+// options reads options for which this program has no generated code.
 type options struct{ types *dynamicpb.Types }
 
 func read(p *protogen.Plugin) (*schema, error) {
@@ -97,7 +97,7 @@ func read(p *protogen.Plugin) (*schema, error) {
 	return s, nil
 }
 
-// message adds a message, and those that it contains.
+// message adds a message, and the messages that it contains.
 func (s *schema) message(o options, m *protogen.Message) error {
 	for _, e := range m.Enums {
 		s.enums = append(s.enums, enum{e, m.Comments})

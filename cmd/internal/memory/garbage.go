@@ -7,9 +7,9 @@ import (
 	"runtime/metrics"
 )
 
-// GOGC is 300 while that allows less than 256 MiB of garbage: with the default of 100 and a
-// small heap, a fifth of the CPU time went into collections. GOGC falls to 50 as the live heap
-// grows, because 300 would cost gigabytes with a run of 100,000 tasks.
+// GOGC is 300 while that allows less than 256 MiB of garbage: with the default of 100 and a small heap, collections
+// took a fifth of the CPU time. GOGC falls to 50 as the live heap grows, because with 300 a run of 100,000 tasks would
+// need gigabytes.
 const (
 	mostPercent  = 300
 	leastPercent = 50
@@ -30,8 +30,7 @@ func TuneGarbage() {
 	(&collected{percent: mostPercent}).again()
 }
 
-// collected is an unreachable object: its finalizer runs after each collection, for which the
-// runtime has no other hook.
+// collected is an unreachable object. Its finalizer runs after each collection; the runtime has no other hook for this.
 type collected struct{ percent int }
 
 func (c *collected) again() { runtime.SetFinalizer(c, (*collected).tune) }

@@ -1,5 +1,5 @@
-// Package memory adjusts the garbage collector: to the live heap of a program on one machine, and to
-// the memory of the container of a service.
+// Package memory adjusts the garbage collector: for a program on one machine to its live heap, and for a service to the
+// memory of its container.
 package memory
 
 import (
@@ -16,14 +16,14 @@ const share = 90
 // limits are the files with a container's memory limit, of cgroups 2 and 1.
 var limits = []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// unlimited is the minimum value that cgroups 1 report without a limit.
+// unlimited is the minimum value that cgroups 1 report if the container has no limit.
 const unlimited = 1 << 60
 
-// Limit sets the soft memory limit of this process to 90 % of its container's memory.
-// GOMEMLIMIT overrides it. Without a container limit it does nothing.
+// Limit sets the soft memory limit of this process to 90 % of its container's memory. GOMEMLIMIT overrides it. If the
+// container has no limit, it does nothing.
 func Limit() {
 	if os.Getenv("GOMEMLIMIT") != "" {
-		return // the runtime has read it
+		return // the runtime has already applied GOMEMLIMIT
 	}
 	if of := container("/"); of > 0 {
 		debug.SetMemoryLimit(of / 100 * share)

@@ -52,8 +52,7 @@ const (
 
 // Options are the settings of a cluster.
 type Options struct {
-	// Instances is the number of compactors and of dispatchers; 0 means 1. Requests go to
-	// them in turn.
+	// Instances is the number of compactors and of dispatchers; 0 means 1. Requests go to the instances in turn.
 	Instances int
 	// Queue is shared by all dispatchers. Nil: the only dispatcher has a queue of its own.
 	Queue queue.Queue
@@ -79,7 +78,7 @@ type Cluster struct {
 	Issuer *identitytest.Issuer
 
 	instances map[string][]string
-	metrics   map[string]string // address of the metrics, by address of the instance
+	metrics   map[string]string // addresses of the metrics endpoints, by address of the instance
 	client    *http.Client
 	logs      logs
 }
@@ -150,7 +149,7 @@ func Start(t *testing.T, o Options) *Cluster {
 		for i, role := range s.callers {
 			s.callers[i] = role + "=" + Account(role)
 		}
-		if name == "dispatcher" { // for calls of its own queue
+		if name == "dispatcher" { // the dispatcher also accepts calls of its own queue
 			s.callers = append(s.callers, "queue="+Account("dispatcher"))
 		}
 		for _, address := range c.instances[name] {

@@ -33,8 +33,8 @@ func randomness(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 0))
 }
 
-// witness observes the work outside of the state: the executions of each task, each of which
-// writes a line when it begins, and the commit markers.
+// witness observes the work independently of the state. It sees the commit markers, and the executions of each task,
+// because each execution writes a line when it begins.
 type witness struct {
 	t       *testing.T
 	parts   *embedded.Workspace
@@ -63,7 +63,7 @@ func (w *witness) begun() map[string]int {
 	return begun
 }
 
-// look checks that nothing durable has changed since the last look.
+// look checks that everything that was durable at the last look is unchanged.
 func (w *witness) look() {
 	w.t.Helper()
 	begun := w.begun()
@@ -100,9 +100,9 @@ func (w *witness) look() {
 	w.markers = now
 }
 
-// The process is killed repeatedly: at thresholds of progress plus a random delay, and also
-// while it starts. The run ends as if nothing had happened: no finished task is executed again,
-// and no decision changes.
+// The test kills the process repeatedly: when its progress reaches certain thresholds, after a random delay, and also
+// while it starts. The run must end as if nothing had happened: no finished task is executed again, and no decision
+// changes.
 func TestChaosRunSurvivesKills(t *testing.T) {
 	kills, layers, width := 5, 6, 10
 	if *full {
@@ -124,7 +124,7 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 	for i, threshold := range thresholds {
 		c := startChild(t, j)
 		reached := c.await(t, threshold)
-		// A short delay, so that the kill hits any line.
+		// A short random delay, so that the kill can hit any line of the code.
 		extra := time.Duration(random.IntN(40)) * time.Millisecond
 		require.NoError(t, clock.System{}.Sleep(t.Context(), extra))
 		c.kill(t)
@@ -146,8 +146,8 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 		j.tasks(), kills, repeated, clock.System{}.Now().Sub(began).Round(time.Millisecond))
 }
 
-// await waits until threshold tasks have succeeded. If they had succeeded before the child
-// started, it waits for a moment only, so that starts are killed, too.
+// await waits until threshold tasks have succeeded. If they had already succeeded before the child started, it waits
+// only for a moment, so that the child is sometimes killed during its start.
 func (c *child) await(t *testing.T, threshold int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -166,8 +166,7 @@ func (c *child) await(t *testing.T, threshold int) int {
 	}
 }
 
-// A process that is killed at any moment of its start leaves a folder in which the next one
-// can start.
+// If a process is killed at any moment of its start, the next process can still start in the same folder.
 func TestChaosStartsSurviveKills(t *testing.T) {
 	starts := 4
 	if *full {
@@ -187,7 +186,7 @@ func TestChaosStartsSurviveKills(t *testing.T) {
 			require.NoError(t, err)
 		}
 		c.drain()
-		_ = c.cmd.Wait() // killed, or already finished
+		_ = c.cmd.Wait() // an error is expected if the process was killed
 		w.look()
 	}
 	require.Equal(t, state.RunSucceeded, startChild(t, j).end(t).State)

@@ -40,15 +40,15 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// cloud provides what services need of a cloud: a bucket, its notifications, and queues. It
-// keeps running when services are killed.
+// cloud is the part of a cloud that services need: a bucket, its notifications, and queues. It keeps running when
+// services are killed.
 type cloud struct {
 	*cluster
 
 	issuer *identitytest.Issuer
 
 	push sync.WaitGroup
-	ctx  context.Context //nolint:containedctx // of running notifications
+	ctx  context.Context //nolint:containedctx // the context of running notifications
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -64,8 +64,8 @@ func (c *cloud) draw(n int) bool {
 	return c.rng.IntN(1000) < n
 }
 
-// startCloud starts the services on a fake cloud on this machine, which they reach through the
-// official clients. fullEvery is the interval of full sweeps.
+// startCloud starts a fake cloud on this machine, and services that use it through the official clients. fullEvery is
+// the interval of full sweeps.
 func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 	t.Helper()
 	from := *seed
@@ -108,7 +108,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 			"--keys", keysFile("reports"), "--worker-keys", workerKeys, "--queue", "projects/acme/locations/here",
 			"--url", c.url("dispatcher"), "--queue-account", account("queue"),
 		},
-		// A test does not wait the minutes after which work lost with a service is due.
+		// Sweep every second: by default, work that was lost with a service is repaired only after minutes.
 		"sweeper": {"--every", "1s", "--full-every", fullEvery},
 	}
 	for service, callers := range map[string][]string{
@@ -138,13 +138,12 @@ func (c *cloud) serveTasks(t *testing.T) string {
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	(&cloudtasksfake.Server{Queue: q, Token: c.issuer.Token}).Register(server)
-	go func() { _ = server.Serve(listener) }() // ends with Stop
+	go func() { _ = server.Serve(listener) }() // Serve returns when Stop is called
 	t.Cleanup(func() { server.Stop() })
 	return listener.Addr().String()
 }
 
-// repeating sends some requests twice, like a queue that does not know whether the first one
-// arrived.
+// repeating sends some requests twice, like a queue that does not know whether the first request arrived.
 type repeating struct {
 	c *cloud
 	http.RoundTripper
@@ -240,8 +239,8 @@ func TestCloudRunsExample(t *testing.T) {
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }
 
-// Sweeps only visit domains with a wakeup here. The client creates a wakeup when no service folds its entry. From then
-// on the services announce entries to each other.
+// All notifications are lost, and there are no full sweeps: sweeps only visit domains with a wakeup. The client creates
+// a wakeup when no service folds its entry. After that, the services hand over entries to each other.
 func TestCloudRunSucceedsWithoutNotifications(t *testing.T) {
 	c := startCloud(t, 1000, 0, "0")
 	c.requireSucceeded(c.weather("date=2012-01-01..2012-01-03"))
@@ -289,7 +288,7 @@ func TestCloudRunSurvivesKillsAndLostMessages(t *testing.T) {
 	name := func(layer, i int) string { return string(rune('a'+layer)) + string(rune('0'+i)) }
 	for layer := range layers {
 		for i := range width {
-			// A second execution of a task leaves the same output.
+			// A second execution of a task writes the same output.
 			var deps []string
 			if layer > 0 {
 				deps = []string{name(layer-1, i), name(layer-1, (i+1)%width)}

@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxFootprint bounds the bytes of a state folder per byte of data, when a backfill has ended.
+// maxFootprint is how many bytes a state folder may have per byte of data when a backfill has ended.
 const maxFootprint = 3
 
-// A backfill of 10 MB leaves at most 30 MB: its days are large here, and three years with -full.
+// After a backfill of 10 MB of data, the state folder has at most 30 MB. By default, the backfill has few, large days;
+// with -full it has three years of days.
 func TestFootprintOfBackfillIsBounded(t *testing.T) {
 	days, rows, last := 60, 18_000, "2022-03-01"
 	if *full {

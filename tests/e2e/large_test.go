@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxPeakKiB bounds a process's memory for a run of two thousand tasks.
+// maxPeakKiB is how much memory a process may use for a run of two thousand tasks.
 const maxPeakKiB = 500 << 10
 
 func TestLargeProjectRunsInLittleMemory(t *testing.T) {

@@ -36,7 +36,7 @@ var (
 	seed = flag.Uint64("seed", 0, "seed of random choices; 0: a new one each time")
 )
 
-// childArg as the first argument makes the test binary run as the process under test.
+// If childArg is its first argument, the test binary runs as the process under test.
 const childArg = "run-as-child"
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ var acme = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 type job struct {
 	Dir, Root, RunKey string
 	Concurrency       int
-	// Layers of Width assets; each depends on Fan of the layer before.
+	// The run has Layers layers of Width assets. Each asset depends on Fan assets of the layer before.
 	Layers, Width, Fan int
 	// Command of each asset. {key} is replaced by the key, and {ms} by a duration of 10 to 50
 	// ms that depends on the asset, in decimal seconds.
@@ -97,7 +97,7 @@ type progress struct {
 	RunID     string
 	Succeeded int32
 	State     state.RunState
-	PeakKiB   int // peak of the memory in use, set at the end
+	PeakKiB   int // peak of the memory in use; set when the process ends
 }
 
 func childMain(spec string) int {
@@ -209,7 +209,7 @@ func (c *child) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Kill())
 	c.drain()
-	_ = c.cmd.Wait() // returns the signal
+	_ = c.cmd.Wait() // the error names the signal
 }
 
 func (c *child) drain() (last progress) {

@@ -131,7 +131,7 @@ func (f *folder) servo(args ...string) *process {
 	require.NoError(f.t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // end reads the exit code from ProcessState
+		_ = p.cmd.Wait() // ignore the error: end reads the exit code from ProcessState
 	}()
 	f.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -164,8 +164,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// owner waits until one of the processes owns the folder and serves, and returns this one and
-// the others.
+// owner waits until one of the processes owns the folder and serves requests. It returns this process and the others.
 func (f *folder) owner(processes ...*process) (owner *process, others []*process) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
@@ -214,10 +213,9 @@ func stopped(p *process) bool {
 	return err == nil && found && strings.HasPrefix(rest, "T")
 }
 
-// The owner of a folder is stopped for longer than the heartbeat timeout, and then continued.
-// No other process has taken the folder. Tasks that ended meanwhile are reported, running tasks
-// are not timed out, and waiting requests are answered. Seen to fail if the folder is not
-// locked.
+// The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. No other process may have
+// taken the folder. Tasks that ended meanwhile are reported, running tasks do not time out, and waiting requests are
+// answered. Fails if the folder is not locked.
 func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}
@@ -297,8 +295,8 @@ func selected(assets []asset) []string {
 	return names
 }
 
-// Two processes start at the same moment and request the same assets. One of them executes the
-// tasks, each task once. Seen to fail if the folder is not locked.
+// Two processes start at the same moment and request the same assets. One of them executes the tasks, each task once.
+// Fails if the folder is not locked.
 func TestTwoProcessesExecuteSameRequestOnce(t *testing.T) {
 	t.Parallel()
 	layers, rounds := 3, 1
@@ -339,8 +337,8 @@ func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 	f.requireDone(len(short) + len(long))
 }
 
-// Two processes follow one run. One of them, the owner or the other, is repeatedly killed and
-// restarted. The run continues with the remaining process.
+// Two processes follow one run. The test repeatedly kills and restarts one of them: the owner of the folder or the
+// other process. The run continues in the remaining process.
 func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 	t.Parallel()
 	kills, layers := 2, 6
@@ -392,7 +390,7 @@ func disk(t *testing.T, kib int) string {
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "ballast")
-	file, err := os.Create(name) //nolint:gosec // a file of this test
+	file, err := os.Create(name) //nolint:gosec // the test created this file
 	require.NoError(t, err)
 	for err == nil {
 		_, err = file.Write(make([]byte, 4<<10))
@@ -417,9 +415,9 @@ func TestRunFailsOnFullDisk(t *testing.T) {
 	f.requireDone(4)
 }
 
-// A run stops when the disk is full. It continues if there is space again soon; otherwise the
-// process exits with an error that says what to do. Seen to fail, in full size, when a start on
-// a full disk waited forever.
+// A run stops when the disk is full. It continues if there is space again soon; otherwise the process exits with an
+// error that says what to do. An earlier version failed this test in full size, because a start on a full disk waited
+// forever.
 func TestRunSurvivesFullDisk(t *testing.T) {
 	t.Parallel()
 	small := disk(t, 4<<10)
@@ -437,7 +435,7 @@ func TestRunSurvivesFullDisk(t *testing.T) {
 		free()
 		p = f.servo("run", "--resume")
 	} else {
-		// Wait for heartbeats, which cannot be written now.
+		// Wait until heartbeats were due. They cannot be written, because the disk is full.
 		require.NoError(t, clock.System{}.Sleep(t.Context(), 1500*time.Millisecond))
 		free()
 	}

@@ -100,11 +100,11 @@ type cluster struct {
 	store   string              // name of the store
 	flags   map[string][]string // additional flags, by service
 	environ []string
-	account map[string]string // host of the metadata server, by service
-	// notified is true if notifications announce objects and clients cannot announce them.
+	account map[string]string // host of the metadata server of each service
+	// notified means that clients cannot hand over entries, so that only notifications announce them.
 	notified bool
 	address  map[string]string
-	metrics  map[string]string // addresses of the metrics, by service
+	metrics  map[string]string // addresses of the metrics endpoints, by service
 	running  map[string]*exec.Cmd
 	engine   *engine.Engine
 	parts    *embedded.Workspace
@@ -200,7 +200,7 @@ func (c *cluster) kill(name string) {
 	cmd := c.running[name]
 	delete(c.running, name)
 	require.NoError(c.t, cmd.Process.Kill())
-	_ = cmd.Wait() // returns the signal
+	_ = cmd.Wait() // the error names the signal
 }
 
 // stop terminates all running services, which must exit with 0.
@@ -274,7 +274,7 @@ func TestServicesRunPipeline(t *testing.T) {
 
 func requireFile(t *testing.T, name, content string) {
 	t.Helper()
-	data, err := os.ReadFile(name) //nolint:gosec // of this test
+	data, err := os.ReadFile(name) //nolint:gosec // the test created this file
 	require.NoError(t, err)
 	require.Equal(t, content, string(data), name)
 }
@@ -308,7 +308,7 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 // are dispatched. Sweeps of domains with wakeups do not find the entry.
 func TestFullSweepFoldsUnannouncedEntry(t *testing.T) {
 	c := startCluster(t)
-	c.requireSucceeded(c.run(command("a", "true"))) // creates the domain
+	c.requireSucceeded(c.run(command("a", "true"))) // the first run creates the domain
 	c.kill("compactor")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

@@ -34,8 +34,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// completeOnly forwards only requests with a complete body. Unlike the service, the emulator also
-// creates an object from an interrupted upload.
+// completeOnly forwards only requests with a complete body, because the emulator, unlike the service, also creates an
+// object from an interrupted upload.
 func completeOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

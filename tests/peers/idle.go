@@ -19,8 +19,8 @@ import (
 type idleness struct {
 	// Runs is the number of finished runs.
 	Runs int `json:"runs"`
-	// Rest is the time between the end of the last run and the measurement, in which an engine can
-	// finish background work. For is the length of the measurement.
+	// Rest is the time between the end of the last run and the measurement, in which an engine can finish background
+	// work. For is the duration of the measurement.
 	Rest time.Duration `json:"rest_ns"`
 	For  time.Duration `json:"for_ns"`
 }
@@ -51,7 +51,7 @@ type idle struct {
 	Programs map[string]usage.Part `json:"programs"`
 }
 
-// observeIdle measures a peer's server and program, which are all descendants of this process.
+// observeIdle measures the processes of a peer's server and program. They are the descendants of this process.
 func (b *bench) observeIdle(ctx context.Context) (*idle, error) {
 	if err := sleep(ctx, b.idle.Rest); err != nil {
 		return nil, err

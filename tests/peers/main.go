@@ -1,7 +1,6 @@
-// Command peers measures Servo and other engines on the same workloads and the same machine. It
-// alternates: one sample of each engine, then the next one of each, so that a busy machine affects
-// all of them. Each sample has its own server, store and process. A peer that cannot be measured is
-// in the result, with the reason.
+// Command peers measures Servo and other engines on the same workloads and the same machine. It alternates: one sample
+// of each engine, then the next one of each, so that a busy machine affects all of them. Each sample has its own
+// server, store and process. The result lists a peer that cannot be measured, with the reason.
 package main
 
 import (
@@ -82,7 +81,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err := idle.check(); err != nil {
 		return err
 	}
-	// Absolute, because programs are started in other folders.
+	// The path must be absolute, because programs are started in other folders.
 	for _, path := range []*string{tools, servoProgram} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
@@ -110,7 +109,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	// Only at the end, because recently removed files make a disk slower.
+	// Remove the folder only at the end, because recently removed files make a disk slower.
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as another user
 		return err
@@ -152,7 +151,7 @@ func turns(ctx context.Context, b *bench, rows []*row, workloads []string, sampl
 			}
 			for _, r := range slices.Concat(rows[n%len(rows):], rows[:n%len(rows)]) {
 				if r.failed(workload) {
-					continue // the peer would fail again
+					continue // do not repeat a measurement that has failed
 				}
 				done, err := b.sample(ctx, r.peer, workload)
 				if ctx.Err() != nil {

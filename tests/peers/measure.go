@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// Timeouts of a sample, for the slowest peer; most samples take seconds. An idle sample first
-// executes ten thousand runs; the time at rest and under observation is added.
+// Timeouts of a sample, for the slowest peer; most samples take seconds. An idle sample first executes ten thousand
+// runs; the times of rest and observation are added to its timeout.
 const (
 	sampleWithin = 4 * time.Minute
 	idleWithin   = 6 * time.Minute
@@ -28,7 +28,7 @@ type bench struct {
 	self, servo, tools string
 	// dir contains all state, on the measured disk. device is the name of the disk.
 	dir, device string
-	samples     int // taken so far
+	samples     int // the number of samples taken so far
 	idle        idleness
 }
 
@@ -49,7 +49,7 @@ func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, er
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	dir := filepath.Join(b.dir, fmt.Sprintf("%03d-%s-%s", b.samples, p.Name, workload))
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL is another user
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL runs as another user
 		return sample{}, err
 	}
 	syncDisks()

@@ -17,7 +17,7 @@ import (
 type peer struct {
 	// Name identifies the peer in flags; Title describes it.
 	Name, Title string
-	// Worker describes how tasks reach a worker, Durability how the end of a task is stored.
+	// Worker describes how tasks reach a worker. Durability describes how the end of a task is stored.
 	Worker, Durability string
 	// Server describes settings of the server that differ from the defaults. Settings are passed to
 	// the peer's program.
@@ -35,7 +35,7 @@ type peer struct {
 
 const (
 	nodePeers = "node"
-	// restatePartitions is less than the default of 24, which suits two cores better.
+	// restatePartitions is less than the default of 24, because fewer partitions suit two cores better.
 	restatePartitions = 2
 )
 

@@ -32,7 +32,7 @@ type figures struct {
 	Flushes float64 `json:"flushes_per_task"`
 	// Repeated is the number of repeated executions of tasks, in all samples.
 	Repeated int `json:"repeated"`
-	// Failed is the reason why there are no more samples.
+	// Failed is the reason why the measurement stopped before all samples were taken.
 	Failed string `json:"failed,omitempty"`
 
 	flushes []float64
@@ -155,7 +155,7 @@ func (r *report) write(out string) error {
 	fmt.Print(table)
 	return errors.Join(
 		os.MkdirAll(filepath.Dir(out), 0o755),
-		os.WriteFile(out+".json", append(encoded, '\n'), 0o644), //nolint:gosec // readable for all users
-		os.WriteFile(out+".md", []byte(table), 0o644),           //nolint:gosec // readable for all users
+		os.WriteFile(out+".json", append(encoded, '\n'), 0o644), //nolint:gosec // other users may read the report
+		os.WriteFile(out+".md", []byte(table), 0o644),           //nolint:gosec // other users may read the report
 	)
 }

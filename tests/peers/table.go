@@ -32,7 +32,7 @@ func (r *report) table() string {
 		b.WriteString("\n")
 	}
 	for _, p := range r.Peers {
-		failed := map[string][]string{} // workloads by reason
+		failed := map[string][]string{} // the workloads, by reason of failure
 		for _, workload := range r.Workloads {
 			switch f := p.Figures[workload]; {
 			case f.Failed != "":
@@ -51,7 +51,7 @@ func (r *report) table() string {
 	return b.String()
 }
 
-// timedTable writes the table of all workloads but the idle one.
+// timedTable writes the table of all workloads except the idle one.
 func (r *report) timedTable(b *strings.Builder, workloads []string) {
 	b.WriteString("| | worker | durability |")
 	for _, workload := range workloads {

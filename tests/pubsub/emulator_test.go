@@ -64,8 +64,8 @@ func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := exec.CommandContext(ctx, program, "--host="+host, "--port="+port) //nolint:gosec // next to gcloud
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                    // a script whose child is Java
+	cmd := exec.CommandContext(ctx, program, "--host="+host, "--port="+port) //nolint:gosec // installed next to gcloud
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                    // the program is a script that starts Java
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	require.NoError(t, cmd.Start())
 	end = sync.OnceFunc(func() { stop(); _ = cmd.Wait() })
@@ -189,7 +189,7 @@ func TestRejectedPushIsRedeliveredAndFolded(t *testing.T) {
 	d.folded(d.trigger(false))
 }
 
-// Without a timeout in the client, the service did not stop.
+// In an earlier version, which had no timeout in the client, the service did not stop.
 func TestPulledMessagesAreFoldedAndServiceStops(t *testing.T) {
 	client, gone := emulator(t)
 	d := newDomain(t, client)

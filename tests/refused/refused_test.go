@@ -1,6 +1,5 @@
-// Package refused_test sends invalid requests to the services and a worker: forged, expired,
-// replayed, malformed, and of other tenants. Each is rejected with the expected status, and
-// writes nothing.
+// Package refused_test sends invalid requests to the services and to a worker: forged, expired, replayed and malformed
+// requests, and requests of other tenants. Each one must be rejected with the expected status, and must write nothing.
 package refused_test
 
 import (
@@ -35,7 +34,7 @@ type request struct {
 	url    string
 	token  string // "": none
 	as     string // complete Authorization header; "": none
-	body   any    // a string is sent unchanged, other values as JSON
+	body   any    // a string is sent unchanged; other values are sent as JSON
 	status int
 	method string // "": POST
 }
@@ -88,12 +87,12 @@ func TestInvalidRequestsAreRejectedAndWriteNothing(t *testing.T) {
 	}
 }
 
-// callers returns requests of unauthorized callers, for every route that authenticates.
+// callers returns requests of unauthorized callers, for every route that requires authentication.
 func (c *refusing) callers() []request {
 	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
 	var requests []request
 	for _, route := range []struct {
-		service, path, caller, other string // other may only call another route of the service
+		service, path, caller, other string // other is a caller that may call only another route of the service
 		body                         any
 	}{
 		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), "pubsub", domain},
@@ -235,13 +234,13 @@ func (c *refusing) notifications(run *attempt) []request {
 		}
 		requests = append(requests, request{name: service + ": no message", url: c.URL[service] + "/v1/notifications", token: token, body: map[string]any{}, status: http.StatusNoContent})
 		deleted := notified(known)
-		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // notified uses these types
+		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // notified returns these types
 		requests = append(requests, request{name: service + ": another event type", url: c.URL[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
 	}
 	return requests
 }
 
-// bodies returns requests to the services that no service makes.
+// bodies returns requests that no service would send.
 func (c *refusing) bodies() []request {
 	compact, reconcile := c.URL["compactor"]+"/v1/compact", c.URL["dispatcher"]+"/v1/reconcile"
 	toCompactor, toDispatcher := c.Token("dispatcher", "compactor"), c.Token("compactor", "dispatcher")

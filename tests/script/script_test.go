@@ -50,8 +50,8 @@ func servo() int {
 	return cli.Main(context.Background(), env)
 }
 
-// predict runs each `servo run` with --dry-run first. The run prints its number of tasks on
-// standard error. The test compares it with the number in the dry run.
+// predict first runs each `servo run` with --dry-run. The real run then prints its number of tasks on standard error.
+// The test compares this number with that of the dry run.
 func predict(env cli.Env) (stderr io.Writer, check func()) {
 	arguments := strings.Join(env.Args, " ")
 	if !slices.Contains(env.Args, "run") || strings.Contains(arguments, "admin") || strings.Contains(arguments, "__complete") {
@@ -67,7 +67,7 @@ func predict(env cli.Env) (stderr io.Writer, check func()) {
 		Tasks int `json:"tasks"`
 	}
 	if json.Unmarshal(answer.Bytes(), &predicted) != nil {
-		return env.Stderr, func() {} // the run will fail too, or has no assets
+		return env.Stderr, func() {} // the dry run failed or has no assets: nothing to compare
 	}
 	return io.MultiWriter(env.Stderr, &printed), func() {
 		found := regexp.MustCompile(`(?m)^run \w+: ([\d,]+) tasks?(, handed to .*)?$`).FindStringSubmatch(printed.String())
@@ -97,8 +97,8 @@ func TestScripts(t *testing.T) {
 // timeout limits the time that a script waits for another process.
 const timeout = 30 * time.Second
 
-// await FILE [TEXT] waits until a background process has created a file, or a file that contains a
-// text. FILE may be a pattern.
+// await FILE [TEXT] waits until a background process has created a file and, if TEXT is given, the file contains TEXT.
+// FILE may be a pattern. Only the first file that matches is searched for TEXT.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	const least, most = 1, 2
 	if neg || len(args) < least || len(args) > most {
@@ -152,7 +152,7 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// end STATE sends SIGTERM to the owner of a state folder, which testscript's own kill cannot do.
+// end STATE sends SIGTERM to the owner of a state folder. The command kill of testscript cannot do this.
 func end(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: end STATE")
@@ -162,8 +162,8 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
 }
 
-// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the
-// newest file that is the newest manifest or is named by it.
+// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the newest file among
+// the newest manifest and the files that this manifest names.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: damage FOLDER")

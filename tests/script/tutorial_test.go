@@ -89,7 +89,7 @@ func execute(ts *testscript.TestScript, dir string, b block, fails bool) (ended,
 	if (err != nil) != fails {
 		ts.Fatalf("line %d: fails: %v, as an error: %v\n%s%s", b.line, fails, err, b.text, out)
 	}
-	folder, err := os.ReadFile(where) //nolint:gosec // of the test
+	folder, err := os.ReadFile(where) //nolint:gosec // the test created this file
 	ts.Check(err)
 	return strings.TrimSpace(string(folder)), string(out)
 }

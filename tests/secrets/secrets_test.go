@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// The test searches for the secrets and for characteristic parts of them. Commands also print a
-// harmless text beside each secret. If that text is not found, the search itself is broken.
+// The test searches for the secrets and for characteristic parts of them. Commands also print a harmless text beside
+// each secret. If the test does not find this text, its search is broken.
 const (
 	fileCanary = "filed-7f3a91c2"
 	envCanary  = "environed-55d0be"
@@ -66,8 +66,8 @@ echo ` + beside + ` "$ENVIRONED" "$KEY" ends >&2
 `,
 }
 
-// With a worker that masks nothing, secrets appeared in logs, the journal, the ledger, manifests,
-// rows and on the terminal.
+// Fails with a worker that masks nothing: secrets then appear in logs, the journal, the ledger, manifests and rows, and
+// on the terminal.
 func TestNothingContainsSecrets(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	for name, text := range project {
@@ -112,7 +112,7 @@ func TestNothingContainsSecrets(t *testing.T) {
 	require.Contains(t, views, "attempts")
 	for view := range strings.FieldsSeq(strings.TrimPrefix(views, "view_name\n")) {
 		if code, rows := servo("query", "-o", "json", `FROM "`+view+`"`); code != 0 {
-			require.Contains(t, rows, "does not exist", view) // the view of an asset, which is in a schema
+			require.Contains(t, rows, "does not exist", view) // views of assets are in schemas
 		}
 	}
 
@@ -149,7 +149,7 @@ func TestNothingContainsSecrets(t *testing.T) {
 	}
 }
 
-// There is no default folder of secrets.
+// Servo reads secrets from a folder only if the user names the folder: there is no default.
 func TestSecretsFolderMustBeNamed(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(dir, "servo.yaml"), "name: secrets\n")

@@ -29,8 +29,7 @@ import (
 
 var full = flag.Bool("full", false, "run 200 tenants instead of 30, and the test of large and small tenants")
 
-// Requests go to both instances in turn, so both compactors work on each domain. That costs
-// some duplicate work.
+// Requests go to both instances in turn, so both compactors work on each domain. As a result, they do some work twice.
 func TestManyTenantsShareTwoInstances(t *testing.T) {
 	tenants := 30
 	if *full {
@@ -70,8 +69,7 @@ func TestManyTenantsShareTwoInstances(t *testing.T) {
 	}
 }
 
-// Each instance queues only 20 tasks per second, so that tasks wait. Seen to fail with one
-// queue for all tenants.
+// Each instance queues only 20 tasks per second, so that tasks wait. Fails with one queue for all tenants.
 func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 	if !*full {
 		t.Skip("takes half a minute: run it with -full, or make chaos")
@@ -175,7 +173,7 @@ func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *coun
 	t.Cleanup(func() { stop(); running.Wait() })
 	var handler http.Handler
 	var c *clustertest.Cluster
-	tokens := roundTripper(func(r *http.Request) (*http.Response, error) { // like Cloud Tasks
+	tokens := roundTripper(func(r *http.Request) (*http.Response, error) { // add a token, as Cloud Tasks does
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+c.Token("queue", "dispatcher"))
 		return http.DefaultTransport.RoundTrip(r)

@@ -96,7 +96,7 @@ func open(t *testing.T, endpoint, service string) *trace.Tracer {
 	t.Helper()
 	tracer, err := otlp.Open(t.Context(), trace.Options{Endpoint: endpoint, Ratio: 1, Service: service}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tracer.Close(context.WithoutCancel(t.Context())) }) // the collector may have been closed
+	t.Cleanup(func() { _ = tracer.Close(context.WithoutCancel(t.Context())) }) // the collector may be closed
 	return tracer
 }
 

@@ -1,6 +1,6 @@
-// Package restatepeer executes workloads on Restate, in two ways. A run is a call of a handler in
-// this process, which the server pushes. Its tasks are either run blocks of that handler, or calls
-// of another handler, which the server also pushes.
+// Package restatepeer executes workloads on Restate, in two ways. A run is a call of a handler in this process; the
+// server pushes the call. The tasks of a run are either run blocks of that handler, or calls of another handler, which
+// the server pushes, too.
 package restatepeer
 
 import (
@@ -64,7 +64,7 @@ func open(ctx context.Context, job work.Job, e *engine) (work.Engine, error) {
 	e.http.Protocols.SetUnencryptedHTTP2(true)
 	e.served = make(chan error, 1)
 	go func() { e.served <- e.http.Serve(l) }()
-	// One connection for each concurrent run; by default two are kept.
+	// Keep one connection for each concurrent run. The default is two.
 	transport := &http.Transport{MaxIdleConns: job.AtOnce, MaxIdleConnsPerHost: job.AtOnce}
 	e.client = ingress.NewClient(job.Server, ingress.WithHttpClient(&http.Client{Transport: transport}))
 	return e, register(ctx, job.Admin, "http://"+l.Addr().String())

@@ -1,8 +1,8 @@
-// Package riverpeer executes workloads on River, whose open-source version has jobs but no
-// dependencies. This package adds them as its users would, with a table that counts the open
-// upstreams of tasks that have more than one. One transaction completes the job (JobCompleteTx, as
-// River's documentation recommends), decrements the counters of its downstreams, and inserts the
-// jobs of those that became ready. So no task is lost or executed twice.
+// Package riverpeer executes workloads on River, whose open-source version has jobs but no dependencies. This package
+// adds dependencies as a user of River would: for each task with several upstreams, a table counts the upstreams that
+// have not ended. One transaction completes the job (JobCompleteTx, as River's documentation recommends), decrements
+// the counters of its downstreams, and inserts the jobs of those that became ready. So no task is lost or executed
+// twice.
 //
 // The upstreams of a fan-in decrement its counter one after the other, because each holds the row
 // lock until its commit is flushed. Therefore the decrement is the last statement of a transaction.

@@ -87,9 +87,9 @@ func answersOK(ctx context.Context, url string) error {
 	return nil
 }
 
-// Temporal starts the development server on a SQLite file that is flushed at each commit. It has
-// one shard. By default that polls for work at most 20 times a second, which alone would make a hop
-// take 100 ms; the setting below raises the limit.
+// Temporal starts the development server on a SQLite file that is flushed at each commit. It has one shard. By default,
+// a shard polls for work at most 20 times a second, so that a hop would take 100 ms. The setting below raises this
+// limit.
 func Temporal(program string) Start {
 	return func(ctx context.Context, dir string) (Running, error) {
 		if !exists(program) {

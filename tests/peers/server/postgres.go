@@ -62,7 +62,7 @@ func (p *Postgres) init(ctx context.Context, dir string, as *syscall.Credential)
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // another user creates the cluster in it
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL runs as another user
 		return err
 	}
 	if as != nil {
@@ -113,7 +113,7 @@ func exists(path string) bool {
 // user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil //nolint:nilnil // as the contract says
+		return nil, nil //nolint:nilnil // nil means the current user: see above
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)

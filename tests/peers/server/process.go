@@ -17,7 +17,7 @@ import (
 
 // Running is a server that responds.
 type Running struct {
-	// Address is the address for clients, Admin a second one for administration.
+	// Address is the address for clients. Admin is a second address, for administration.
 	Address, Admin string
 	// Stop stops the server and waits for its end.
 	Stop func() error
@@ -41,7 +41,7 @@ type process struct {
 	cmd   *exec.Cmd
 	log   string
 	ended chan struct{}
-	err   error // once it has ended
+	err   error // set when the process has ended
 }
 
 // run starts a program with a log file in dir. It runs as the given user; nil: the current one.
@@ -50,10 +50,10 @@ func run(dir string, as *syscall.Credential, program string, args ...string) (*p
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()                                                                               // the child has its own descriptor
+	defer log.Close()                                                                               // the child has a descriptor of its own
 	p := &process{cmd: exec.Command(program, args...), log: log.Name(), ended: make(chan struct{})} //nolint:noctx // ended below
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	// Telemetry would wait for remote hosts.
+	// With telemetry, the program would wait for remote hosts.
 	p.cmd.Env = append(os.Environ(), "DO_NOT_TRACK=1", "RESTATE_DISABLE_TELEMETRY=true")
 	p.cmd.SysProcAttr = ChildOf(as)
 	if err := p.cmd.Start(); err != nil {
@@ -79,7 +79,7 @@ func (p *process) stop(with syscall.Signal) error {
 	return fmt.Errorf("%s did not end within %s", filepath.Base(p.cmd.Path), stopWithin)
 }
 
-// await waits until a server responds, and stops one that does not.
+// await waits until a server responds. It stops a server that does not respond in time.
 func (p *process) await(ctx context.Context, answers func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -121,11 +121,11 @@ func accepts(address string) func(context.Context) error {
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // answers at once
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen returns at once
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // after all are found, so that they differ
+		defer l.Close() // close all ports only at the end, so that they differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

@@ -1,4 +1,4 @@
-// Package usage measures the memory and CPU time of processes, as servo-bench does for its own.
+// Package usage measures the memory and CPU time of processes, as servo-bench does for its own processes.
 package usage
 
 import (
@@ -76,7 +76,7 @@ func (u *Usage) add(proc fs.FS, p process) error {
 type process struct {
 	pid, parent int
 	name        string
-	ended       bool // but not reaped
+	ended       bool // the process has ended, but its parent has not waited for it
 	cpu         time.Duration
 }
 
@@ -128,7 +128,7 @@ func read(proc fs.FS, pid int) (process, error) {
 	if p.parent, err = strconv.Atoi(string(fields[parent])); err != nil {
 		return p, err
 	}
-	for _, field := range fields[utime : cstime+1] { // its own two, and two for its children
+	for _, field := range fields[utime : cstime+1] { // two times of the process, and two of its children
 		ticks, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
 			return p, err
@@ -142,7 +142,7 @@ func read(proc fs.FS, pid int) (process, error) {
 // does not report it.
 func (p process) memory(proc fs.FS) (int64, error) {
 	text, err := fs.ReadFile(proc, path.Join(strconv.Itoa(p.pid), "smaps_rollup"))
-	if errors.Is(err, syscall.ESRCH) { // it is exiting and has released its memory
+	if errors.Is(err, syscall.ESRCH) { // the process is exiting and has released its memory
 		return 0, nil
 	}
 	if gone(err) {

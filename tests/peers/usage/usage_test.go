@@ -82,7 +82,7 @@ func TestBelowMeasuresThisProcess(t *testing.T) {
 	}
 	u, err := usage.Below(os.DirFS("/proc"), os.Getppid())
 	if err != nil {
-		t.Skip(err) // perhaps a process of another user
+		t.Skip(err) // the file may belong to a process of another user
 	}
 	if !slices.Contains(u.Children, os.Getpid()) || u.PSS == 0 {
 		t.Errorf("%+v", u)

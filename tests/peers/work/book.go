@@ -30,8 +30,8 @@ func (b Book) add(job Job) error {
 
 // Engine is a peer with a connection to its server and running workers.
 type Engine interface {
-	// Do requests all runs of a job, at most Job.AtOnce at the same time, and returns when the peer
-	// has recorded the end of all runs.
+	// Do requests all runs of a job, at most Job.AtOnce at the same time. It returns when the peer has recorded the end
+	// of all runs.
 	Do(ctx context.Context, e *Entry) error
 	Close() error
 }

@@ -11,8 +11,8 @@ import (
 type Job struct {
 	Workload string `json:"workload"`
 	Runs     int    `json:"runs"`
-	// AtOnce limits concurrent requests for runs. If a peer answers a request at the end of the
-	// run, it also limits concurrent runs.
+	// AtOnce limits concurrent requests for runs. If a peer answers a request only at the end of the run, AtOnce also
+	// limits concurrent runs.
 	AtOnce int `json:"at_once"`
 	// After lists the upstreams of each task of a run, in topological order.
 	After [][]int `json:"after"`
@@ -151,8 +151,8 @@ func (j Job) Next() [][]int {
 	return next
 }
 
-// Levels returns the tasks in stages, in which every task depends on all tasks of the previous
-// stage. Workflow engines express these workloads in this way. Levels fails for other shapes.
+// Levels returns the tasks in stages, in which every task depends on all tasks of the previous stage. Workflow engines
+// express these workloads in this way. For other shapes, Levels returns an error.
 func (j Job) Levels() ([][]int, error) {
 	var levels [][]int
 	level := make([]int, len(j.After))

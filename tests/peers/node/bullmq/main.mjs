@@ -1,7 +1,6 @@
-// Executes workloads on BullMQ. Its flows are trees: a job waits for its children, and each child
-// has one parent. A chain is one flow. A task with several downstreams adds the remaining tasks as
-// another flow before it completes. Jobs have ids, so adding them again does nothing. Setting:
-// "concurrency" is the number of concurrent jobs.
+// Executes workloads on BullMQ. Its flows are trees: a job waits for its children, and each child has one parent. A
+// chain is one flow. A task with several downstreams adds the remaining tasks as another flow before it completes. Jobs
+// have ids, so adding a job twice has no effect. Setting: "concurrency" is the number of concurrent jobs.
 import { FlowProducer, Worker } from "bullmq";
 import { each, serve } from "../work.mjs";
 

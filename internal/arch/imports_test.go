@@ -24,8 +24,8 @@ const (
 
 // source lists the imports of one package. Imports of this module have no module prefix.
 type source struct {
-	imports  []string // imports of its code
-	inTests  []string // imports of its test files
+	imports  []string // imports of the package's code
+	inTests  []string // imports of the package's test files
 	hasCode  bool
 	suffixed bool // the package name ends in "test": a test suite or fixtures
 }
@@ -186,7 +186,7 @@ func TestPurePackagesImportNoIO(t *testing.T) {
 func TestHeavyModulesStayContained(t *testing.T) {
 	for dir, src := range sources(t) {
 		if strings.HasPrefix(dir, "tests") {
-			continue // these test whole systems
+			continue // these packages test whole systems
 		}
 		for _, name := range slices.Concat(src.imports, src.inTests) {
 			for prefix, in := range heavy {
@@ -198,7 +198,7 @@ func TestHeavyModulesStayContained(t *testing.T) {
 	}
 }
 
-// servo serves gRPC with Connect, which needs a tenth of what google.golang.org/grpc links.
+// servo serves gRPC with Connect. It adds a tenth of the code to the program that google.golang.org/grpc would add.
 func TestServoLinksNoGRPC(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/servo")
 	cmd.Dir = root
@@ -269,8 +269,7 @@ func goFiles(t *testing.T, dir string) []string {
 	return slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 }
 
-// The simulator, the benchmarks, the models of clouds and the fakes are in no program that users
-// install.
+// No program that users install contains the simulator, the benchmarks, the models of clouds or the fakes.
 func TestProgramsContainOnlyProduct(t *testing.T) {
 	all := sources(t)
 	for _, program := range programs {
@@ -284,7 +283,7 @@ func TestProgramsContainOnlyProduct(t *testing.T) {
 	}
 }
 
-// The metrics of the services must not make the program for one machine larger.
+// The program for one machine must not contain the code for the metrics of the services, which would make it larger.
 func TestServoLinksNoPrometheus(t *testing.T) {
 	all := sources(t)
 	found := contained(all, "cmd/servo")

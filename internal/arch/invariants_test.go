@@ -19,13 +19,13 @@ var rewrite = flag.Bool("rewrite", false, "write docs/invariants.md, and the map
 
 const (
 	invariantsFile = root + "/docs/invariants.md"
-	lastTested     = 10 // INV-1 to INV-10 have a test of their own; no exceptions
+	lastTested     = 10 // each of INV-1 to INV-10 has a test named after it, without exceptions
 	lastInvariant  = 32
 	notYet         = "Tests: none is named after it yet."
 	simulated      = "Tests: none is named after it. The simulation checks it: see [reliability](reliability.md#the-oracle)."
 )
 
-// reserved are the numbers of invariants of parts that are not built yet.
+// reserved are the numbers of invariants for parts of Servo that do not exist yet.
 var reserved = []int{22, 24, 25, 28, 29}
 
 // testOf matches tests that are named after an invariant: TestINV1…, TestI12…. It does not match
@@ -145,9 +145,8 @@ func TestFirstTenInvariantsHaveNamedTests(t *testing.T) {
 	}
 }
 
-// INV-7: controllers receive a state. No package that they import, directly or indirectly, can
-// reach a store, and so none can reach the ledger. The test was seen to fail with pkg/dispatcher
-// in place of pkg/control.
+// INV-7: controllers receive a state. No package that they import, directly or indirectly, can access a store. So none
+// can access the ledger. Checked in the same way, pkg/dispatcher would fail this test.
 func TestINV7ControllersCannotReachLedger(t *testing.T) {
 	all := sources(t)
 	seen := map[string]bool{}

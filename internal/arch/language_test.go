@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forbidden matches the words that a reader of technical English stumbles over.
+// forbidden matches words that readers of technical English do not understand at once.
 var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|of before|of today|mend(s|ed|ing)?|` +
 	`carr(y|ies|ied) on|is no more|what there is|(be|is|are|was|were|been) told of|tells? of|time-outs?)\b`)
 
@@ -26,24 +26,24 @@ var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|
 var unrevised = []string{}
 
 const (
-	maxColumns  = 120 // of a line in a document
+	maxColumns  = 120 // length of a line in a document, in characters
 	maxTestName = 60
 	maxSubject  = 72
 	// Commits after this one follow the rule for subjects.
 	subjectsSince = "b7b86d2"
 )
 
-// texts are the kinds of files that are read as English. Every line is read, except in Go files: only their comments
-// and strings are read.
+// texts are the endings of files that are checked as English. In Go files, only comments and strings are checked; in
+// all other files, every line.
 var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
 
-// checker is this file. Its list of forbidden words is the one place that may contain them.
+// checker is this file. Only its list of forbidden words may contain these words.
 const checker = "internal/arch/language_test.go"
 
 var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
 
-// withoutForbiddenList blanks the declaration of forbidden in the text of the checker. The rest of
-// the file is checked, and line numbers stay.
+// withoutForbiddenList blanks the declaration of forbidden in the text of the checker. The rest of the file is checked,
+// and its line numbers stay the same.
 func withoutForbiddenList(t *testing.T, text string) string {
 	t.Helper()
 	found := forbiddenList.FindAllString(text, -1)

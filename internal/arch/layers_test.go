@@ -6,15 +6,15 @@ type layer struct {
 	packages []pack
 }
 
-// pack is a package and the packages of this module that it may import. A new edge is a decision
-// (ADR 069): adding it here shows it to the reviewer.
+// pack is a package and the packages of this module that it may import. A new import is a design decision (ADR 069):
+// because it must be added here, reviewers see it.
 type pack struct {
 	path string
 	may  []string
 }
 
-// layers is the map, from the vocabulary at the top to the programs at the bottom. A package
-// imports from rows above its own. An edge within a row is an exception and is marked with "=".
+// layers is the map of packages, from the vocabulary at the top to the programs at the bottom. A package imports only
+// packages of rows above its own. An import within a row is an exception, marked with "=".
 var layers = []layer{
 	{"ids", []pack{
 		{"pkg/ids", nil},
@@ -61,7 +61,7 @@ var layers = []layer{
 		{"pkg/clock", nil},
 		{"internal/latency", nil},
 		{"pkg/identity", nil},
-		// Metrics as data, and the port of those who measure.
+		// Metrics as data, and the port to which code that measures reports.
 		{"pkg/metrics", nil},
 		{"pkg/metrics/prom", []string{"=pkg/metrics"}},
 		{"pkg/trace", nil},
@@ -113,7 +113,7 @@ var layers = []layer{
 	{"compactor", []pack{
 		{"pkg/compactor", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
-		// Serves and calls compactors over HTTP. The sole writer knows no transport.
+		// Serves and calls compactors over HTTP. pkg/compactor itself contains no transport.
 		{"pkg/compactor/remote", list(words, "internal/httpx", "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
 	}},
 	{"shells", []pack{
@@ -123,11 +123,11 @@ var layers = []layer{
 			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
-		// Rows, plans and commit markers determine which outputs can be deleted.
+		// Deletes outputs. Rows, plans and commit markers determine which ones.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
-		// Rows name the outputs that readers of published places find.
+		// Publishes the outputs that rows name.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
-		// A worker knows the contract, but not the packages that orchestrate it.
+		// A worker imports the contract, but none of the packages that orchestrate workers.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
@@ -148,7 +148,7 @@ var layers = []layer{
 		{"pkg/notifier", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/release", "pkg/clock", "pkg/notify", "pkg/snapshot", "pkg/engine")},
 	}},
 	{"services", []pack{
-		// The cloud programs share this package: it serves the shells over HTTP.
+		// The cloud programs share this package. It serves compactor, dispatcher and sweeper over HTTP.
 		{"pkg/service", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/engine", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/release", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
@@ -216,22 +216,22 @@ var layers = []layer{
 	}},
 }
 
-// everything allows imports from all rows above.
+// everything permits imports from all rows above.
 const everything = "*"
 
 // programs are the programs that users install, which contain only the product.
 var programs = []string{"cmd/servo", "cmd/servo-cloud", "cmd/servo-compactor", "cmd/servo-dispatcher", "cmd/servo-sweeper"}
 
-// linkable are the packages outside pkg that these programs may contain.
+// linkable are the packages outside of pkg that the programs may contain.
 var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "internal/httpx", "ledger-schemas"}
 
-// proof is the simulator. Only tests run it, so it may import test suites and fixtures.
+// proof is the row of the simulator. Only tests run the simulator, so it may import test suites and fixtures.
 const proof = "internal/sim"
 
 // stable are the packages that other modules may import (ADR 069).
 var stable = []string{"pkg/event", "pkg/contract"}
 
-// words are the packages that every package except the ports may import.
+// words are packages that every package may import, except the packages that define ports.
 var words = []string{"pkg/ids", "pkg/event"}
 
 // pure packages only compute: they use no context, clock, I/O or log.
@@ -251,13 +251,14 @@ var banned = []string{
 // all other packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
-	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.
+	// Only pkg/trace/otlp sends spans, because that needs gRPC, which servo on a laptop must not contain. Creating
+	// spans does not need gRPC.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// Code that measures receives a recorder. The names and labels are tested in pkg/service.
+	// Code that measures uses a recorder that it receives. pkg/service tests the names and labels of metrics.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
-	// Serving and calling the API links HTTP/2 and its codecs.
+	// Code that serves or calls the API links HTTP/2 and its codecs.
 	"connectrpc.com/":    {"pkg/servov1/servov1connect", "pkg/api"},
 	"github.com/duckdb/": {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link matches a Markdown link to a file of the repository, to a heading of it, or to a heading of
-// its own page. It has no scheme.
+// link matches a Markdown link without a scheme: to a file of the repository, to a heading in such a file, or to a
+// heading of the same page.
 var (
 	link        = regexp.MustCompile(`\]\(([^)#: ]*)(?:#([^)]*))?\)`)
 	pageHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)

@@ -16,7 +16,7 @@ const (
 	noPurpose        = "TODO: say what it is for"
 )
 
-// printMap returns the rows of the map in docs/architecture.md. The page has the purposes.
+// printMap returns the rows of the map in docs/architecture.md. It takes the purposes of the packages from that page.
 func printMap(purposes map[string]string) string {
 	var b strings.Builder
 	for _, l := range layers {
@@ -49,8 +49,8 @@ func purposesOf(rows string) map[string]string {
 	return found
 }
 
-// The page shows every layer and package of layers_test.go, in its order. TestLayersOnlyPointUp and
-// TestImportsFollowLayers show that the map has no cycles.
+// The page must show every layer and package of layers_test.go, in the same order. TestLayersOnlyPointUp and
+// TestImportsFollowLayers prove that the map has no cycles.
 func TestArchitectureShowsMap(t *testing.T) {
 	content, err := os.ReadFile(architectureFile)
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func text(e ast.Expr) string {
 	return value
 }
 
-// literals returns the string literals below a folder that match.
+// literals returns the string literals in the code below a folder that match.
 func literals(t *testing.T, dir string, match *regexp.Regexp) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -89,7 +89,7 @@ func constants(t *testing.T, dir string, name *regexp.Regexp) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// firstCells returns what matches in the first cells of the tables of a page, between two headings.
+// firstCells searches the first column of the tables between two headings of a page, and returns the texts that match.
 func firstCells(t *testing.T, page, from, to string, match *regexp.Regexp) []string {
 	t.Helper()
 	content, err := os.ReadFile(reference + page) //nolint:gosec // a page of the repository
@@ -118,7 +118,7 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	code := regexp.MustCompile(`^(Code|code)[A-Z]`)
 	require.Equal(t, constants(t, "pkg/worker", code), firstCells(t, "errors.md", "### Reported by Servo's worker", "### Set by Servo", quotedCode))
 	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
-	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" }) // workers report these
+	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" }) // workers report them, too
 	slices.Sort(set)
 	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Reported by commands", quotedCode))
 	all := slices.Concat(set, constants(t, "pkg/worker", code))

@@ -30,7 +30,7 @@ type APIConfig struct {
 	Dir     string
 	Size    corpus.Size
 	Seed    uint64
-	Samples int // calls of each kind
+	Samples int // number of calls of each kind
 	// Only selects kinds of calls by name; nil: all.
 	Only   *regexp.Regexp
 	Clock  clock.Clock
@@ -105,7 +105,7 @@ func (cfg *APIConfig) corpus(ctx context.Context) (*corpus.Corpus, error) {
 		Now  time.Time
 	}
 	path := filepath.Join(cfg.Dir, corpusStarted)
-	raw, err := os.ReadFile(path) //nolint:gosec // the user names it
+	raw, err := os.ReadFile(path) //nolint:gosec // the user chose this path
 	if err == nil {
 		if err := json.Unmarshal(raw, &made); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
@@ -200,7 +200,8 @@ func (m *apiCalls) get(ctx context.Context, path string) ([]byte, error) {
 	return raw, nil
 }
 
-// paging returns the paths of the pages of a listing, from the first one on again after the last one.
+// paging returns the paths of the pages of a listing, one after the other. After the last page it continues with the
+// first.
 func paging(path string) func(map[string]any) string {
 	return func(answer map[string]any) string {
 		if token, _ := answer["next_page_token"].(string); token != "" {
@@ -215,10 +216,10 @@ func fixedPath(path string) func(map[string]any) string {
 	return func(map[string]any) string { return path }
 }
 
-// deepPage is a page whose cost must not depend on its number.
+// deepPage is the number of a page far from the first. Reading it must take no longer than reading the first page.
 const deepPage = 500
 
-// kinds are the calls of the budgets.
+// kinds returns the kinds of calls that have a budget.
 func (m *apiCalls) kinds() []kind {
 	c := m.corpus
 	asset := func() string { return "/assets/" + c.Assets[1+m.random.IntN(len(c.Assets)-1)].Key.String() }

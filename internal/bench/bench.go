@@ -1,8 +1,8 @@
 // Package bench measures Servo on defined workloads, so that its figures can be compared with other
 // systems and with earlier versions.
 //
-// Tasks do nothing, so that only orchestration is measured. Everything else is as in production, on
-// one of two stores:
+// Tasks do nothing, so that only orchestration is measured. Everything else works as in production, on one of two
+// stores:
 //
 //   - a folder: a new state folder for each sample, durable writes, a worker in another process
 //     with pushed deliveries and callbacks over HTTP, commit markers, Parquet;
@@ -38,11 +38,11 @@ type Config struct {
 	Size int
 	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
-	// Deployed deploys a project before W1, W2 and W3 in a folder: the assets that run, as many others as
-	// deployedAssets, and schedules that are not due. The runs are runs of this release.
+	// If Deployed is set, W1, W2 and W3 in a folder first deploy a project, and their runs use this release. The
+	// project has the assets that run, deployedAssets other assets, and schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
-	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds its random numbers.
+	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds the random numbers of the cloud.
 	Cloud *cloudsim.Model
 	Seed  uint64
 	// IdleRuns is the number of finished runs in W4's store. IdleFor is how long W4 observes the

@@ -258,7 +258,7 @@ func TestWorkloadsMatchTheirDescriptions(t *testing.T) {
 		require.Equal(t, w.Description, Config{}.described(w))
 		made, err := plan.Build(plan.Request{Assets: assets, All: true, Root: "/"})
 		require.NoError(t, err)
-		made.Tasks = slices.DeleteFunc(made.Tasks, func(t plan.Task) bool { return t.AssetKey == "" }) // tasks of groups have no asset
+		made.Tasks = slices.DeleteFunc(made.Tasks, func(t plan.Task) bool { return t.AssetKey == "" }) // group nodes have no asset
 		require.Len(t, made.Tasks, len(assets))
 	}
 	fanned := fan(1000)

@@ -32,9 +32,8 @@ type Process struct {
 // Domain returns the domain that benchmarks use.
 func Domain() ids.Domain { return ids.Domain{Tenant: "bench", Workspace: "main"} }
 
-// inFolder calls do with a new folder. It does not remove the folder: on some file systems (ext4),
-// creating files is several times slower in the minutes after many were removed, which would
-// distort the next sample.
+// inFolder calls do with a new folder. It does not remove the folder, because that would distort the next sample: on
+// some file systems (ext4), creating files is several times slower for some minutes after many files were removed.
 func (cfg Config) inFolder(do func(dir string) error) error {
 	dir, err := os.MkdirTemp(cfg.Dir, "servo-bench-")
 	if err != nil {
@@ -76,7 +75,7 @@ func (cfg Config) onFolder(ctx context.Context, dir string, w Workload, s *sampl
 	return err
 }
 
-// The size of the project that Config.Deployed deploys, beside the assets of the workload.
+// The size of the project that Config.Deployed deploys, in addition to the assets of the workload.
 const (
 	deployedAssets    = 1_000
 	deployedSchedules = 100
@@ -91,7 +90,7 @@ func (cfg Config) withProject(ctx context.Context, stack *embedded.Stack, w Work
 	for n := len(assets); len(assets) < n+deployedAssets; {
 		assets = append(assets, asset(len(assets)))
 	}
-	due := cfg.Clock.Now().UTC().Add(5 * time.Hour) //nolint:mnd // far beyond the measurement
+	due := cfg.Clock.Now().UTC().Add(5 * time.Hour) //nolint:mnd // long after the end of the measurement
 	compiled, err := deploy(ctx, stack, assets, daily(deployedSchedules, due))
 	if err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// rounds is the number of samples of each history per configured sample. There are more than for
-// other workloads, because the differences are smaller than the scatter.
+// rounds is the number of samples of each history per configured sample. W5 takes more samples than other workloads,
+// because the differences between histories are smaller than the scatter of the samples.
 const rounds = 5
 
 // withHistory measures a workload on stores with different numbers of finished tasks. All samples
@@ -32,7 +32,7 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 				if err != nil {
 					return err
 				}
-				s.objects, s.bytes = 0, 0 // the folder contains mostly the history
+				s.objects, s.bytes = 0, 0 // most files in the folder belong to the history
 				samples[i] = append(samples[i], s)
 			}
 		}
@@ -61,7 +61,7 @@ func ratio(of, to []float64) float64 {
 	return median(ratios)
 }
 
-// inFolders is inFolder for several folders.
+// inFolders works like inFolder, for several folders.
 func (cfg Config) inFolders(dirs []string, do func() error) error {
 	if len(dirs) == 0 {
 		return do()

@@ -69,8 +69,8 @@ func (h *manualClock) counts() (waiting, woken int) {
 	return len(h.waiting), h.woken
 }
 
-// An idle stack makes no request to the store and wakes no goroutine. Without the fix, a collection
-// ran every minute.
+// An idle stack makes no request to the store and wakes no goroutine. In an earlier version, a collection ran every
+// minute.
 func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 	const runs = 10_000
 	cfg, _ := config(t)
@@ -91,7 +91,7 @@ func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, snap.State.LiveRuns())
 
-	// Wait for the work that the start has triggered.
+	// Wait until the work that the start has triggered is done.
 	for range 100 {
 		if quiet(t, h, store) {
 			break
@@ -117,8 +117,8 @@ func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
 	requireIdle(t, h, stack)
 }
 
-// Paused schedules make no request to the store, although they are due each minute: ten domains with 10,000
-// schedules each cost nothing in an hour.
+// Paused schedules make no request to the store, although their expressions match every minute. The test has ten
+// domains with 10,000 schedules each, and waits for an hour.
 func TestI32PausedSchedulesDoNothingForAnHour(t *testing.T) {
 	const domains = 10
 	h := &manualClock{now: clock.System{}.Now().Truncate(time.Hour), waiting: map[chan struct{}]time.Time{}}
@@ -179,7 +179,7 @@ func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
 	require.Equal(t, before, settle())
 }
 
-// quiet waits until nothing changes, and reports whether no goroutine sleeps.
+// quiet waits until nothing changes any more. It then reports whether no goroutine sleeps.
 func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
 	t.Helper()
 	const still = 5

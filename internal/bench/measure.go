@@ -20,8 +20,8 @@ type awaiter interface {
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
-// patientAwaiter delays reading snapshots until all tasks have executed, at most for pollEvery,
-// because reading takes CPU time from the measured system.
+// patientAwaiter reads no snapshot until all tasks have executed or pollEvery has passed, because reading takes CPU
+// time from the measured system.
 type patientAwaiter struct {
 	awaiter
 	executed <-chan struct{} // closed when all tasks have executed

@@ -22,9 +22,8 @@ type Result struct {
 	Max     float64   `json:"max"`
 	// Makespan is the median time from the first request to the end of the last run.
 	Makespan float64 `json:"makespan_s,omitempty"`
-	// HopP50 and HopP99 are percentiles of the milliseconds from the end of a task's last upstream
-	// to its own end, over all samples. If many tasks are ready at once, most of it is time in the
-	// queue.
+	// HopP50 and HopP99 are percentiles of the hop, over all samples: the milliseconds from the end of a task's last
+	// upstream to the task's own end. If many tasks are ready at once, the hop is mostly time in the queue.
 	HopP50 float64 `json:"hop_p50_ms,omitempty"`
 	HopP99 float64 `json:"hop_p99_ms,omitempty"`
 	// Objects and Bytes are the content of the last sample's state folder, per task.
@@ -34,8 +33,8 @@ type Result struct {
 	Operations *Operations `json:"operations_per_task,omitempty"`
 	// Dollars is the cost of a million tasks.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
-	// History is the number of finished tasks in the store before the measurement. Ratio is the median, over all
-	// rounds, of the throughput at this history divided by the throughput at the first history.
+	// History is the number of finished tasks in the store before the measurement. In each round, the throughput at
+	// this history is divided by the throughput at the first history. Ratio is the median of these quotients.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle describes the idle process.
@@ -57,8 +56,8 @@ type Operations struct {
 	Refused  float64 `json:"refused,omitempty"`
 	BytesIn  float64 `json:"bytes_in"`
 	BytesOut float64 `json:"bytes_out"`
-	// Amplification is the number of bytes of state and manifests, including merges, bases and
-	// history, that were written per byte of the ledger.
+	// Amplification is how many bytes of state and manifests were written per byte of the ledger. It includes merges,
+	// bases and history.
 	Amplification float64 `json:"write_amplification"`
 
 	Queue    float64 `json:"queue,omitempty"`

@@ -25,8 +25,8 @@ const (
 	minutely    = 60
 	stormy      = 10_000
 	stormAssets = 100
-	// settling is how long a store is left alone after a deployment, before it counts as idle. Retention
-	// deletes old revisions in the meantime.
+	// settling is how long the benchmark waits after a deployment until the store counts as idle. In this time,
+	// retention deletes old revisions.
 	settling = 45 * time.Second
 	// lookEvery is the time between two looks at the state.
 	lookEvery = 2 * time.Second
@@ -63,8 +63,8 @@ func ticking(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{cfg.result(w, samples)}, nil
 }
 
-// storm measures many schedules that tick in the same minute of the day: first while they are idle, then
-// when they are due.
+// storm measures many schedules that tick in the same minute of the day: first while no schedule is due, then when all
+// are due.
 func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	n := or(cfg.Size, stormy)
 	var idle Idle
@@ -102,8 +102,8 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// compressOnEachCore makes the process allocate the buffers that it keeps for compressing files, of 16 MiB
-// for each core.
+// compressOnEachCore makes the process allocate the buffers for compressing files, which it then keeps: 16 MiB for each
+// core.
 func compressOnEachCore() error {
 	rows := make([]*state.RunKey, 20_000)
 	for i := range rows {
@@ -142,7 +142,7 @@ func schedule(n, ofAsset int) event.Schedule {
 	}
 }
 
-// scheduledStack is a stack that runs schedules, and what was seen of its ticks.
+// scheduledStack is a stack that runs schedules, with the observed times of their ticks.
 type scheduledStack struct {
 	*embedded.Stack
 	cfg   Config

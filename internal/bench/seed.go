@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// seededTasks is the number of tasks in a run of a history: as many as fit into a group of
-	// events.
+	// seededTasks is the number of tasks in each run of a history: as many as fit into a group of events.
 	seededTasks = 500
 	// seededAtOnce is the number of finished tasks that are folded at once.
 	seededAtOnce = 20_000
@@ -28,7 +27,7 @@ const (
 	seededEvery = state.ClosedAfter + 5*time.Minute
 )
 
-// lateClock is a clock that lags behind another.
+// lateClock is a clock that is behind another clock by a fixed time.
 type lateClock struct {
 	clock.Clock
 
@@ -48,7 +47,7 @@ type seeder struct {
 	appender *ledger.Appender
 	folding  *compactor.Compactor
 	plans    map[int]*seededPlan // plans by their number of tasks
-	waiting  []compactor.Entry   // to be folded
+	waiting  []compactor.Entry   // entries to be folded
 	tasks    int                 // number of tasks in waiting
 }
 
@@ -96,8 +95,8 @@ func (s *seeder) run(ctx context.Context, tasks int) error {
 	if err != nil {
 		return err
 	}
-	// Each report is a group, as from a worker, and thus one row of the table of entries. Only the
-	// number of ledger entries is smaller.
+	// Each report is a group, like a report of a worker, so it has one row in the table of entries. Only the number of
+	// ledger entries is smaller than in production.
 	if _, err := s.appender.Append(ctx, groups[0]); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ type Workload struct {
 	unit    string
 	value   func(sample) float64
 
-	// runs returns the number of runs, which are triggered at once, and assets the assets of each
-	// run. Size 0 is the size in the description.
+	// runs returns the number of runs, all of which are triggered at once. assets returns the assets of each run. Size
+	// 0 stands for the size in the description.
 	runs   func(size int) int
 	assets func(size int) []plan.Asset
 	// A run of size n has n*each+others tasks.

@@ -1,5 +1,4 @@
-// Package blobtest is the contract of [blob.Store] as tests. Every binding and every fake
-// passes it.
+// Package blobtest contains the contract of [blob.Store] as tests. Every implementation and every fake must pass them.
 package blobtest
 
 import (

@@ -28,7 +28,7 @@ func contextOf(t require.TestingT) context.Context {
 // model compares a store with a map, for the keys under one folder.
 type model struct {
 	store   blob.Store
-	folder  string // ends in a slash
+	folder  string // the folder's name, which ends in a slash
 	objects map[string]modelObject
 	used    map[int64]bool // versions that the store has used so far
 }
@@ -102,7 +102,7 @@ func (m *model) run(t require.TestingT, st step) {
 	}
 }
 
-// wrote checks the result of a write and records it. If refused is true, the error must be
+// wrote checks the result of a write and records it. If refused is true, the write must have failed with the error
 // with.
 func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, refused bool, with error) {
 	key := m.folder + st.key
@@ -184,7 +184,8 @@ func concurrentMaps(t *testing.T, s blob.Store) {
 		var problems collector
 		for g := range goroutines {
 			steps := rapid.SliceOfN(rapid.Custom(drawStep), 1, 15).Draw(rt, fmt.Sprintf("steps of %d", g))
-			// All share one parent, so that they create and remove folders concurrently.
+			// The folders of all goroutines have the same parent, so that the goroutines create and remove folders in
+			// it concurrently.
 			m := newModel(s, fmt.Sprintf("shared-%d/g%d/", round, g))
 			wg.Go(func() {
 				for _, st := range steps {

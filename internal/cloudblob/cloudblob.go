@@ -2,9 +2,9 @@
 // latency of operations, the limit on mutations of one name, notifications of writes, and a
 // meter of billed operations.
 //
-// The [Config] sets each of them; the zero Config only meters. An operation takes effect
-// after half of its latency: a caller that gives up earlier has changed nothing; a caller
-// that gives up later does not know the outcome.
+// The [Config] sets each of these; a store with the zero Config only meters. An operation takes effect after half of
+// its latency. A caller that gives up earlier has changed nothing; a caller that gives up later does not know the
+// outcome.
 //
 // Transfer time is not modelled: Servo's objects are small.
 package cloudblob
@@ -26,9 +26,8 @@ import (
 // PageSize is how many objects one request of a listing returns.
 const PageSize = 1000
 
-// ErrTooFast is the error of a mutation that follows the last mutation of the same name too
-// soon: 429 Too Many Requests. The mutation had no effect, but for the port it is an error
-// with an unknown outcome.
+// ErrTooFast is the error of a mutation that follows the last mutation of the same name too soon: 429 Too Many
+// Requests. The mutation had no effect. For callers of [blob.Store], however, it is an error with an unknown outcome.
 var ErrTooFast = errors.New("429 mutation rate of one object exceeded")
 
 // Model describes how a store behaves. The zero Model answers immediately and has no
@@ -47,7 +46,7 @@ type Model struct {
 func GCS() Model {
 	ms := latency.Milliseconds
 	return Model{
-		Write: ms(45, 180), Read: ms(15, 80), List: ms(30, 150), Delete: ms(25, 100), //nolint:mnd // the model is these figures
+		Write: ms(45, 180), Read: ms(15, 80), List: ms(30, 150), Delete: ms(25, 100), //nolint:mnd // the figures of the model
 		MutationEvery: time.Second,
 	}
 }
@@ -70,8 +69,8 @@ type Store struct {
 	meter meter
 
 	mu      sync.Mutex
-	mutated map[string]time.Time // last mutations of recently mutated names
-	oldest  []string             // keys of mutated, in the order of their times
+	mutated map[string]time.Time // times of the last mutations of recently mutated names
+	oldest  []string             // the keys of the map mutated, oldest mutation first
 }
 
 var _ blob.Store = (*Store)(nil)

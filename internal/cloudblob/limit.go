@@ -25,15 +25,15 @@ func (s *Store) checkRate(ctx context.Context, verb, key string) error {
 	return fmt.Errorf("%s object %q: %w", verb, key, ErrTooFast)
 }
 
-// recentlyMutated reports whether a name was mutated too recently. It also forgets the
-// names that were not.
+// recentlyMutated reports whether a name was mutated too recently. It also forgets names whose last mutation is long
+// enough ago.
 func (s *Store) recentlyMutated(key string) bool {
 	if s.cfg.Model.MutationEvery <= 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Clock.Now() // read under the lock, so that it is not before a recorded mutation
+	now := s.cfg.Clock.Now() // read under the lock, so that now is not before a recorded mutation
 	for len(s.oldest) > 0 && s.free(s.oldest[0], now) {
 		delete(s.mutated, s.oldest[0])
 		s.oldest = s.oldest[1:]

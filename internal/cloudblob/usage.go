@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Count is the number of requests to a store, whatever their outcome. It is an upper bound
-// of what is billed, since stores bill some refused requests.
+// Count is the number of requests to a store, whatever their outcome. It is an upper bound of the billed requests,
+// because stores bill only some refused requests.
 type Count struct {
 	ClassA   int64 `json:"class_a"`           // create, replace, put, page of a listing
 	ClassB   int64 `json:"class_b"`           // get, open, head

@@ -2,8 +2,8 @@
 // latency of calls, the delay from due time to delivery, a delivery rate per queue, and a
 // meter of billed operations.
 //
-// The [Config] sets each of them; the zero Config only meters. Retries are made by the
-// wrapped queue and are not delayed.
+// The [Config] sets each of these; a queue with the zero Config only meters. The wrapped queue retries failed
+// deliveries, without an additional delay.
 package cloudqueue
 
 import (
@@ -22,7 +22,7 @@ import (
 // Model describes how a queue behaves. The zero Model accepts and delivers without delay.
 type Model struct {
 	Call     latency.Dist // create, delete, exists
-	Delivery latency.Dist // from due time to delivery
+	Delivery latency.Dist // delay from the due time to the delivery
 	// Every is the minimum time between first deliveries of one queue, for tasks that are
 	// due when they are created.
 	Every time.Duration
@@ -32,7 +32,7 @@ type Model struct {
 // queue.
 func CloudTasks() Model {
 	ms := latency.Milliseconds
-	return Model{Call: ms(20, 100), Delivery: ms(50, 400), Every: time.Second / 500} //nolint:mnd // the model is these figures
+	return Model{Call: ms(20, 100), Delivery: ms(50, 400), Every: time.Second / 500} //nolint:mnd // the figures of the model
 }
 
 // MaxConcurrent is the default limit of Cloud Tasks on concurrent deliveries of one queue.
@@ -59,8 +59,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New wraps the queue that inner returns. The queue must deliver with the client that inner
-// receives, so that its requests are counted.
+// New wraps the queue that inner returns. This queue must deliver with the client that inner receives, so that its
+// requests are counted.
 func New(cfg Config, client *http.Client, inner func(*http.Client) queue.Queue) *Queue {
 	q := &Queue{cfg: cfg, next: map[string]time.Time{}}
 	counted := *client

@@ -2,10 +2,9 @@
 // dispatcher and sweeper, and a worker. Their object store, task queue, notifications and
 // network have the latencies and prices of a cloud.
 //
-// The services run their real code, as package service wires it. A client that appends an
-// entry announces it to the compactor over HTTP, and the compactor announces the revision to
-// the dispatcher. Notifications of new entries and manifests arrive later. They guarantee
-// progress if an announcement is lost, but nothing waits for them.
+// The services run their real code, as package service wires it. A client that appends an entry announces it to the
+// compactor over HTTP, and the compactor announces the revision to the dispatcher. Notifications of new entries and
+// manifests arrive later. If an announcement is lost, they guarantee progress. Otherwise nothing waits for them.
 //
 // Time is real: computation takes its time in addition to the modelled latencies. The services
 // share the machine's cores; in a cloud each has its own.
@@ -108,7 +107,7 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	if opts.Codec == nil {
 		opts.Codec = snapshot.NewCodec()
 	}
-	random := latency.NewSource(rand.New(rand.NewPCG(opts.Seed, opts.Seed))) //nolint:gosec // latencies need no secure randomness
+	random := latency.NewSource(rand.New(rand.NewPCG(opts.Seed, opts.Seed))) //nolint:gosec // latencies need no secure random numbers
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cloud{opts: opts, network: newNetwork(opts.Model.HTTP, opts.Clock, random), stop: stop}
 	c.push = newPubsub(run, opts, random, c.network.client(latency.Dist{}))
@@ -253,7 +252,7 @@ func (c *Cloud) Close() error {
 	if c.worker != nil {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = c.worker.Close(ended) // no service accepts reports any more
+		_ = c.worker.Close(ended) // do not wait: no service accepts reports any more
 	}
 	return c.failure()
 }

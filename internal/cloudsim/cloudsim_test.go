@@ -70,7 +70,7 @@ func TestRunTakesTimeOfModel(t *testing.T) {
 		require.Greater(t, took, 500*time.Millisecond, "the model's latencies add up to more")
 		require.Less(t, took, 20*time.Second)
 
-		require.NoError(t, (clock.System{}).Sleep(t.Context(), 5*time.Minute)) // for notifications and sweeps
+		require.NoError(t, (clock.System{}).Sleep(t.Context(), 5*time.Minute)) // time for notifications and sweeps
 		u := c.Usage()
 		require.GreaterOrEqual(t, u.QueueCalls, int64(3))
 		require.GreaterOrEqual(t, u.QueueDeliveries, int64(3))
@@ -83,9 +83,9 @@ func TestRunTakesTimeOfModel(t *testing.T) {
 	})
 }
 
-// Two compactors receive requests in turn. Over 60 seeds there were 1.13 to 1.25 creates of
-// manifests per revision. The order of goroutines makes the result vary even with one seed. If
-// neither compactor reads the other's revisions, the result is 1.95.
+// Two compactors receive requests in turn. With 60 seeds, there were 1.13 to 1.25 creates of manifests per revision.
+// The order of goroutines makes the figure vary even with one seed. If neither compactor read the other's revisions,
+// the figure would be 1.95.
 func TestTwoCompactorsRarelyConflict(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

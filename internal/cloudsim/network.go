@@ -39,7 +39,7 @@ type host struct {
 
 type instance struct {
 	handler http.Handler
-	work    context.Context //nolint:containedctx // the end of work ends requests
+	work    context.Context //nolint:containedctx // when work ends, requests end
 }
 
 func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network {
@@ -65,8 +65,8 @@ func (n *network) serving(name string) <-chan struct{} {
 	return n.host(name).serving
 }
 
-// serve adds an instance of a host. The end of work ends its requests.
-func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // not the context of this call
+// serve adds an instance of a host. When the context work ends, the requests of the instance end.
+func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // not this call's context
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, i := n.host(name), &instance{handler, work}
@@ -116,7 +116,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer r.Body.Close()
 	n := t.network
-	half := n.random.Draw(t.dist) / 2 //nolint:mnd // one half of the latency
+	half := n.random.Draw(t.dist) / 2 //nolint:mnd // half before, half after
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}

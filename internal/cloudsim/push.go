@@ -20,7 +20,7 @@ import (
 // pubsub pushes notifications of created objects to services: of ledger entries to the
 // compactor, of manifests to the dispatcher. It retries until the service answers 2xx.
 type pubsub struct {
-	ctx    context.Context //nolint:containedctx // pushes outlive the write that caused them
+	ctx    context.Context //nolint:containedctx // pushes continue after the write that caused them
 	dist   latency.Dist
 	clock  clock.Clock
 	random *latency.Source
@@ -33,7 +33,7 @@ type pubsub struct {
 	pushing          sync.WaitGroup
 }
 
-// topic is the URL that is notified of objects with a prefix.
+// topic is the URL that receives the notifications of objects with a prefix.
 type topic struct{ prefix, url string }
 
 func newPubsub(ctx context.Context, opts Options, random *latency.Source, client *http.Client) *pubsub {
@@ -70,7 +70,7 @@ func (p *pubsub) deliver(t topic, o blob.Object) {
 		"attributes": map[string]string{"objectId": o.Key, "eventType": "OBJECT_FINALIZE"},
 	}})
 	if err != nil {
-		panic(fmt.Sprintf("cloudsim: encode a message: %v", err)) // never: all values are strings
+		panic(fmt.Sprintf("cloudsim: encode a message: %v", err)) // cannot happen: all values are strings
 	}
 	wait := p.random.Draw(p.dist)
 	for tries := 0; p.clock.Sleep(p.ctx, wait) == nil; tries++ {

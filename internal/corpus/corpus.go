@@ -29,25 +29,25 @@ type Size struct {
 	Assets     int
 	Runs       int // closed runs of one task
 	Partitions int // materialized or not; one asset has a tenth of them
-	Tasks      int // of one more closed run, the newest one
+	Tasks      int // tasks of one additional closed run, the newest one
 }
 
 // Sizes of corpora.
 var (
 	// Small is for tests.
 	Small = Size{Assets: 200, Runs: 2_000, Partitions: 20_000, Tasks: 500}
-	// Large is the size of the budgets.
+	// Large is the size for which budgets are defined.
 	Large = Size{Assets: 10_000, Runs: 1_000_000, Partitions: 10_000_000, Tasks: 100_000}
 )
 
-// Rare is how many runs there are for each cancelled one.
+// Rare is how many runs exist for each cancelled run.
 const Rare = 100_000
 
 const (
-	live      = 20  // runs that have ended just now
-	days      = 300 // over which the runs are spread
-	smallest  = 10  // tenants of a small asset
-	largest   = 100 // tenants of the large asset
+	live      = 20  // number of runs that have just ended
+	days      = 300 // period over which the runs are spread, in days
+	smallest  = 10  // number of tenants of a small asset
+	largest   = 100 // number of tenants of the large asset
 	code      = "00000000000000aa"
 	namespace = "mart"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// partitions writes the rows of partition_status as three sorted runs, as commits leave them: a large one,
-// one with a quarter of the rows, and one with a sixteenth. A hundredth of the partitions is missing.
+// partitions writes the rows of partition_status as three sorted runs, like those that result from commits: a large
+// one, one with a quarter of the rows, and one with a sixteenth. One in a hundred partitions is missing.
 func (w *writer) partitions(ctx context.Context) error {
 	for part := range 3 {
 		run, page, n := w.handle.IDs.New(), []*state.Partition(nil), 0
@@ -82,14 +82,14 @@ func (w *writer) partition(a *plan.Asset, key string, p ids.Partition, n int) *s
 		RunID: run, TaskKey: task, OutputURI: "assets/" + w.Domain.Path() + "/" + a.Key.String() + "/" + id + "/" + id + "-0/",
 		RowCount: 1000, ByteSize: 65_536, SchemaHash: "0123456789abcdef", Code: a.Code, Meta: w.meta(id),
 	}
-	row.VersionSeq, row.InputsSeq = row.Seq, 1<<40 // fresh, except for some
+	row.VersionSeq, row.InputsSeq = row.Seq, 1<<40 // fresh, except for every 50th partition
 	if n%50 == 0 {
 		row.InputsSeq = 0
 	}
 	return row
 }
 
-// segment are the rows of a segment of each table of runs.
+// segment contains the rows of one segment, of each table about runs.
 type segment struct {
 	runs     []*state.Run
 	tasks    []*state.Task
@@ -104,8 +104,8 @@ func (s *segment) rows() *state.Rows {
 	return state.Set(state.Set(state.Set(&state.Rows{}, s.runs), s.tasks), s.attempts)
 }
 
-// runs writes the closed runs into history, and some that have just ended into the base. Each twentieth
-// run of the newest fifth is in a segment of its own, like runs that took longer than others.
+// runs writes the closed runs into history, and some runs that have just ended into the base. Of the newest fifth,
+// every twentieth run is in a separate segment, as if it had taken longer than the other runs.
 func (w *writer) runs(ctx context.Context) error {
 	var usual, long segment
 	flush := func(s *segment) error {

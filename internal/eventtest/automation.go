@@ -59,7 +59,7 @@ func schedulesDefined(t *rapid.T) event.Payload {
 	}
 }
 
-// instants generates ascending times, at least one.
+// instants generates one or more times in ascending order.
 func instants(t *rapid.T) []event.Time {
 	times := rapid.SliceOfNDistinct(Time(), 1, 5, rapid.ID[event.Time]).Draw(t, "instants")
 	slices.Sort(times)

@@ -1,6 +1,5 @@
-// Package faultblob wraps a [blob.Store] and fails the operations that a hook selects,
-// before or after they take effect. Programs tend to get the second case wrong: the write
-// succeeded, but its writer got an error.
+// Package faultblob wraps a [blob.Store] and fails the operations that a hook selects, before or after they take
+// effect. Programs often handle the second case wrongly: the write succeeded, but the writer got an error.
 //
 // An injected error resembles the error of a broken connection: it says nothing about the outcome
 // and never matches the errors of package blob.
@@ -36,7 +35,7 @@ const (
 	Delete     Op = "delete"
 )
 
-// Fault is what happens to an operation.
+// Fault says whether and how an operation fails.
 type Fault int
 
 // The faults. For Open and List, FailAfter yields the whole content and then the error.

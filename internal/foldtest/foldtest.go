@@ -22,7 +22,7 @@ const TimerOther = "OTHER"
 // Epoch is the initial time of every [World].
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// TB is the part of a test, a benchmark or a property that [World] uses.
+// TB contains the methods of tests, benchmarks and property tests that [World] uses.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -38,7 +38,7 @@ type World struct {
 	ids     *ids.Source
 }
 
-// zeros is a source of zero bytes, so that ids depend on the time only.
+// zeros is a source of zero bytes, so that ids depend only on the time.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -166,7 +166,7 @@ func (w *World) Started(run, key string, attempt int32) *event.TaskStarted {
 	return &event.TaskStarted{AttemptRef: Ref(run, key, attempt), StartedAt: event.At(w.Now)}
 }
 
-// Beat returns a worker's heartbeat of now.
+// Beat returns a worker's heartbeat with the current time.
 func (w *World) Beat(run, key string, attempt int32) *event.TaskHeartbeat {
 	return &event.TaskHeartbeat{AttemptRef: Ref(run, key, attempt), HeartbeatAt: event.At(w.Now)}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Check returns an error if a state breaks a rule that must hold after every group. It derives each
-// rule from the rows, without the fold's indexes. It visits every row, so it is for small states.
+// Check returns an error if a state breaks a rule that must hold after every group. It derives each rule from the rows,
+// without the fold's indexes. It visits every row, so it is suitable only for small states.
 func Check(s *state.State) error {
 	var errs []error
 	for run := range s.Runs.All {
@@ -112,8 +112,8 @@ func checkTask(s *state.State, t *state.Task) error {
 	return nil
 }
 
-// checkEdges compares each edge with its upstream task, and the counters of each task with its
-// edges. The counters of a task that has ended may lack edges that were resolved later.
+// checkEdges compares each edge with its upstream task, and the counters of each task with its edges. The counters of a
+// task that has ended need not include edges that were resolved later.
 func checkEdges(s *state.State) error {
 	resolved, satisfied := map[state.Key2]int32{}, map[state.Key2]int32{}
 	for d := range s.Deps.All {
@@ -179,7 +179,7 @@ func checkCandidates(s *state.State) error {
 	return nil
 }
 
-// checkHistory checks that no check compares with what it has measured in a hidden output.
+// checkHistory checks that no quality check compares an output with measurements of a hidden output.
 func checkHistory(s *state.State) error {
 	for row := range s.CheckHistory.All {
 		var values []state.HistoryValue
@@ -232,7 +232,7 @@ func checkRetryTimers(s *state.State) error {
 	return nil
 }
 
-// checkLiveness checks that at most one liveness timer is scheduled, in time for the next deadline.
+// checkLiveness checks that at most one liveness timer is scheduled, and that it fires in time for the next deadline.
 func checkLiveness(s *state.State) error {
 	var timer *state.Timer
 	for row := range s.Timers.All {
@@ -261,7 +261,7 @@ func checkLiveness(s *state.State) error {
 	return nil
 }
 
-// checkAdmission checks that no admissible task waits.
+// checkAdmission checks that no task waits for a slot although it may be admitted.
 func checkAdmission(s *state.State) error {
 	used := countSlots(s)
 	for t := range s.Tasks.All {
@@ -276,7 +276,7 @@ func checkAdmission(s *state.State) error {
 // the rows.
 func Admissible(s *state.State, t *state.Task) bool { return countSlots(s).admit(s, t) }
 
-// usedSlots are the numbers of admitted tasks in the workspace, in each run and in each pool.
+// usedSlots counts the admitted tasks in the workspace, in each run and in each pool.
 type usedSlots struct {
 	all       int32
 	run, pool map[string]int32

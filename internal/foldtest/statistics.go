@@ -33,10 +33,10 @@ func checkStatistics(s *state.State) error {
 		case len(samples) > state.MaxSamples || len(samples) < min(len(made[asset]), state.MaxSamples):
 			return fmt.Errorf("the statistics of asset %s describe %d attempts, but %d have succeeded", asset, len(samples), len(made[asset]))
 		case len(samples) == state.MaxSamples:
-			continue // older attempts are not described any more
+			continue // the statistics only keep the newest attempts
 		}
 		for i := range samples {
-			samples[i].CPUMS, samples[i].MemoryMS = 0, 0 // tasks do not have them
+			samples[i].CPUMS, samples[i].MemoryMS = 0, 0 // rows of tasks do not contain these fields
 		}
 		for _, one := range made[asset] {
 			at := slices.Index(samples, one)

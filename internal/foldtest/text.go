@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Effects returns the rows that a group without an effect does not change: all tables except
-// ledger_entries and run_key_conflicts.
+// Effects returns the rows of all tables except ledger_entries and run_key_conflicts. A group without an effect does
+// not change these rows.
 func Effects(s *state.State) *state.Rows {
 	rows := s.All()
 	state.Set[state.Entry](rows, nil)

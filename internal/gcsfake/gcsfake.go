@@ -56,7 +56,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// resource is an object in the form of the API.
+// resource is an object in the JSON form of the API.
 type resource struct {
 	Kind           string `json:"kind"`
 	Bucket         string `json:"bucket"`
@@ -102,7 +102,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "Provided CRC32C does not match the content.")
 		return
 	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil { // a broken request is incomplete
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // the upload is incomplete if the request breaks off
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -158,7 +158,7 @@ func (s *Server) write(r *http.Request, key string, data []byte) (blob.Object, e
 func number(r *http.Request, name string) (*int64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
-		return nil, nil //nolint:nilnil // see the comment above
+		return nil, nil //nolint:nilnil // an absent parameter is not an error
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("object")
 	if r.URL.Query().Get("alt") != "media" {
 		object, err := s.Store.Head(r.Context(), key)
-		if err == nil && object.CRC32C == 0 { // the service always has a checksum
+		if err == nil && object.CRC32C == 0 { // the service always returns a checksum
 			_, object, err = s.Store.Get(r.Context(), key)
 		}
 		if err != nil {

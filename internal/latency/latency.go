@@ -1,6 +1,5 @@
-// Package latency draws the response times of services. They have a log-normal
-// distribution, like published and measured ones, defined by the median and the 99th
-// percentile.
+// Package latency draws the response times of services. They have a log-normal distribution, which fits published and
+// measured latencies. The median and the 99th percentile define it.
 package latency
 
 import (

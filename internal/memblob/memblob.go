@@ -139,7 +139,7 @@ func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
 	return o, nil
 }
 
-// conflicting returns an object whose key is a folder of this key, or the reverse.
+// conflicting returns an object whose key is a folder of the given key, or for whose key the given key is a folder.
 func (s *Store) conflicting(key string) (other string, found bool) {
 	for i := range len(key) {
 		if key[i] != '/' {
@@ -165,7 +165,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 	if err != nil {
 		return nil, blob.Object{}, err
 	}
-	// Never nil: an empty object differs from an absent one.
+	// The data of an empty object must not be nil, to distinguish it from an absent object.
 	return append(make([]byte, 0, len(found.data)), found.data...), found.Object, nil
 }
 
@@ -178,8 +178,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	return io.NopCloser(readOnly{bytes.NewReader(found.data)}), found.Object, nil
 }
 
-// readOnly hides WriteTo, which would pass the stored bytes themselves to a writer that may
-// change them.
+// readOnly hides the method WriteTo. It would pass the stored bytes, not a copy, to a writer, which may change them.
 type readOnly struct{ io.Reader }
 
 // Head implements [blob.Store].

@@ -1,5 +1,5 @@
-// Package projecttest tests the contract of a [project.SQLParser], and has a small parser
-// without DuckDB that satisfies it.
+// Package projecttest tests the contract of a [project.SQLParser]. It also contains a small parser that satisfies the
+// contract without DuckDB.
 package projecttest
 
 import (
@@ -104,7 +104,7 @@ func TestParser(t *testing.T, parse project.SQLParser) {
 			refs := parsed[1].Refs
 			for i := range refs {
 				if refs[i].Catalog != "" {
-					refs[i].Offset = 0 // DuckDB reports the offset of the table's own name
+					refs[i].Offset = 0 // ignored: DuckDB reports the offset of the table name
 				}
 			}
 			require.Equal(t, c.want, refs)

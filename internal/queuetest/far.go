@@ -54,7 +54,7 @@ func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 
 	large := task("large")
 	large.Header = map[string]string{"Authorization": "Bearer x", "X-More": strings.Repeat("x", 1000)}
-	const added = 100 // the adapter adds a Content-Type
+	const added = 100 // room for the Content-Type that the adapter adds
 	large.Body = []byte(strings.Repeat("x", queue.MaxTaskBytes-large.Size()-added))
 	create(large)
 	long := task("long")

@@ -163,7 +163,7 @@ func ownsItsBytes(t *testing.T, h *harness) {
 
 func deliversMany(t *testing.T, h *harness) {
 	h.answer = func(d Delivery, n int, _ http.ResponseWriter) int {
-		if n == 0 && len(d.Task)%2 == 0 { // some fail once
+		if n == 0 && len(d.Task)%2 == 0 { // the first deliveries of some tasks fail
 			return http.StatusInternalServerError
 		}
 		return http.StatusOK

@@ -1,5 +1,5 @@
-// Package queuetest is the contract of [queue.Queue] as tests. Every binding and every fake
-// passes it.
+// Package queuetest contains the contract of [queue.Queue] as tests. Every implementation and every fake must pass
+// them.
 package queuetest
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// Config describes how to make the queues under test.
+// Config describes how to create the queues under test.
 type Config struct {
-	// Open returns an empty queue that delivers to target until the test ends, and the URL
-	// that reaches the target. The first retries should come within a tenth of a second.
+	// Open returns an empty queue that delivers to target until the test ends, and the URL that reaches the target. The
+	// queue should begin retries within a tenth of a second.
 	Open func(t *testing.T, target http.Handler) (q queue.Queue, url string)
 	// Virtual runs each test in a bubble of testing/synctest. The queue must then not touch
 	// the network.
@@ -185,7 +185,7 @@ func onePost(t *testing.T, h *harness) {
 
 	large := h.task("t3")
 	large.Body = nil
-	const added = 100 // the adapter adds a Content-Type
+	const added = 100 // room for the Content-Type that the adapter adds
 	large.Body = []byte(strings.Repeat("x", queue.MaxTaskBytes-large.Size()-added))
 	require.NoError(t, h.Create(t.Context(), large))
 	require.Len(t, h.next().Body, len(large.Body))

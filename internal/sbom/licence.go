@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// standardLibrary is the path that stands for Go's standard library.
+// standardLibrary is the module path that stands for Go's standard library.
 const standardLibrary = "std"
 
 // module is a module that a program contains.
 type module struct {
 	path, version string
-	sum           string // as in go.sum; may be empty
+	sum           string // the checksum, as in go.sum; may be empty
 }
 
 // component is a module with its licences.
@@ -42,7 +42,7 @@ type licences struct{ known map[module]component }
 
 func newLicences() *licences { return &licences{known: map[module]component{}} }
 
-// of returns the components of modules, in the order of the modules.
+// of returns a component for each module, in the same order.
 func (l *licences) of(modules []module) ([]component, error) {
 	var missing []module
 	for _, m := range modules {
@@ -75,7 +75,7 @@ func foldersOf(modules []module) (map[module]string, error) {
 	args := []string{"mod", "download", "-json"}
 	for _, m := range modules {
 		if m.path == standardLibrary {
-			root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // ends at once
+			root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // the command ends at once
 			if err != nil {
 				return nil, fmt.Errorf("go env GOROOT: %w", err)
 			}
@@ -114,8 +114,8 @@ var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|th
 // sourceFile matches files with code, whose names may begin like those of licences.
 var sourceFile = regexp.MustCompile(`\.(go|s|c|h|py|js|ts|json|ya?ml)$`)
 
-// readComponent reads the licences of a module from its folder. Its own are in the folder's files;
-// subfolders may have those of code that the module contains.
+// readComponent reads the licences of a module from its folder. The module's own licences are in files of the folder
+// itself. Subfolders may have the licences of other code that the module contains.
 func readComponent(m module, folder string) (component, error) {
 	c := component{module: m}
 	if folder == "" {
@@ -158,7 +158,7 @@ func readComponent(m module, folder string) (component, error) {
 	return c, nil
 }
 
-// phrases are words that only one licence has. They are in lower case, with single spaces.
+// phrases are texts that occur in only one licence. They are in lower case, with single spaces.
 var phrases = []struct{ licence, words string }{
 	{"Apache-2.0", "apache license version 2.0, january 2004"},
 	{"Apache-2.0", "licensed under the apache license, version 2.0"},

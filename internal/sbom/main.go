@@ -58,7 +58,7 @@ func describe(program, folder string, found *licences) error {
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(program) //nolint:gosec // named by the caller
+	content, err := os.ReadFile(program) //nolint:gosec // the caller chose this path
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,7 @@ func describe(program, folder string, found *licences) error {
 	)
 }
 
-// linked returns the modules in a program, and the standard library as module std. The main module is
-// not among them.
+// linked returns the modules in a program except the main module, and the standard library as the module std.
 func linked(info *debug.BuildInfo) []module {
 	modules := []module{{path: standardLibrary, version: info.GoVersion}}
 	for _, m := range info.Deps {

@@ -29,7 +29,8 @@ func TestIdentifyKnowsCommonLicences(t *testing.T) {
 	}
 }
 
-// Each module of each program has a licence that we know, and is in the program's bill and notices.
+// Each module of each program must have a known licence, and must be listed in the program's bill of materials and
+// notices.
 func TestEveryModuleHasNotices(t *testing.T) {
 	found := newLicences()
 	programs, err := filepath.Glob("../../cmd/servo*")

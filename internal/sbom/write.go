@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The parts of a bill in CycloneDX 1.6 that we write.
+// The parts of CycloneDX 1.6 that a bill of materials uses.
 type (
 	bill struct {
 		Format       string       `json:"bomFormat"`
@@ -48,7 +48,7 @@ type (
 	}
 )
 
-// encodeBill returns the bill of a program.
+// encodeBill returns the bill of materials of a program.
 func encodeBill(program, version, sha256 string, components []component) ([]byte, error) {
 	main := part{
 		Type: "application", Ref: program, Name: program, Version: version,
@@ -61,7 +61,7 @@ func encodeBill(program, version, sha256 string, components []component) ([]byte
 			Type: "library", Ref: packageURL(c.module), Name: c.path, Version: c.version,
 			Licences: []licence{{strings.Join(c.licences, " AND ")}}, URL: packageURL(c.module),
 		}
-		if c.sum != "" { // a hash of a list of hashes, so none of CycloneDX's algorithms
+		if c.sum != "" { // go.sum has a hash of a list of hashes, for which CycloneDX has no name
 			p.Properties = []property{{"go:sum", c.sum}}
 		}
 		b.Components = append(b.Components, p)
@@ -76,8 +76,8 @@ func packageURL(m module) string {
 	return "pkg:golang/" + m.path + "@" + strings.ReplaceAll(strings.TrimPrefix(m.version, "go"), "+", "%2B")
 }
 
-// notices returns the texts of the components. Each different text is there once, after the files that
-// have it.
+// notices returns the licence texts of the components. Each different text occurs once, after the names of the files
+// that contain it.
 func notices(components []component) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "This program contains the following modules. Their licences and notices follow.\n\n")

@@ -26,19 +26,19 @@ const (
 )
 
 func main() {
-	if len(os.Args) != 3 { //nolint:mnd // the program, two folders
+	if len(os.Args) != 3 { //nolint:mnd // three arguments: the program and two folders
 		fmt.Fprintln(os.Stderr, "usage: uipack BUILD DIST")
 		os.Exit(2)
 	}
 	report, err := pack(os.Args[1], os.Args[2])
-	_, _ = os.Stdout.WriteString(report) // the exit code has the result
+	_, _ = os.Stdout.WriteString(report) // ignore the error: the exit code tells the result
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "uipack:", err)
 		os.Exit(1)
 	}
 }
 
-// pack replaces the folder dist by the packed files of a build. It reports the sizes.
+// pack replaces the contents of the folder dist with the packed files of a build. It reports their sizes.
 func pack(build, dist string) (report string, err error) {
 	if err := os.RemoveAll(dist); err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func pack(build, dist string) (report string, err error) {
 			return err
 		}
 		out := filepath.Join(dist, relative)
-		if filepath.Ext(name) != ".txt" { // people read the licences
+		if filepath.Ext(name) != ".txt" { // licences stay uncompressed, so that people can read them
 			total += len(data)
 			if data, err = compress(data); err != nil {
 				return err
@@ -93,7 +93,7 @@ func compress(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// loadedFirst finds the files that the page names: every visit downloads them.
+// loadedFirst finds the files that the page references. Every first visit downloads them.
 var loadedFirst = regexp.MustCompile(`(?:src|href)="/(assets/[^"]+)"`)
 
 // check compares sizes with the budgets and describes them.

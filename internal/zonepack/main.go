@@ -1,4 +1,4 @@
-// Zonepack writes the time zone data of a Go distribution into one archive. See `make zonedata`.
+// Command zonepack writes the time zone data of a Go distribution into one archive. See `make zonedata`.
 package main
 
 import (
@@ -74,8 +74,8 @@ func read(file string) (map[string][]byte, error) {
 	return zones, archive.Close()
 }
 
-// write writes the archive: the file VERSION, then the zones. A zone with the data of an earlier
-// one is a link to it.
+// write writes the archive: the file VERSION, then the zones. A zone with the same data as an earlier zone is stored as
+// a link to it.
 func write(out io.Writer, version string, zones map[string][]byte) error {
 	packed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *Sender) Send(ctx context.Context, c *release.Channel, m *Message) error
 	case c.File != nil:
 		err = s.file(c.File, m)
 	default:
-		err = errors.New("this version of servo does not know its kind: update servo")
+		err = errors.New("unknown kind: update servo")
 	}
 	if err != nil {
 		return fmt.Errorf("channel %s: %w", c.Name, err)

@@ -159,7 +159,7 @@ func TestFileAppendsLines(t *testing.T) {
 	require.ErrorContains(t, s.Send(t.Context(), c, message), "use it on one machine")
 	bus := &release.Channel{Name: "bus", PubSub: &release.PubSubChannel{Topic: "projects/p/topics/t"}}
 	require.ErrorContains(t, s.Send(t.Context(), bus, message), "the dispatcher on Google Cloud does")
-	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "not known to this version")
+	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "unknown kind")
 }
 
 // TestMailIsSentOnce talks to a server without encryption, which only a private network has.

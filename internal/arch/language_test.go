@@ -146,8 +146,8 @@ func eachText(t *testing.T, check func(path, text string)) {
 	require.NoError(t, err)
 }
 
-// lines yields the lines that people read, with their numbers: all of a document, the comments and
-// strings of Go.
+// lines yields the lines that people read, with their numbers: all lines of a document, or the comments and strings of
+// a Go file.
 func lines(path, text string) func(yield func(int, string) bool) {
 	return func(yield func(int, string) bool) {
 		if filepath.Ext(path) == ".go" {

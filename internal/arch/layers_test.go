@@ -18,8 +18,8 @@ type pack struct {
 var layers = []layer{
 	{"ids", []pack{
 		{"pkg/ids", nil},
-		{"ledger-schemas", nil}, // the schemas as data
-		// The messages and services of the API, generated from proto/servo/v1.
+		{"ledger-schemas", nil}, // contains the event schemas as data
+		// Contains the messages and services of the API, generated from proto/servo/v1.
 		{"pkg/servov1", nil},
 		{"pkg/servov1/servov1connect", []string{"=pkg/servov1"}},
 	}},
@@ -27,21 +27,21 @@ var layers = []layer{
 		{"pkg/event", []string{"pkg/ids"}},
 	}},
 	{"pure", []pack{
-		// The rows of any table as data: schemas, comparison, merge.
+		// Handles the rows of any table as data: schemas, comparison, merge.
 		{"pkg/table", words},
 		{"pkg/state", list(words, "=pkg/table")},
 		{"pkg/fold", list(words, "=pkg/state")},
 		{"pkg/control", list(words, "=pkg/state")},
-		// Checks of assets as data and as SQL; callers execute the SQL.
+		// Describes the checks of assets as data and as SQL. Callers execute the SQL.
 		{"pkg/quality", words},
-		// The instants of schedules, and the zone data of all packages.
+		// Computes the instants of schedules, and contains the zone data that all packages use.
 		{"pkg/calendar", words},
-		// Partitions: dimensions, keys, selections and mappings.
+		// Describes partitions: dimensions, keys, selections and mappings.
 		{"pkg/space", []string{"pkg/ids"}},
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
-		// The SQL that reads partitioned assets; callers execute it.
+		// Writes the SQL that reads partitioned assets. Callers execute the SQL.
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
-		// Rows of CSV and JSON, and their types.
+		// Reads rows of CSV and JSON, and infers their types.
 		{"pkg/textrows", nil},
 		// Predicts a run from earlier attempts, which callers read.
 		{"pkg/estimate", nil},
@@ -49,19 +49,19 @@ var layers = []layer{
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
 		// Divides partitions into chunks that are runs.
 		{"pkg/backfill", list(words, "=pkg/plan")},
-		// Selects from the assets of a plan, by its graph.
+		// Selects assets of a plan, by the plan's graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
-		// Unit tests of queries as data, and the comparison of rows.
+		// Describes unit tests of queries as data, and compares rows.
 		{"pkg/testcase", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
-		// A compiled project as data: fingerprints, differences.
+		// Describes a compiled project as data: fingerprints, differences.
 		{"pkg/release", list(words, "=pkg/quality", "=pkg/plan", "=pkg/space")},
 	}},
 	{"ports", []pack{
 		{"pkg/clock", nil},
 		{"internal/latency", nil},
 		{"pkg/identity", nil},
-		// Metrics as data, and the port to which code that measures reports.
+		// Describes metrics as data, and declares the port with which code measures.
 		{"pkg/metrics", nil},
 		{"pkg/metrics/prom", []string{"=pkg/metrics"}},
 		{"pkg/trace", nil},
@@ -94,9 +94,9 @@ var layers = []layer{
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
-		// The only package of the core that needs Arrow.
+		// This is the only package of the core that needs Arrow.
 		{"pkg/table/parquetfile", []string{"pkg/table"}},
-		// Archives store the names and bytes of ledger entries, in the same files as tables.
+		// Stores the names and bytes of ledger entries, in files of the same format as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
 		// pkg/control says when a state needs a wakeup, and a manifest names it.
@@ -125,7 +125,7 @@ var layers = []layer{
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Deletes outputs. Rows, plans and commit markers determine which ones.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
-		// Publishes the outputs that rows name.
+		// Shows the outputs that rows name at published places.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
@@ -162,9 +162,9 @@ var layers = []layer{
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/calendar", "pkg/estimate", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
-		// The web page, as files.
+		// Contains the files of the web page.
 		{"pkg/ui", []string{"internal/httpx"}},
-		// The JSON of the API.
+		// Encodes and decodes the JSON of the API.
 		{"pkg/api/jsonpb", nil},
 		// Translates REST into calls of the same process.
 		{"pkg/api/rest", []string{"pkg/servov1", "=pkg/api/jsonpb"}},
@@ -173,19 +173,19 @@ var layers = []layer{
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
-			// The worker and the process's log redact the same secrets.
+			// Imports pkg/secret because the worker and the process's log redact the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},
 	{"proof", []pack{
-		// Whole systems in a simulated world.
+		// Runs whole systems in a simulated world.
 		{proof, []string{everything}},
-		// Whole systems on a simulated cloud, in real time, with latencies and a bill.
+		// Runs whole systems on a simulated cloud, in real time, with latencies and a bill.
 		{"internal/cloudsim", []string{everything}},
 		// Writes large states for measurements and tests.
 		{"internal/corpus", []string{everything}},
 	}},
 	{"measurement", []pack{
-		// Timed workloads on whole systems.
+		// Measures workloads on whole systems.
 		{"internal/bench", []string{everything}},
 	}},
 	{"command line", []pack{

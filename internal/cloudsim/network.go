@@ -39,7 +39,7 @@ type host struct {
 
 type instance struct {
 	handler http.Handler
-	work    context.Context //nolint:containedctx // when work ends, requests end
+	work    context.Context //nolint:containedctx // when this context ends, requests end
 }
 
 func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network {

@@ -70,8 +70,7 @@ func (s *Server) CreateTask(ctx context.Context, r *cloudtaskspb.CreateTaskReque
 	return r.GetTask(), nil
 }
 
-// authorize replaces the Authorization header of a task with an OIDC token, if it asks for
-// one.
+// authorize replaces the Authorization header of a task with an OIDC token, if the task asks for one.
 func (s *Server) authorize(t *queue.Task, as *cloudtaskspb.OidcToken) error {
 	if as == nil {
 		return nil

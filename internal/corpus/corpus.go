@@ -28,7 +28,7 @@ import (
 type Size struct {
 	Assets     int
 	Runs       int // closed runs of one task
-	Partitions int // materialized or not; one asset has a tenth of them
+	Partitions int // materialized or not; one asset has a tenth of all partitions
 	Tasks      int // tasks of one additional closed run, the newest one
 }
 
@@ -56,7 +56,7 @@ const (
 type Corpus struct {
 	Size
 	Domain ids.Domain
-	// Now is the time of its newest rows.
+	// Now is the time of the corpus's newest rows.
 	Now    time.Time
 	Seed   uint64
 	Assets []plan.Asset

@@ -113,7 +113,7 @@ func automationCommand(t *rapid.T) event.Payload {
 	return p
 }
 
-// chunkPlan generates which partitions of a chunk are planned, and which are done.
+// chunkPlan generates the partitions of a chunk that are planned, and those that are done.
 func chunkPlan(t *rapid.T) *event.ChunkPlan {
 	if rapid.Bool().Draw(t, "no chunk") {
 		return nil

@@ -209,7 +209,7 @@ func checkOutbox(s *state.State) error {
 	return nil
 }
 
-// checkRetryTimers checks that exactly the tasks that wait for a retry have a retry timer.
+// checkRetryTimers checks that every task that waits for a retry has a retry timer, and that no other task has one.
 func checkRetryTimers(s *state.State) error {
 	timers := map[state.Key2]int{}
 	for row := range s.Timers.All {

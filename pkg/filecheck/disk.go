@@ -123,8 +123,7 @@ func (c *Cache) Save() error {
 	return err
 }
 
-// rewrite replaces the cache's file. The new file contains the known files that still
-// exist.
+// rewrite replaces the cache's file. The new file lists only the known files that still exist.
 func (c *Cache) rewrite() error {
 	var all strings.Builder
 	lines := 0

@@ -66,7 +66,7 @@ func TestCollectBatchWhenAllPartitionsAreSuperseded(t *testing.T) {
 	f.batch(one, two)
 	f.publish()
 	f.clock.now = f.clock.now.Add(day)
-	f.publish() // the settled revision shows the later outputs
+	f.publish() // after a day, the settled revision shows the later outputs
 	require.Zero(t, f.collect(gc.Options{}).Files, "the third partition still shows the batch")
 
 	f.clock.now = f.clock.now.Add(day)

@@ -125,7 +125,7 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 	}
 	rows := control.Notifications(snap.State, batch)
 	if len(rows) == 0 {
-		clear(n.ended) // the ledger has all results
+		clear(n.ended) // nothing is pending, so the ledger has all results
 		return false, nil
 	}
 	r, err := n.release(ctx, snap)

@@ -26,8 +26,8 @@ const (
 	ruleOfRest  = "rest"
 )
 
-// drawAlerts draws alerts in half of the worlds with schedules. Other worlds store no releases,
-// which alerts need.
+// drawAlerts draws alerts in half of the worlds with schedules. Alerts need stored releases, which other worlds do not
+// have.
 func (c *World) drawAlerts() {
 	if r := random(c.Seed, "alerts", 0); c.Schedules > 0 && r.IntN(2) == 0 {
 		c.Alerts = 1 + r.IntN(10)
@@ -68,8 +68,8 @@ func channelsOf(rules []event.AlertRule) (channels []release.Channel) {
 	return channels
 }
 
-// watchedOf returns the promises of a domain's releases about assets. Each deadline is at a time of day
-// that the world reaches.
+// watchedOf returns the promises about assets in a domain's releases: deadlines, freshness and SLAs. Each deadline is
+// at a time of day that the world reaches.
 func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 	if l.w.cfg.Alerts == 0 {
 		return nil
@@ -104,7 +104,7 @@ func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 	return all
 }
 
-// channelLog counts the messages that channels have accepted.
+// channelLog counts the tries to send each notification, and the messages that channels have accepted.
 type channelLog struct {
 	mu    sync.Mutex
 	tried map[string]int // number of tries by notification
@@ -125,7 +125,7 @@ func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.M
 	if err := (machineClock{p}).Sleep(ctx, time.Duration(r.IntN(3000))*time.Millisecond); err != nil {
 		return err
 	}
-	const most = 2 // tries that a channel refuses; later tries are hours apart
+	const most = 2 // maximum number of refused tries: the next tries would be hours apart
 	refused := n <= most && r.IntN(10) < w.cfg.Alerts
 	log.mu.Lock()
 	defer log.mu.Unlock()
@@ -149,16 +149,16 @@ func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
 	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
 }
 
-// counted is what a notification reports.
+// counted is what the oracle remembers about a notification.
 type counted struct {
 	channel string
 	count   int64
 	final   bool
 }
 
-// noted are the facts that the oracle remembers about the notifications of a domain.
+// noted is what the oracle remembers about all notifications of a domain.
 type noted struct {
-	counts map[string]counted // counted transitions by notification
+	counts map[string]counted // what each notification reports
 	failed int64              // tasks that failed while the rules existed
 }
 
@@ -179,8 +179,8 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
 			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
 		}
-		if !n.final { // otherwise the notification has expired
-			delete(f.noted.counts, id) // counted in a digest
+		if !n.final { // a final notification has expired, so its count is kept
+			delete(f.noted.counts, id) // the transitions are now counted in a digest
 		}
 	}
 	for is := range after.Notifications.All {
@@ -215,13 +215,13 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 	}
 }
 
-// failures checks that the rule of tasks has counted every task that failed.
+// failures checks that the alert rule about tasks has counted every task that failed.
 func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 	rule := after.AlertRules.Get(ruleOfTasks)
 	if rule == nil {
 		return
 	}
-	if first { // the rules were deployed at some time since the last revision
+	if first { // the rules were deployed after the last revision, at an unknown time: begin with their count
 		f.noted.failed = rule.Transitions
 		return
 	}
@@ -254,8 +254,7 @@ func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt 
 	}
 }
 
-// unreported returns the open notifications, and the deadlines that wait for a verdict. A state at rest
-// has neither.
+// unreported describes the open notifications, and the deadlines that wait for a verdict. A state at rest has neither.
 func (o *oracle) unreported(s *state.State) (left []string) {
 	for n := range s.Notifications.All {
 		if !n.State.Final() {

@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A writer of the ledger abandons a name after these times, since its first request and since the
-// name's time, and appends the same events under another name.
+// A writer of the ledger gives up a name when abandonedAsk has passed since its first request, or abandonedName since
+// the time in the name. It then appends the same events under another name.
 const (
 	abandonedAsk  = 30 * time.Second
 	abandonedName = 60 * time.Second
@@ -30,7 +30,7 @@ const (
 type waiting struct {
 	entry string
 	nth   int  // position among the domain's entries, in the order in which they became durable
-	timer bool // a timer fired in it
+	timer bool // the entry contains the firing of a timer
 }
 
 // appended follows a new ledger entry.
@@ -102,11 +102,12 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	})
 }
 
-// longQueued is how long the queue has had a task that a sweep must have seen before it requested
-// another dispatch. Skew and slow writes amount to less.
+// If the queue has had a task for longQueued, every sweep must have seen the task in the queue, and must not request
+// another dispatch. Clock skew and slow writes delay a sweep by less than that.
 const longQueued = 8 * time.Minute
 
-// requested records requests, and checks that redispatched tasks had been lost.
+// requested records the requests in an entry. It checks that a dispatch was requested only for tasks that the queue had
+// lost.
 func (o *oracle) requested(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true
@@ -119,7 +120,7 @@ func (o *oracle) requested(f *followed, p event.Payload) {
 func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 	row := f.state.Outbox.Get(p.DispatchID)
 	if row == nil || row.AttemptID != p.AttemptID || row.Generation+1 != p.Generation {
-		return // the request is stale: it is rejected
+		return // the request is stale: the fold rejects it
 	}
 	for id, t := range o.w.queue.waiting {
 		if strings.HasSuffix(id, "/"+row.QueueTaskName) && o.w.now().Sub(t.since) >= longQueued {
@@ -129,8 +130,8 @@ func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 	}
 }
 
-// recorded tracks which entries a revision records. It checks that decisions of timers are folded
-// after every fact that was durable before the timer fired. A rebuild may reorder them.
+// recorded tracks which entries a revision records. It checks that the decision of a timer is folded after every fact
+// that was durable before the timer fired. Only a rebuild may reorder the two.
 func (o *oracle) recorded(f *followed, rebuilt bool) {
 	var left, now []waiting
 	for _, w := range f.waiting {
@@ -169,11 +170,11 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 	}
 }
 
-// acknowledged follows each answer of a compactor. A published revision records every announced
-// entry by then, unless the answer names it as unread.
+// acknowledged follows each answer of a compactor. When a compactor answers, a published revision must record every
+// announced entry, unless the answer lists the entry as unread.
 func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	var result compactor.Result
-	_ = json.Unmarshal(answer, &result) // not every answer is a result
+	_ = json.Unmarshal(answer, &result) // ignore the error: some answers are not results
 	var direct struct {
 		Tenant, Workspace string
 		Entries           []string
@@ -192,15 +193,15 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unreadable, entry) {
 			continue
 		}
-		if _, late := f.abandoned[entry]; late && entry < f.cut { // everyEntry checks it at the end
+		if _, late := f.abandoned[entry]; late && entry < f.cut { // everyEntry checks this entry at the end
 			continue
 		}
 		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
 	}
 }
 
-// batched checks that a revision records no more entries than a batch may have. Entries with fired
-// timers do not count, because all of them wait for the last batch. Rebuilds have no batches.
+// batched checks that a revision records no more entries than a batch may have. Entries with fired timers are not
+// counted, because all of them wait for the last batch. Rebuilds have no batches.
 func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
 	most := o.w.cfg.MaxBatch
 	if most == 0 || rebuilt {
@@ -220,8 +221,8 @@ func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
 	}
 }
 
-// refused reports whether an entry has only dead letters, for example because an operator skips it.
-// No timer of such an entry has decided anything.
+// refused reports whether all groups of an entry are dead letters, for example because an operator has skipped the
+// entry. The timers in such an entry have decided nothing.
 func refused(s *state.State, entry string) bool {
 	all := true
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
@@ -233,8 +234,8 @@ func refused(s *state.State, entry string) bool {
 	return all
 }
 
-// lastSeq returns the greatest sequence number of the groups of an entry: 0 if none changed
-// anything, -1 if the entry is not recorded.
+// lastSeq returns the greatest sequence number of the groups of an entry. It returns 0 if no group changed anything,
+// and -1 if the entry is not recorded.
 func lastSeq(s *state.State, entry string) int64 {
 	last := int64(-1)
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
@@ -273,8 +274,9 @@ func (f *followed) noteTriggers(entry string, data []byte) {
 	}
 }
 
-// neverRan reports whether a row is a command about a run that a rebuild from the bare ledger refused, because it
-// decided that the request of the run had ended before. The command then waits for the run.
+// neverRan reports whether a row is a command about a run that does not exist after a rebuild from the bare ledger. The
+// rebuild refused the run because it decided that the run's request had already ended. The command then waits for the
+// run.
 func (f *followed) neverRan(row *state.Entry) bool {
 	triggers := f.triggers[row.RunID]
 	return f.unordered && row.Reason == fold.ReasonUnknownRun && len(triggers) > 0 && !slices.ContainsFunc(triggers, func(key state.Key2) bool {

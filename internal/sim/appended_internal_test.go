@@ -10,7 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A command about a run may wait for ever only if a rebuild without the recorded order refused every trigger of the run.
+// A command about a run may wait forever, but only if a rebuild without the recorded order refused every trigger of the
+// run.
 func TestNeverRanNeedsRefusedTriggers(t *testing.T) {
 	const run, entry, group, other = "run", "entry", "group", "other"
 	command := &state.Entry{Entry: "command", RunID: run, Outcome: state.DeadLetter, Reason: fold.ReasonUnknownRun}

@@ -10,15 +10,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Prepare initializes, outside of any bubble, what all worlds share: the Parquet library keeps
-// channels, and a channel that was created in a bubble must not leave it.
+// Prepare initializes the Parquet library, which all worlds share. Call it outside of any bubble: the library keeps
+// channels, and a channel that is created in a bubble must not be used outside of it.
 func Prepare() {
 	data, err := archive.Encode([]archive.Entry{{ID: ids.AtTime(time.UnixMilli(0)), Data: []byte("{}\n")}})
 	if err == nil {
 		_, err = archive.Decode(data)
 	}
 	if err != nil {
-		panic(err) // the input is constant
+		panic(err) // cannot happen: the input is constant
 	}
 }
 

@@ -96,8 +96,8 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	return err
 }
 
-// conditions returns random conditions of a command: often none, sometimes a key that other commands use, too, and
-// sometimes a tag that nothing has.
+// conditions returns random conditions for a command: often none, sometimes an idempotency key that other commands use,
+// too, and sometimes an edit tag that no object has.
 func (c *client) conditions(p *event.AutomationCommand) (to engine.Conditions) {
 	switch c.rng.IntN(8) {
 	case 0:
@@ -148,8 +148,9 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	return err
 }
 
-// cancelledWithBackfill are the reasons for cancelling the run of a chunk. A rebuild from the bare ledger folds the
-// trigger of such a run after the command: the trigger waits for a report that names the plan.
+// cancelledWithBackfill are the reasons for which a command about a backfill cancels the run of a chunk. A rebuild from
+// the bare ledger folds the trigger of such a run after the command, because the trigger waits for a report that names
+// the plan.
 var cancelledWithBackfill = []string{"the backfill was paused", "the backfill was cancelled"}
 
 // addsUp is the name of the promise about backfills.
@@ -192,7 +193,7 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
 	for run := range s.Runs.All {
 		key, _, ok := state.ParseChunkRequest(run.RequestID)
-		if !ok || f.unordered { // a bare rebuild ends runs later
+		if !ok || f.unordered { // after a bare rebuild, runs may end later
 			continue
 		}
 		if other := ofRequest[run.RequestID]; other != "" {
@@ -249,7 +250,7 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 	_ = run
 }
 
-// chunksOf returns the document of a backfill. It keeps the documents, which never change.
+// chunksOf returns the document of a backfill. It caches the documents, because they never change.
 func (o *oracle) chunksOf(b *state.Backfill) (*backfill.Document, error) {
 	if known := o.chunks[b.ChunksRef]; known != nil {
 		return known, nil

@@ -8,13 +8,13 @@ import (
 
 // sameAutomation checks a state that was rebuilt from the bare ledger. The state must have a deployment, and the
 // schedules and alert rules of the world. The last command of a person about each of them must still apply. A schedule
-// may have an earlier version: such a rebuild folds ticks that timers decided last, and they can block a definition. An
-// automator then defines the schedule again.
+// may have an earlier version. The reason is that such a rebuild folds the ticks that timers decided last, and these
+// ticks can block a new definition. An automator then defines the schedule again.
 func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))
 	}
-	// If no event proves which of several competing deployments won, their ids decide.
+	// Do not compare the deployments: if no event proves which of several competing ones won, their ids decide.
 	if was := f.state.Deployment(); was != nil && rebuilt.Deployment() == nil {
 		lost("no deployment is current; it was %s", was.DeployID)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// addBatched adds an asset to a project whose tasks materialize several days, and one that reads its days.
+// addBatched adds two assets to a project: one whose tasks materialize several days, and one that reads these days.
 func (l *workload) addBatched(p *project, name string) {
 	r := random(l.w.cfg.Seed, "batched "+name, 0)
 	a := plan.Asset{
@@ -38,7 +38,8 @@ func (l *workload) addBatched(p *project, name string) {
 	p.assets = append(p.assets, reader, a)
 }
 
-// directoryOf returns the directory of the execution that made an output: the output itself, or that of its batch.
+// directoryOf returns the directory of the execution that made an output: the directory of the output itself or, in a
+// batch, that of the batch.
 func directoryOf(uri string) string {
 	if batch, ok := contract.BatchOf(uri); ok {
 		return batch
@@ -46,7 +47,7 @@ func directoryOf(uri string) string {
 	return uri
 }
 
-// writeBatch writes a file for some of the partitions of a task. The first one always has one.
+// writeBatch writes a file for some of the partitions of a task. The first partition always has a file.
 func writeBatch(output string, e *worker.Execution, content string) error {
 	for i, cell := range e.Partitions {
 		folder := filepath.Join(output, "date="+cell["date"])
@@ -64,7 +65,7 @@ func writeBatch(output string, e *worker.Execution, content string) error {
 }
 
 // batchOutput checks a success of a batch in a new revision: the marker has exactly the partitions of the task. Each
-// partition shows this output or that of a later run, and none shows a part of another execution.
+// partition shows this output or the output of a later run. No partition shows files of another execution.
 func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
 	partitions := f.state.BatchOf(t.RunID, t.TaskKey)
 	if len(partitions) != len(marker.Cells) {

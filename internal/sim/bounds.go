@@ -17,17 +17,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Upper bounds that hold while a world runs. They are generous, because faults delay everything.
-// Work that feeds on itself, or never ends, exceeds any bound.
+// Upper bounds that hold while a world runs. They are generous, because faults delay everything. They detect work that
+// causes more work, or that never ends, because it exceeds any bound.
 const (
 	// slack limits how long faults may delay work that is due: a stalled queue, a full store, dead
 	// processes, and clock skew.
 	slack = 55 * time.Minute
 	// calmSlack is the slack of worlds without faults: a sweep comes every 10 minutes.
 	calmSlack = 30 * time.Minute
-	// allowance is how many of anything may always exist.
+	// allowance is how many objects, rows or entries may always exist in addition to a bound.
 	allowance = 25
-	// filesEvery is how often state files are counted, in minutes. Counting reads all pins.
+	// filesEvery is the number of minutes between two counts of the state files. Counting is slow, because it reads all
+	// pins.
 	filesEvery = 10
 )
 
@@ -121,9 +122,9 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows runs when a base is published. It checks that the rows of entries that were old enough when the fold of
-// the base began have left the live state. An entry leaves only after a barrier has listed it. So the age counts back
-// from the last append after which there was time for a sweep.
+// liveRows runs when a base is published. It checks that old rows of entries have left the live state: those that were
+// old enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So the
+// age is measured at the last append that a sweep has had time to follow.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
@@ -138,9 +139,9 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow notes up to when a sweep has had the time to follow appends. Nobody lists an idle domain before the
-// daily full sweep, whatever is appended to it. So an append counts only if a wakeup was due later, or if the
-// domain has waited for one ever since.
+// follow records up to which time sweeps have had time to follow appends. Only the daily full sweep lists an idle
+// domain, even if entries are appended to it. So an append counts only if a wakeup was due after it, or if the domain
+// has waited for a wakeup ever since.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -159,8 +160,8 @@ func (f *followed) follow(now time.Time) {
 	}
 }
 
-// lastFollowed returns the index of the last append that a sweep has had the time to follow, or -1.
-// Bounds on listings count back from it.
+// lastFollowed returns the index of the last append that a sweep has had time to follow, or -1. Bounds on listings are
+// measured back from this append.
 func (f *followed) lastFollowed() int {
 	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
 }
@@ -215,10 +216,10 @@ func (o *oracle) lateness(f *followed) {
 }
 
 // dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
-// revision first has the run, whichever is later. The times of a run count from its trigger, but nobody lists an idle
-// domain between two daily full sweeps (ADR 049). If the announcement of the trigger is lost and its client does not
-// wait (ADR 053), the run may be due long before it is folded. From then on the domain has wakeups, and what is due
-// happens within the slack.
+// revision first has the run, whichever is later. The times of a run are measured from its trigger, but between two
+// daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and its
+// client does not wait (ADR 053), the run may be due long before it is folded. Once it is folded, the domain has
+// wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }
@@ -227,10 +228,10 @@ func (f *followed) dueAt(runID string, due event.Time) event.Time {
 // collection runs after publishes, and a fault may interrupt it.
 const enoughPublishes = 10
 
-// floorAt records the orphan floor of the oldest revision at a time.
+// floorAt is the orphan floor of the oldest revision at some time.
 type floorAt struct {
 	at       time.Time
-	revision int64 // the newest revision then
+	revision int64 // the newest revision at that time
 	floor    string
 }
 
@@ -258,7 +259,7 @@ func (o *oracle) stateFiles(f *followed) {
 			below = max(below, then.floor)
 		}
 	}
-	if below != "" { // a pass begins only when the floor has risen by so much since the last one
+	if below != "" { // a pass begins only after the floor has risen by this amount since the last pass
 		below = ids.AtTime(ids.Time(below).Add(-o.w.cfg.retention().Orphans))
 	}
 	ahead := ids.AtTime(o.w.now().Add(ids.MaxAhead))
@@ -274,7 +275,7 @@ func (o *oracle) stateFiles(f *followed) {
 			left, example = left+1, object.Key
 		}
 	}
-	// The files of one base that lost a race may wait for the next pass.
+	// The files of one base whose writer lost a race may wait for the next pass.
 	if left > allowance+len(state.Declarations()) {
 		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
 	}
@@ -285,8 +286,8 @@ func (o *oracle) collectedSince(f *followed, then floorAt) bool {
 	return o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes
 }
 
-// needed returns a function that reports whether an existing or a pinned revision names a file, or did
-// until recently: a pin may be deleted after the last collection.
+// needed returns a function that reports whether an existing or a pinned revision names a file, or named it until
+// recently. Recent names count because a pin may have been deleted after the last collection.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// busy measures for how long tasks have executed since a time: the union of their executions. Each
-// attempt counts once, so that an attempt that is executed again and again does not count as work.
+// busy measures for how long at least one task was executing, beginning at some time. Only one execution of each
+// attempt counts, so that an attempt that is executed again and again does not count as progress.
 type busy struct {
 	from time.Time
 

@@ -23,7 +23,7 @@ func (c *World) drawChains() {
 	}
 }
 
-// drawProjects draws the parts of a world's projects other than plain assets.
+// drawProjects draws the special parts of a world's projects: schedules and chains.
 func (c *World) drawProjects() {
 	c.drawSchedules()
 	c.drawChains()
@@ -67,7 +67,8 @@ func (l *workload) addChain(p *project, name string) {
 	p.assets = append(p.assets, a)
 }
 
-// selection returns the partitions of a request for an asset of a project; -1: for all of them.
+// selection returns the partitions of a request for an asset of a project. If the asset is -1, the request is for all
+// assets.
 func (p *project) selection(only, draw int) []plan.Selection {
 	if p.days[0] != "" {
 		return p.largeSelection(only, draw)
@@ -104,15 +105,15 @@ func (o *oracle) chainedRun(f *followed, run *state.Run) {
 	}
 	data, _, err := o.w.blobs.Get(context.Background(), run.PlanRef)
 	if err != nil {
-		return // other checks report it
+		return // other checks report the missing plan
 	}
 	if built, err := plan.Decode(data); err == nil {
 		o.chained(f, run, built)
 	}
 }
 
-// chained checks a new run. Each task of a chain reads the days of its window that the run makes, and
-// waits for them. It reads no later day.
+// chained checks a new run. Each task of a chain must wait for those days of its window that the run also makes, and
+// must read them. It must read no later day.
 func (o *oracle) chained(f *followed, run *state.Run, built *plan.Plan) {
 	days := map[string]string{} // tasks of chains, by asset and day
 	for i := range built.Tasks {

@@ -16,9 +16,9 @@ func (c World) retention() manifest.Policy {
 	return manifest.Policy{All: c.keep(), Hourly: 10 * c.keep(), Daily: 20 * c.keep(), Orphans: c.keep() / 2}
 }
 
-// keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. Otherwise a
-// collector whose clock is ahead may delete a revision while a reader still trusts the one before. If a delayed writer
-// creates the number again at this moment, the reader follows it until it reads the boundary.
+// keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. In other worlds, a
+// collector whose clock is ahead may delete a revision while a reader still trusts the revision before it. If a delayed
+// writer creates the number again at this moment, the reader uses the new manifest until it reads the boundary.
 func (c World) keepsLongEnough() bool {
 	const trusted = 10 * time.Second
 	return c.keep() > trusted+2*time.Duration(c.Faults.MaxSkew)*time.Second
@@ -33,8 +33,9 @@ type later struct {
 
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// collected checks, on a copy, that unreferenced objects are deleted in the end: after two more
-// revisions, long after any is kept, only the newest revisions and their files are left.
+// collected checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes two more
+// revisions at a time when no earlier revision is kept any more. Only the newest revisions and their files may then be
+// left.
 func (o *oracle) collected(f *followed) {
 	if f.manifest == nil {
 		return

@@ -19,10 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// keepSuperseded returns how long a world keeps superseded versions. A run may enter the ledger
-// long after the state from which it was planned, and its inputs must be kept meanwhile. A client
-// waits three minutes and may be frozen for four. Its requests may take four minutes each and take
-// effect two minutes late. The clocks of two machines differ.
+// keepSuperseded returns how long a world keeps superseded versions. A run may be appended to the ledger long after the
+// state from which it was planned. Its inputs must be kept until then. A client waits three minutes and may be frozen
+// for four. Its requests may take four minutes each and take effect two minutes late. The clocks of two machines
+// differ.
 func (f Faults) keepSuperseded() time.Duration {
 	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {
@@ -67,7 +67,7 @@ func (c *World) drawCollectors() {
 	c.Collectors = 1 + r.IntN(2)
 	c.KeepVersions, c.KeepOutputs, c.KeepUnseen = 1+r.IntN(2), 1+r.IntN(30), 1+r.IntN(20)
 	c.Alone = 100 + r.IntN(600)
-	if r.IntN(3) > 0 { // the same assets run repeatedly
+	if r.IntN(3) > 0 { // few assets and many requests, so that the same assets run repeatedly
 		c.Spread, c.Tasks = true, min(c.Tasks, 2+r.IntN(8))
 		c.Minutes, c.Requests = max(c.Minutes, 30+r.IntN(40)), max(c.Requests, 20+r.IntN(20))
 	}
@@ -108,7 +108,7 @@ func runCollector(ctx context.Context, p *process) {
 	}
 }
 
-// passBegins records when a pass starts: the pass need not consider later publishes.
+// passBegins records when a pass starts. The pass need not consider revisions that are published later.
 func (w *world) passBegins(p *process) *call {
 	k := &call{proc: p, label: "collect"}
 	k.begin = func() {
@@ -152,7 +152,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 		}
 		for _, runID := range slices.Sorted(maps.Keys(f.index.liveRuns)) {
 			run := f.state.Runs.Get(runID)
-			if p.machine.kind == "gc" && f.index.makers[id] == runID { // a worker deletes its own output if another execution won
+			if p.machine.kind == "gc" && f.index.makers[id] == runID { // a worker may delete its own output
 				o.violation("collection", "%s deletes %s, which the live run %s makes", p.id, key, run.RunID)
 			}
 			late := run.ParentRunID != "" && f.seenAt[run.RunID].After(p.began)
@@ -247,8 +247,8 @@ func (o *oracle) reads(run *state.Run) map[string]string {
 	return uris
 }
 
-// planned records new runs, and checks that the outputs that their plans read exist. A retry may be
-// too late.
+// planned records new runs, and checks that the outputs that their plans read exist. A retry may be published only
+// after an output that it reads was deleted.
 func (o *oracle) planned(f *followed, rebuilt bool) {
 	for run := range changed(f, f.state.Runs) {
 		if _, known := f.seenAt[run.RunID]; known {
@@ -268,8 +268,8 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 	}
 }
 
-// garbageCollected checks, on a copy, that the collector deletes all unreferenced outputs and logs
-// in the end. Long after the last run, only the visible outputs of partitions are left.
+// garbageCollected checks, on a copy, that the collector deletes all unreferenced outputs and logs in the end. A long
+// time after the last run, only the visible outputs of partitions may be left.
 func (o *oracle) garbageCollected(f *followed) {
 	if f.manifest == nil {
 		return
@@ -321,7 +321,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		if row.OutputURI == "" || f.state.Hidden(row) {
 			continue
 		}
-		shown[row.MaterializationID] = directoryOf(row.OutputURI) // a batch is collected as a whole
+		shown[row.MaterializationID] = directoryOf(row.OutputURI) // batches are collected as a whole
 		asset, _ := ids.ParseAssetKey(row.AssetKey)
 		cells[strings.TrimSuffix(contract.AssetPrefix(f.domain, asset, row.PartitionKey), "/")] = true
 	}
@@ -339,11 +339,12 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
 		case ok && o.w.lost(blobs, uri):
-			// The collector reads commit markers only if several executions left files. If the
-			// winner's files were deleted, it treats a loser's as the winner's, until another
-			// version supersedes both.
+			// The collector reads commit markers only if several executions have files. If the winner's files were
+			// deleted, and only those of a loser are left, the collector treats these as the winner's files until a
+			// later version supersedes the output.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
-			// The row of its run was deleted, so it is unknown whether the object belongs to an output.
+			// Accept the object: the row of its run was deleted, so it is unknown whether the object belongs to an
+			// output.
 		default:
 			o.violation("collection", "%s is left, but no partition shows it", object.Key)
 			return

@@ -26,7 +26,7 @@ type World struct {
 	// MaxDeltas, MaxInline and MinBase control merges of state files: see [tiers.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
-	// MaxSegment bounds the rows of a table that become a segment of history at once. 0: unlimited.
+	// MaxSegment is the maximum number of rows of a table in a segment of history. 0: unlimited.
 	MaxSegment int
 	// MaxBatch bounds the ledger entries that are folded and published at once. 0: 2,000.
 	MaxBatch int
@@ -40,8 +40,8 @@ type World struct {
 	ArchiveSpan int
 	// Keep is how many seconds every revision is kept.
 	Keep int
-	// Sweepers is the number of sweepers, at least 1. FullEvery is the number of minutes between
-	// sweeps of all domains. 0: none before the world has come to rest.
+	// Sweepers is the number of sweepers, at least 1. FullEvery is the number of minutes between sweeps of all domains.
+	// 0: there is no full sweep until the world has come to rest.
 	Sweepers, FullEvery int
 	// Ahead is the number of entries by a writer that ignores the store's clock: their names, ids
 	// or timestamps are hours to years ahead.
@@ -66,20 +66,20 @@ type World struct {
 	// schedule selects. 0: one.
 	Schedules, Wide int
 	// Idle gives each domain a schedule whose next tick is months away. In worlds without faults, the oracle counts at
-	// the end what the idle domains cost.
+	// the end the calls that services make for the idle domains.
 	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
-	// Alerts gives the releases of domains rules of alerts, and deadlines. Their channels refuse so many tenths
-	// of the first tries.
+	// If Alerts is not 0, the releases of domains have alert rules and deadlines. Alerts is also how many tenths of the
+	// first tries the channels refuse.
 	Alerts int
 	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
 	// none.
 	Chained int
-	// Batched replaces these assets by some whose tasks materialize up to as many days. 0: by none.
+	// If Batched is not 0, these assets are replaced with assets whose tasks materialize up to this many days.
 	Batched int
-	// Large is the number of unpartitioned assets of each project in a large world, and Days the number of days of its
-	// partitioned assets: see large.go. 0: the world is small.
+	// In a large world, Large is the number of unpartitioned assets of each project, and Days is the number of days of
+	// its partitioned assets: see large.go. 0: the world is small.
 	Large, Days int
 	// Slowed is how many times longer than usual the writes of compactors to the store take, in a large world. Many
 	// tasks then end in each revision: see slowed.go. 0: no longer.
@@ -93,7 +93,8 @@ type World struct {
 	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
 	// refer to them.
 	Parquet bool
-	// KillAt is the number of the call, counted over all processes, which its process does not survive. 0: none.
+	// KillAt is the number of a call, counted over all processes. The process that makes this call dies. 0: no process
+	// dies.
 	KillAt int
 	Faults Faults
 }
@@ -108,8 +109,8 @@ func (c World) keepLedger() time.Duration {
 
 func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
 
-// Draw returns the world of a seed. Each part of a world has its own source of randomness, so a new part changes no
-// other one. Later parts may depend on what earlier parts drew.
+// Draw returns the world of a seed. Each part of a world has its own source of randomness, so adding a part changes no
+// other part. A part may depend on the values that earlier parts drew.
 func Draw(seed uint64) World {
 	r := random(seed, "world", 0)
 	c := World{
@@ -155,8 +156,8 @@ func (c *World) drawHistory() {
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
 	c.MinBase = 200 + tiers.Int64N(10_000)
 	history := random(c.Seed, "history", 0)
-	// No write takes longer than entries stay in the ledger: a writer may be frozen for four
-	// minutes, and so may the write.
+	// Entries must stay in the ledger for longer than any write takes: the writer may be frozen for four minutes, and
+	// the write itself may take four more.
 	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) > 0 {
 		return
 	}
@@ -171,7 +172,7 @@ func (c *World) drawHistory() {
 	}
 }
 
-// drawMoreFaults draws faults of worlds that have any.
+// drawMoreFaults draws further faults for worlds that have any.
 func (c *World) drawMoreFaults() {
 	if stall := random(c.Seed, "stall", 0); stall.IntN(6) == 0 {
 		c.Faults.Stall = 1 + stall.IntN(100)
@@ -209,7 +210,7 @@ func (c *World) drawOutage() {
 	}
 }
 
-// drawSweeps draws sweeps, writers and clocks that are far ahead, and online rebuilds.
+// drawSweeps draws sweeps, writers and clocks that are far ahead of the time, and online rebuilds.
 func (c *World) drawSweeps() {
 	c.Sweepers = 1
 	if due := random(c.Seed, "due", 0); due.IntN(4) == 0 {
@@ -251,8 +252,8 @@ func (c *World) drawLimits() {
 	}
 }
 
-// drawFaults draws the faults of a world. A quarter of all worlds has none. In the others each kind
-// of fault is enabled with probability 1/2, rare or frequent.
+// drawFaults draws the faults of a world. A quarter of all worlds has no faults. In the other worlds, each kind of
+// fault is enabled with probability 1/2, and is rare or frequent.
 func drawFaults(r *rand.Rand) Faults {
 	var f Faults
 	if r.IntN(4) == 0 {
@@ -296,7 +297,7 @@ func drawFaults(r *rand.Rand) Faults {
 	return f
 }
 
-// Text returns the world as text for Parse.
+// Text returns the world as text that Parse reads.
 func (c World) Text() string {
 	data, err := json.Marshal(c)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// maxUndamaged bounds how long an output stays intact before it is damaged, maxUnrestored how long
-// it stays damaged before an operator restores it from a backup.
+// maxUndamaged bounds how long an output stays intact before it is damaged. maxUnrestored bounds how long it stays
+// damaged before an operator restores it from a backup.
 const (
 	maxUndamaged  = 10 * time.Minute
 	maxUnrestored = 5 * time.Minute
@@ -40,10 +40,10 @@ func (w *world) outputWritten(key string) {
 	}
 	data, _, err := w.blobs.Get(context.Background(), key)
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 	}
 	if key != contract.CommitMarkerKeyOf(key) && contract.IsMarker(key) {
-		return // the file is of an output in quarantine
+		return // the file belongs to an output in quarantine
 	}
 	if !contract.IsMarker(key) {
 		if w.made[key] == nil {
@@ -67,7 +67,7 @@ func (w *world) outputWritten(key string) {
 func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	ctx := context.Background()
 	data, _, err := w.blobs.Get(ctx, key)
-	if err != nil || w.faults.over() { // collected, or faults have stopped
+	if err != nil || w.faults.over() { // the output was collected, or faults have stopped
 		return
 	}
 	how := []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
@@ -85,7 +85,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 		_, err = w.blobs.Put(ctx, key, data)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 	}
 	w.damaged[key] = true
 	w.fault("output damaged: " + how)
@@ -102,13 +102,13 @@ func (w *world) restoreOutput(marker, key string) {
 		return
 	}
 	if _, err := w.blobs.Put(ctx, key, w.made[key]); err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 	}
 	w.fault("output restored")
 	w.note("%s is restored", key)
 }
 
-// sound reports whether a file of an output is as it was written.
+// sound reports whether a file of an output is unchanged since it was written.
 func (w *world) sound(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	return err == nil && bytes.Equal(data, w.made[key])
@@ -117,7 +117,7 @@ func (w *world) sound(key string) bool {
 // lost reports whether an output has no files because they were damaged.
 func (w *world) lost(blobs blob.Store, uri string) bool {
 	for _, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: uri}) {
-		if err == nil { // never fails: the store is in memory
+		if err == nil { // cannot fail: the store is in memory
 			return false
 		}
 	}
@@ -178,8 +178,8 @@ func (o *oracle) input(e worker.Execution, key string, content []byte) {
 	}
 }
 
-// refusedInputs checks that attempts that failed because of an input name a damaged file. A missing
-// file may have been collected.
+// refusedInputs checks attempts that failed because of an input: their errors must name a damaged file. They may also
+// name a missing file, which may have been collected.
 func (o *oracle) refusedInputs(f *followed) {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return
@@ -201,15 +201,14 @@ func (o *oracle) refusedInputs(f *followed) {
 
 // damagedOutput is an output with a damaged file.
 type damagedOutput struct {
-	line string // in the report of a verification, without the reason
-	kept bool   // the run of the output is kept
+	line string // the line in the report of a verification, without the reason
+	kept bool   // the state still contains the run of the output
 
 	visible bool // the partition shows the output
 }
 
-// damagedOutputs returns the damaged outputs that a verification must report. It also returns
-// damaged outputs that a verification may report or not, because their runs are about to leave
-// history.
+// damagedOutputs returns the damaged outputs that a verification must report. It also returns those that a verification
+// need not report, because their runs are about to leave history.
 func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	var found []damagedOutput
 	for t := range f.state.Tasks.All {
@@ -273,7 +272,7 @@ func (o *oracle) otherProblems(f *followed, report repair.Report) []string {
 	})
 }
 
-// maybeUnsummed returns the store. In every second world it keeps no checksums, like a folder.
+// maybeUnsummed returns the store of the world. In every second world, this store keeps no checksums, like a folder.
 func (w *world) maybeUnsummed() blob.Store {
 	if w.cfg.Faults.Damaged%2 == 0 {
 		return w.blobs

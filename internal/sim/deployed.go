@@ -19,8 +19,8 @@ import (
 // releases are the releases that clients deploy.
 var releases = []string{strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)}
 
-// codeOf returns the code fingerprint of an asset in a release, by its number from 1; 0: none. Half of the assets differ from one
-// release to the next.
+// codeOf returns the code fingerprint of an asset in the release with a version number; 0: there is no release. Between
+// two consecutive releases, half of the assets change.
 func codeOf(version, asset int) string {
 	if version == 0 {
 		return ""
@@ -51,8 +51,8 @@ func (l *workload) drawDeployments(span time.Duration) {
 	}
 }
 
-// deploy deploys a release or an earlier one. Some writers expect another release than the current
-// one, and some do not care.
+// deploy deploys a random release, sometimes as a rollback. Some writers expect a release that may not be the current
+// one, and some force the deployment.
 func (c *client) deploy(ctx context.Context, e *clientEngine) error {
 	load := c.p.machine.w.load
 	releases := load.releasesOf(e.domain)
@@ -172,10 +172,10 @@ func (o *oracle) freshness(f *followed) {
 type plannedRun struct {
 	*plan.Plan
 
-	byKey map[string][]int // indexes of tasks
+	byKey map[string][]int // indexes of the plan's tasks, by key
 }
 
-// planOf returns the plan of a run, or nil if it cannot be read. It keeps the plans, which never change.
+// planOf returns the plan of a run, or nil if it cannot be read. It caches the plans, because they never change.
 func (o *oracle) planOf(run *state.Run) *plannedRun {
 	if known, ok := o.decoded[run.PlanRef]; ok {
 		return known
@@ -212,7 +212,7 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) 
 	}
 	planned := o.planOf(run)
 	if planned == nil {
-		return // other checks report it
+		return // other checks report the unreadable plan
 	}
 	for _, i := range planned.byKey[row.TaskKey] {
 		for asset, set := range planned.Tasks[i].Inputs {

@@ -18,7 +18,7 @@ type driver struct {
 	start  time.Time
 	events events
 	seq    int
-	onCall func(*call) // is called for each call that begins
+	onCall func(*call) // called with each call before it begins
 	steps  int
 
 	mu      sync.Mutex
@@ -31,8 +31,8 @@ type driver struct {
 type call struct {
 	proc   *process
 	label  string
-	begin  func()          // called by the driver
-	serves int             // number of the request that the process serves with the call; orders equal calls
+	begin  func()          // the driver calls it
+	serves int             // number of the request that the call serves; orders calls that are otherwise equal
 	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}
 }
@@ -40,11 +40,11 @@ type call struct {
 // serving is the context key of the number of the request.
 type serving struct{}
 
-// scheduled is something that the driver will execute.
+// scheduled is an event that the driver will execute.
 type scheduled struct {
 	at   time.Time
 	seq  int
-	proc *process // the event waits while the process is frozen, and is dropped if it is dead; nil: none
+	proc *process // the event waits while proc is frozen, and is dropped if proc is dead; nil: no process
 	do   func()
 }
 
@@ -125,10 +125,10 @@ func (d *driver) beginCalls() {
 			return cmp.Or(cmp.Compare(a.proc.id, b.proc.id), cmp.Compare(a.label, b.label), cmp.Compare(a.serves, b.serves))
 		})
 		for _, c := range calls {
-			// The scheduler decides whether a call or its cancellation came first: both count as
-			// cancelled.
+			// Whether a call or its cancellation came first depends on Go's scheduler. To be deterministic, the call
+			// counts as cancelled in both cases.
 			if !c.proc.isDead() && c.ctx.Err() == nil {
-				d.onCall(c) // may kill the process
+				d.onCall(c) // onCall may kill the process
 				if !c.proc.isDead() {
 					c.begin()
 				}

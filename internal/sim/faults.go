@@ -22,7 +22,7 @@ type Faults struct {
 	Kill, Freeze, Jump int
 	// Leap, for each client and minute: its clock is hours to years ahead, for some minutes.
 	Leap int
-	// MaxSkew bounds the differences between machines' clocks, in seconds.
+	// MaxSkew is the maximum difference between the clocks of machines, in seconds.
 	MaxSkew int
 	// Full, for each minute: the store is full for a while.
 	Full int
@@ -41,8 +41,8 @@ type Faults struct {
 	Damaged int
 	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int
-	// Absence is the length of an outage, in minutes. Nothing runs during it. It begins before
-	// faults stop, and delays that by its length.
+	// Absence is the length of an outage, in minutes. No process runs during the outage. It begins before faults stop,
+	// and faults stop later by its length.
 	Absence int
 }
 
@@ -85,7 +85,7 @@ func (d *dice) latency() time.Duration { return d.between(time.Millisecond, 30*t
 
 type storageFault struct {
 	before, after         bool
-	later                 time.Duration // after a failure: when the request takes effect nevertheless
+	later                 time.Duration // not 0: the request fails, but takes effect after this time
 	killBefore, killAfter bool
 	delay                 time.Duration
 }
@@ -170,7 +170,7 @@ func (d *dice) notice() deliveryFault {
 	}
 	if d.chance(d.NoticeAgain, "notification delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // its entry may be in history by then
+		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // late enough for its entry to be in history
 			f.again = d.between(10*time.Minute, time.Hour)
 		}
 	}

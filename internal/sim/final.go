@@ -54,7 +54,7 @@ func (o *oracle) outcomes(f *followed) {
 	}
 }
 
-// outcome returns why a task must not have ended as it did, or "". Each state has one rule.
+// outcome returns the reason why the end of a task is wrong, or "" if it is right. There is one rule for each state.
 func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	ended := map[state.TaskState]int{}
 	for _, upstream := range f.index.upstreams[t.Key()] {
@@ -77,8 +77,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return "its run was not cancelled"
 		}
 	case state.TaskFailed:
-		// If the folding order is lost, a rebuild folds the decisions of timers after all facts. A report
-		// on a timed-out attempt then counts as if it had come in time.
+		// If the folding order is lost, a rebuild folds the decisions of timers after all facts. A report on an attempt
+		// that had timed out then counts as if it had come in time.
 		if t.ErrorCode == "GHOST" && !f.unordered {
 			return "a stale report ended it"
 		}
@@ -102,8 +102,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	return ""
 }
 
-// spent returns why a task should not have failed yet, given its recorded attempts, or "". Only ten
-// attempts that were lost to infrastructure are granted again.
+// spent returns the reason why a task should not have failed yet, according to its recorded attempts, or "" if it
+// should have failed. At most ten attempts that were lost to infrastructure are replaced with further attempts.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}
@@ -118,7 +118,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 		return true
 	})
 	if f.unordered {
-		lost = t.GrantedAttempts // the reasons of some timeouts may be lost
+		lost = t.GrantedAttempts // a rebuild may have lost the reasons of some timeouts
 	}
 	switch {
 	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:
@@ -132,7 +132,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 }
 
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
-	o.repaired++ // each rebuild has its own file names
+	o.repaired++ // a new seed, so that the files of each rebuild have different names
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
 		Handle:  domain.Open(domain.Handle{Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Clock: o.w.clock}),
@@ -200,7 +200,7 @@ func (o *oracle) bareLedger(f *followed) {
 		switch {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
-			// The rebuild decided that the later tick replaced its request. No fact says otherwise.
+			// The rebuild decided that a later tick replaced the run's request. No fact contradicts this decision.
 		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
 			// A person cancelled the request at about the time of its planning. Names of entries depend on clocks.
 		case again == nil:
@@ -236,8 +236,8 @@ func executed(st *state.State, run *state.Run) bool {
 	return false
 }
 
-// leftNoTrace reports whether a run with a run key did nothing but time out. The ledger then does
-// not show that it won the key.
+// leftNoTrace reports whether a run with a run key did nothing except time out. The ledger does not show that such a
+// run won the key.
 func leftNoTrace(st *state.State, run *state.Run) bool {
 	said := run.RunKey == "" || run.CancelEventID != ""
 	for d := range st.Outbox.All {
@@ -249,8 +249,8 @@ func leftNoTrace(st *state.State, run *state.Run) bool {
 	return !said
 }
 
-// bounded checks that the number of entries is proportional to the requests, so that no repair
-// feeds on itself.
+// bounded checks that the number of entries is proportional to the number of requests: no repair may cause further
+// repairs without end.
 func (o *oracle) bounded(f *followed) {
 	attempts := f.state.Attempts.Len()
 	minutes := int((o.w.elapsed() - o.w.cfg.Faults.outage()).Minutes())

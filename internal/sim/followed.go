@@ -14,7 +14,7 @@ type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed one
-	decoder   *manifest.Decoder  // the oracle shares no cache with the processes
+	decoder   *manifest.Decoder  // a decoder of its own, so that the oracle shares no cache with the processes
 	// state is the state of manifest, including history.
 	state *state.State
 	// rows are the rows that the newest revision has changed, including tombstones; nil: any row may differ.
@@ -31,26 +31,26 @@ type followed struct {
 	cancelled map[string]bool
 	entries   int
 	waiting   []waiting
-	broken    bool // the projections are damaged, and not rebuilt yet
+	broken    bool // the projections are damaged and not yet rebuilt
 	// unreadable contains files that only a damaged index names.
 	unreadable map[string]bool
-	unordered  bool // rebuilt after the order of the ledger was lost
+	unordered  bool // the state was rebuilt after the folding order of the ledger was lost
 	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
 	// full listing folds them.
 	dropped map[string]bool
 	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
 	forgotten map[state.Key2]bool
-	// abandoned contains entries that may have appeared after a listing had passed their names. true:
-	// the writer was prompt, so the cause is a wrong clock.
+	// abandoned contains entries that may have appeared after a listing had passed their names. true: the writer was
+	// not slow, so a wrong clock is the cause.
 	abandoned map[string]bool
-	named     map[string]span // state files, by the revisions that name them
+	named     map[string]span // for each state file, the revisions that name it
 	// durable contains the checksums of the appended entries, and archived the checksums of the
 	// archived entries. cut is the highest history cutoff of any revision: nothing above it may be
 	// archived.
 	durable, archived map[string]uint32
 	cut               string
-	// ahead contains the entries that are far ahead of the store's clock and have no effect. true:
-	// the whole entry. false: perhaps a part of it.
+	// ahead contains the entries that are far ahead of the store's clock and have no effect. true: the whole entry has
+	// no effect. false: a part of it may have no effect.
 	ahead map[string]bool
 	// settings holds the commands that set or remove limits, by limit.
 	settings map[state.Key2][]setting
@@ -58,14 +58,14 @@ type followed struct {
 	keyCommands []keyCommand
 	// markCommands holds the commands that mark outputs.
 	markCommands []markCommand
-	// marksFolded holds the folded ones, and marksSaid what they say about each output.
+	// marksFolded holds the folded mark commands. marksSaid holds, for each output, the command that applies to it.
 	marksFolded []markCommand
 	marksSaid   map[state.Key3]markCommand
 	// forgetCommands holds the commands that forget assets.
 	forgetCommands []forgetCommand
 	// held holds the revisions that people have pinned.
 	held map[int64]heldRevision
-	// recreated contains collected revisions whose number a delayed writer has created again.
+	// recreated contains collected revisions whose manifests a delayed writer has created again.
 	recreated map[int64]bool
 	// noted are the notifications; nil: none yet.
 	noted     *noted
@@ -73,12 +73,11 @@ type followed struct {
 	floors    []floorAt
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt time.Time
-	// waitsSince is the time since when the domain has had a wakeup. due contains the times at which recent
-	// wakeups were due. Sweeps have had enough time to react to everything that was appended up to
-	// followedUpTo.
+	// waitsSince is the time since when the domain has had a wakeup. due contains the times at which recent wakeups
+	// were due. Sweeps have had enough time to react to all entries that were appended up to followedUpTo.
 	waitsSince, followedUpTo time.Time
 	due                      []time.Time
-	unlisted                 time.Duration // how long listings of the ledger have only failed
+	unlisted                 time.Duration // for how long all listings of the ledger have failed
 	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
 	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended    bool
@@ -87,7 +86,7 @@ type followed struct {
 	deployed map[string]*event.ProjectDeployed // deployments in the ledger, by id
 	approved map[string]bool                   // materializations that commands of the ledger approve
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
-	ticks    map[instant]string                // ids of ticks
+	ticks    map[instant]string                // the id of the tick of each instant
 	runsOf   map[string]string                 // runs by tick
 	triggers map[string][]state.Key2           // ledger entries and groups that trigger a run for a request
 }

@@ -37,7 +37,7 @@ func (c *client) hide(ctx context.Context, e *clientEngine, a ask) error {
 	return c.mark(ctx, e, a)
 }
 
-// forget forgets an asset. The simulated releases have no list of assets, so the asset may come back with the next run.
+// forget forgets an asset. The next run may bring the asset back, because simulated releases have no list of assets.
 func (c *client) forget(ctx context.Context, e *clientEngine, a ask) error {
 	current, err := e.CurrentDeployment(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // maxGhosts bounds the stale reports of one request.
 const maxGhosts = 12
 
-// appendGhosts appends stale events, like a process that has been frozen for long: reports on
-// attempts that timed out or ended, outdated requests and timers. The fold must ignore them.
+// appendGhosts appends stale events, as a process might that was frozen for a long time: reports on attempts that timed
+// out or ended, and outdated requests and timers. The fold must ignore these events.
 func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		// Its id sorts after everything known of the task, also in a rebuild.
+		// The id of the event sorts after all ids of the task, so that a rebuild folds the event after them, too.
 		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}

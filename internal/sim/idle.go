@@ -14,11 +14,11 @@ const idleIsFree = "I-32 idle is free"
 // idleFor is how long the calls of idle domains are counted.
 const idleFor = 20 * time.Minute
 
-// idle counts the calls that are made while nothing is due in any domain. Only listings of wakeups
-// are allowed.
+// idle counts the calls of services while nothing is due in any domain. Only listings of wakeups are allowed, and are
+// not counted.
 type idle struct {
 	begun  time.Time // when everything but the services was stopped; zero: not yet
-	from   time.Time // since when calls count; zero: something is due soon, or was due a moment ago
+	from   time.Time // when counting began; zero: not yet, because something is due soon, or was due a moment ago
 	last   time.Time // when a service last made a call
 	calls  int
 	sample string
@@ -30,8 +30,8 @@ func (i *idle) stopped(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
-// ended reports whether the counting of calls is over. Worlds with faults or full sweeps count nothing: faults leave
-// deliveries that arrive late, and full sweeps visit every domain.
+// ended reports whether the counting of calls is over. Worlds with faults or full sweeps do not count calls: faults
+// cause deliveries that arrive late, and full sweeps visit every domain.
 func (i *idle) ended(w *world) bool {
 	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
 		return true

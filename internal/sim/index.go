@@ -8,8 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// index holds what the oracle derives from the rows of a domain's newest revision. It follows changed rows, so that the
-// cost of a revision does not grow with the state. It uses no index of the state itself, which the oracle checks.
+// index holds data that the oracle derives from the rows of a domain's newest revision. It is updated from the changed
+// rows only, so that the cost of a revision does not grow with the state. It does not use the indexes of the state
+// itself, because the oracle checks these.
 type index struct {
 	// slots counts the tasks that hold slots.
 	slots slotCount
@@ -19,7 +20,7 @@ type index struct {
 	liveRuns map[string]bool
 	// openTicks holds the ticks whose outcome is not final.
 	openTicks map[string]bool
-	// makers holds the run that makes each materialization, and showers the partitions that have shown it.
+	// makers holds, for each materialization, the run that makes it. showers holds the partitions that have shown it.
 	makers  map[string]string
 	showers map[string]map[state.Key2]bool
 }
@@ -31,8 +32,8 @@ func newIndex() *index {
 	}
 }
 
-// follow follows the newest revision. before is the state of the revision before it. It returns the slots that were in
-// use in that state.
+// follow updates the index to the newest revision. before is the state of the previous revision. follow returns the
+// slots that were in use in that state.
 func (x *index) follow(f *followed, before *state.State) slotCount {
 	then := slotCount{all: x.slots.all, pool: maps.Clone(x.slots.pool)}
 	if f.rows == nil {
@@ -72,7 +73,8 @@ func (x *index) follow(f *followed, before *state.State) slotCount {
 	return then
 }
 
-// followDeps follows edges. Edges of a run are never deleted; if one is, all edges are read again.
+// followDeps updates the upstreams from the changed edges. If an edge was deleted, it reads all edges again; single
+// edges of a run are never deleted.
 func (x *index) followDeps(f *followed, before *state.State) {
 	edges := changed(f, f.state.Deps)
 	if len(deleted[state.Dep](f)) > 0 {
@@ -106,7 +108,7 @@ func (f *followed) shows(materialization string) (rows []*state.Partition) {
 	return rows
 }
 
-// changed yields the rows of a table of the newest revision that it has put. If these are unknown, it yields all rows.
+// changed yields the rows of a table that the newest revision has put. If these are unknown, it yields all rows.
 func changed[K, R comparable](f *followed, table state.Table[K, R]) iter.Seq[*R] {
 	if f.rows == nil {
 		return table.All
@@ -134,18 +136,18 @@ func deleted[R any](f *followed) (rows []*R) {
 }
 
 func isDeleted[R any](row *R) bool {
-	return any(row).(interface{ RowMeta() *state.Meta }).RowMeta().Deleted //nolint:forcetypeassert,errcheck // every row has it
+	return any(row).(interface{ RowMeta() *state.Meta }).RowMeta().Deleted //nolint:forcetypeassert,errcheck // every row has this method
 }
 
-// replaced yields the rows of a table of the revision before that the newest revision has changed or deleted. If these
-// are unknown, it yields all rows.
+// replaced yields the old versions of the rows of a table that the newest revision has changed or deleted. If these are
+// unknown, it yields all rows.
 func replaced[K, R comparable](f *followed, before state.Table[K, R]) iter.Seq[*R] {
 	if f.rows == nil {
 		return before.All
 	}
 	return func(yield func(*R) bool) {
 		for _, row := range state.List[R](f.rows) {
-			key := any(row).(interface{ Key() K }).Key() //nolint:forcetypeassert,errcheck // every row has it
+			key := any(row).(interface{ Key() K }).Key() //nolint:forcetypeassert,errcheck // every row has this method
 			if was := before.Get(key); was != nil && !yield(was) {
 				return
 			}

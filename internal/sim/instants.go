@@ -30,8 +30,8 @@ var zonesOf = []zoneOf{
 type cadence struct {
 	every int64 // seconds
 	cron  string
-	// minute reports whether the minute field of cron matches. hourly: its hour field is *, otherwise it
-	// matches the hours from first to last.
+	// minute reports whether the minute field of cron matches. hourly means that the hour field is *. Otherwise the
+	// hour field matches the hours from first to last.
 	minute      func(int) bool
 	hourly      bool
 	first, last int
@@ -49,7 +49,7 @@ var cadences = []cadence{
 	{cron: "*/3 2 * * *", minute: func(m int) bool { return m%3 == 0 }, first: 2, last: 2},
 }
 
-// farSchedule is the schedule of idle worlds. It ticks once a year, and so never in a world.
+// farSchedule is the schedule of idle worlds. It ticks once a year, and never during a world.
 const (
 	farSchedule = "far"
 	yearly      = "0 0 1 1 *"
@@ -85,7 +85,7 @@ func isInstant(s *event.Schedule, at time.Time) bool {
 	return c.matches(at.Add(z.after)) && !c.other(s, z, at, at.Add(z.after-z.before), event.RepeatedFirst)
 }
 
-// other reports whether the policy prefers the other instant with the same local time, before or after
+// other reports whether the policy prefers the other of two instants with the same local time, one before and one after
 // the clocks were set back.
 func (c cadence) other(s *event.Schedule, z zoneOf, at, other time.Time, policy string) bool {
 	occurs := z.after < z.before && at.Before(z.at) != other.Before(z.at)

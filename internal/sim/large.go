@@ -51,7 +51,7 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	c.Schedules, c.Backfills, c.Wide = 0, 0, 0
 	kind := r.IntN(6)
 	if kind == 0 || kind == 1 {
-		// Every tick is a run, so the world is short.
+		// Every tick starts a run, so keep the world short.
 		c.Schedules, c.Wide = 1+r.IntN(2), 10+r.IntN(60)
 		c.Requests, c.Minutes = 2, 5+r.IntN(8)
 	}
@@ -65,7 +65,7 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	}
 }
 
-// slowOfLarge: one of so many tasks that would be slow in a small world is slow in a large one.
+// slowOfLarge is how many times fewer tasks are slow in a large world than in a small one.
 const slowOfLarge = 20
 
 // manySlots returns a number of slots that suits the size of the world.
@@ -111,7 +111,7 @@ func (l *workload) drawLargeProject(r *rand.Rand, d ids.Domain, name string) *pr
 				}
 			}
 		}
-		if i == n-1 && r.IntN(2) == 0 { // a fan-in of everything
+		if i == n-1 && r.IntN(2) == 0 { // this asset reads all others
 			a.Deps = nil
 			for j := range i {
 				a.Deps = append(a.Deps, p.assets[j].Key)
@@ -149,8 +149,8 @@ func (l *workload) plainAsset(name string, i int) plan.Asset {
 	}
 }
 
-// addPartitioned adds assets with many partitions: days, their readers day by day, over a window and over all days, days
-// of several regions, and batches of days.
+// addPartitioned adds assets with many partitions: days; readers of the same day, of a window of days and of all days;
+// days of several regions; and batches of days.
 func (l *workload) addPartitioned(r *rand.Rand, p *project, name string) {
 	add := func(a *plan.Asset) ids.AssetKey {
 		l.partitioned[a.Key.String()] = a.Partitions != nil
@@ -199,8 +199,8 @@ func (l *workload) addPartitioned(r *rand.Rand, p *project, name string) {
 	add(&total)
 }
 
-// behaveTask returns how a task behaves. Tasks of a partitioned asset of a large world behave differently. They hang only
-// if their asset has a timeout for that.
+// behaveTask returns how a task behaves. Tasks of a partitioned asset of a large world behave differently. They hang
+// only if their asset has a timeout that ends the attempt.
 func (l *workload) behaveTask(taskKey string) behaviour {
 	asset := assetOf(taskKey)
 	b := l.behave(asset)
@@ -212,7 +212,8 @@ func (l *workload) behaveTask(taskKey string) behaviour {
 	return b
 }
 
-// largeSelection returns the partitions of a request for an asset of a large project; -1: for all of them.
+// largeSelection returns the partitions of a request for an asset of a large project. If the asset is -1, the request
+// is for all assets.
 func (p *project) largeSelection(only, draw int) []plan.Selection {
 	if only >= 0 && p.assets[only].Partitions == nil {
 		return nil

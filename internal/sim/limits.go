@@ -12,7 +12,7 @@ import (
 // limit sets or removes a limit, or applies the limits of a servo.yaml with one pool. A workspace
 // has four times the slots of a pool.
 func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
-	const applies, removes = 14, 12 // 3 to 14 slots are drawn: 14 means apply, 12 and 13 mean remove
+	const applies, removes = 14, 12 // a.slots is 3 to 14: 14 means apply, 12 and 13 mean remove
 	slots := c.p.machine.w.cfg.manySlots(a.slots)
 	if a.pool == "" {
 		slots *= 4
@@ -54,8 +54,8 @@ func (f *followed) noteLimits(entry string, data []byte) {
 	}
 }
 
-// lastSetting checks that each limit has the value of the latest folded command, whatever the order
-// of folding: an earlier command must not come back.
+// lastSetting checks that each limit has the value of the latest folded command. The order of folding must not matter:
+// an earlier command must not replace a later one.
 func (o *oracle) lastSetting(f *followed) {
 	for key, settings := range f.settings {
 		last := setting{}

@@ -70,8 +70,8 @@ func (f *followed) noteMarks(entry string, data []byte) {
 	}
 }
 
-// said returns what the folded commands say about each output: the greatest command, or "missing". It also returns
-// whether that may differ from what they said in the revision before.
+// said returns what the folded commands say about each output: the greatest command, or "missing". differs reports
+// whether the result may differ from the result for the previous revision.
 func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	var folded []markCommand
 	for _, c := range f.markCommands {
@@ -97,8 +97,8 @@ func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	return said, true
 }
 
-// marked compares the marks of current outputs with the folded commands: what readers find agrees with
-// the rows. No mark exists that nobody has made.
+// marked compares the marks of current outputs with the folded commands. Readers must find the outputs that agree with
+// the marks, and every mark must come from a command.
 func (o *oracle) marked(f *followed) {
 	if len(f.markCommands) == 0 {
 		return

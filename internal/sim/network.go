@@ -47,7 +47,7 @@ func (e endpoint) Serve(ctx, work context.Context, h http.Handler) error {
 		close(k.done)
 	}
 	if err := w.park(ctx, k); err != nil {
-		return nil //nolint:nilerr // cancelled before it began
+		return nil //nolint:nilerr // the request was cancelled before it began
 	}
 	<-ctx.Done()
 	return nil
@@ -109,8 +109,7 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request. from is nil if the cloud sends it. The driver calls then once, if from
-// is alive.
+// request sends a request. from is nil if the cloud sends it. If from is still alive, the driver calls then once.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false
@@ -175,7 +174,7 @@ func (r *request) serve(method string, u *url.URL, header http.Header, body []by
 			r.answer(answer{status: rec.status, header: rec.header, body: rec.body.Bytes()})
 			close(k.done)
 		}
-		_ = r.w.park(context.Background(), k) // a dead process answers nobody
+		_ = r.w.park(context.Background(), k) // if the process dies, it sends no answer
 	})
 }
 

@@ -41,8 +41,8 @@ func (w *world) scheduleOnline() {
 	}
 }
 
-// insist starts a bare rebuild again that ended the old revision numbers, but died or gave up before
-// it published: until then the domain has no revision.
+// insist repeats a bare rebuild that ended the old revision numbers, but died or gave up before it published. Without
+// the repetition, the domain would have no revision.
 func (w *world) insist(m *machine, f *followed) {
 	w.after(time.Minute, nil, func() {
 		if w.over || !f.ended && m.alive == nil {
@@ -108,9 +108,9 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 	}
 }
 
-// allSkipped reports whether an operator has skipped all entries that a rebuild lacks. A compactor may
-// have folded such an entry from the bytes that its writer handed over, and publish it after the
-// operator's decision. The rebuild then refuses to forget it.
+// allSkipped reports whether an operator has skipped all entries that a rebuild lacks. After the operator's decision, a
+// compactor may still publish such an entry, if it has folded the entry from the bytes that the writer handed over. The
+// rebuild then refuses to forget the entry.
 func (w *world) allSkipped(lost *repair.LostError) bool {
 	return !slices.ContainsFunc(lost.Groups, func(group string) bool {
 		entry, _, _ := strings.Cut(strings.TrimPrefix(group, "ledger: entry "), ",")

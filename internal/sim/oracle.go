@@ -28,7 +28,7 @@ type oracle struct {
 	minutes    int
 	delays     time.Duration                 // how long timers have waited so far: [world.delayedUntil]
 	repaired   int                           // number of rebuilds and verifications
-	plans      map[string]map[string]string  // cached results of reads, by plan
+	plans      map[string]map[string]string  // results of the function reads, by plan
 	decoded    map[string]*plannedRun        // decoded plans
 	chunks     map[string]*backfill.Document // decoded documents of backfills
 	// collectedAt holds when collectors of outputs deleted objects.
@@ -71,7 +71,7 @@ func (o *oracle) published(key string) {
 	f := o.domains[d]
 	if f.broken {
 		o.raiseCut(f, key, revision)
-		return // the rebuild replaces whatever is published on a damaged state
+		return // a rebuild will replace all revisions that are published on a damaged state
 	}
 	ctx := context.Background()
 	b, _, err := f.manifests.Boundary(ctx)
@@ -166,8 +166,8 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// checkRows is the number of rows of a state up to which every revision is checked. For a state
-// with n times as many rows, every n-th revision is checked.
+// If a state has at most checkRows rows, every revision is checked. If it has n times as many rows, every n-th revision
+// is checked.
 const checkRows = 100
 
 func (o *oracle) check(f *followed, revision int64) {
@@ -286,22 +286,22 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 	return files
 }
 
-// readRows is the number of rows of a state up to which large worlds compare every revision that a reader reads. For a
-// state with n times as many rows, they compare every n-th revision.
+// In large worlds, every revision that a reader reads is compared if the state has at most readRows rows. If it has n
+// times as many rows, every n-th revision is compared.
 const readRows = 500
 
 // checkRead compares the state that a reader loaded with the published one.
 func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	f := o.domains[d]
 	if snap.Revision == 0 || f.broken {
-		return // a compactor that finds no projections starts a timeline, which the rebuild ends
+		return // a compactor that finds no projections has started a timeline, which a rebuild will end
 	}
 	published, ok := f.past[snap.Revision]
 	if !ok {
-		return // too old to be kept
+		return // the oracle no longer keeps the state of this revision
 	}
 	if size := published.whole.Tasks.Len() + published.whole.Entries.Len(); o.w.cfg.Large > 0 && snap.Revision%int64(1+size/readRows) != 0 {
-		return // a comparison reads all rows
+		return // skip it: a comparison reads all rows
 	}
 	this := comparison{snap.State, published}
 	if f.compared[p.id] == this {
@@ -320,8 +320,8 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 // timeline and the first revision of the new one. It allows for a few requests of four minutes each.
 const restartTime = 20 * time.Minute
 
-// damaged follows a reader that finds the state damaged. A bare rebuild of a domain without
-// manifests ends its revision numbers first: until it publishes, the domain has no revision.
+// damaged handles a reader that finds the state damaged. This is allowed during a bare rebuild of a domain without
+// manifests: the rebuild first ends the old revision numbers, and until it publishes, the domain has no revision.
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	f := o.domains[d]
 	restarting := f.ended || !f.endedAt.IsZero() && o.w.now().Sub(f.endedAt) < restartTime
@@ -330,7 +330,7 @@ func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	}
 }
 
-// deleting checks the deletion of an existing object.
+// deleting checks that an existing object may be deleted.
 func (o *oracle) deleting(p *process, key string) {
 	switch {
 	case strings.HasPrefix(key, "ledger/"):
@@ -388,7 +388,7 @@ func (o *oracle) deletingState(p *process, key string) {
 	}
 }
 
-// atRest reports whether every run has ended, and every request that must end.
+// atRest reports whether every run has ended, and also every request that must end.
 func (o *oracle) atRest() bool {
 	for _, d := range o.w.domains {
 		if s := o.domains[d].state; s.LiveRuns() > 0 || len(o.unfinished(s)) > 0 {

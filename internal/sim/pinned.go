@@ -54,8 +54,8 @@ func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error 
 
 // heldRevision is a pinned revision with the materializations that it shows.
 type heldRevision struct {
-	since   time.Time         // when its pin was committed
-	outputs map[string]string // places of the materializations
+	since   time.Time         // the time at which its pin was committed
+	outputs map[string]string // the URI of each materialization
 }
 
 // hold records the contents of the revisions that this commit has pinned.
@@ -67,7 +67,7 @@ func (o *oracle) hold(f *followed) {
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
-			f.held[row.Number()] = h // it was collected before its pin took effect, and the command says so
+			f.held[row.Number()] = h // collected before the pin took effect, as the command reports
 			continue
 		}
 		for p := range past.whole.Partitions.All {
@@ -79,8 +79,8 @@ func (o *oracle) hold(f *followed) {
 	}
 }
 
-// deletingPin follows the deletion of the copy of a revision. A collector that did not know the pin may delete it. A
-// delayed request may create it again, but the command that has pinned the revision fails.
+// deletingPin follows the deletion of the copy of a revision. A collector that does not know the pin may delete the
+// copy. A delayed request may then create the copy again, but the command that has pinned the revision fails.
 func (o *oracle) deletingPin(key string) {
 	for _, f := range o.domains {
 		name, ours := strings.CutPrefix(key, manifest.PinPrefix(f.domain))
@@ -91,8 +91,8 @@ func (o *oracle) deletingPin(key string) {
 	}
 }
 
-// deletingPinned checks that no revision that was pinned when the pass began shows the output. Files of
-// executions that lost are not part of a revision: name is the place of the object within the output.
+// deletingPinned checks that no revision that was pinned when the pass began shows the output. Files of executions that
+// lost do not belong to a revision. name is the place of the object within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))
@@ -104,7 +104,7 @@ func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, n
 			continue
 		}
 		if _, _, err := o.w.blobs.Get(context.Background(), manifest.PinKey(f.domain, revision)); errors.Is(err, blob.ErrNotFound) {
-			continue // it was deleted with all manifests
+			continue // the copy was deleted together with all manifests
 		}
 		o.violation("collection", "%s deletes %s, which the pinned revision %d shows", p.id, key, revision)
 	}

@@ -23,12 +23,12 @@ type machine struct {
 	name string
 	main func(ctx context.Context, p *process)
 	skew time.Duration
-	leap time.Duration // added to skew for some minutes
+	leap time.Duration // an additional error of the clock for some minutes
 	// unknown is an event type that the machine's build does not know, or "".
 	unknown string
-	n       int      // processes so far
-	alive   *process // nil while it is down
-	// frozenUntil is until when its process is frozen.
+	n       int      // number of processes so far
+	alive   *process // nil while the machine is down
+	// frozenUntil is the time until which the machine's process is frozen.
 	frozenUntil time.Time
 }
 
@@ -36,11 +36,11 @@ type machine struct {
 type process struct {
 	machine *machine
 	id      string          // sorts deterministically
-	ctx     context.Context //nolint:containedctx // done when the process ends
+	ctx     context.Context //nolint:containedctx // it ends when the process ends
 	cancel  context.CancelFunc
 	killed  chan struct{}
 	dead    atomic.Bool
-	fell    bool            // died before the end of the world
+	fell    bool            // the process died before the end of the world
 	handler http.Handler    // handler of its endpoint, once it serves
 	work    context.Context //nolint:containedctx // context of requests
 	open    []*request

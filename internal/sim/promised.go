@@ -77,7 +77,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 		return
 	}
 	if after.Deployments.Len() != before.Deployments.Len() || after.Marks.Len() > 0 || after.Forgotten.Len() > 0 {
-		return // they change which partitions are fresh
+		return // deployments, marks and forgotten assets change which partitions are fresh
 	}
 	fresh, err := o.freshOf(f, before, m.AssetKey)
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *oracle) freshOf(f *followed, s *state.State, asset string) (map[string]
 	return fresh, nil
 }
 
-// met checks that an asset whose deadline is over, and was not missed, has an output.
+// met checks an asset whose deadline is over and was not missed: the asset must have an output.
 func (o *oracle) met(f *followed, s *state.State, was, is *state.Promise) {
 	if was.DueAt == 0 || was.Version != is.Version || is.DueAt == was.DueAt && is.Period == was.Period {
 		return

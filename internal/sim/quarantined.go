@@ -59,8 +59,7 @@ func (l *workload) quarantine(asset string) *event.Quarantine {
 	return &event.Quarantine{ExpiresSec: int64(20 + r.IntN(1200)), Approve: r.IntN(3) == 0}
 }
 
-// fails reports whether a check of an attempt fails. The checks of some assets give every attempt
-// another result.
+// fails reports whether a check of an attempt fails. For some assets, the results of checks differ between attempts.
 func (l *workload) fails(runID, taskKey string, attempt int32, check string) bool {
 	asset := assetOf(taskKey)
 	if !l.checked(asset) {
@@ -141,8 +140,8 @@ func (o *oracle) markerOf(uri string) *contract.CommitMarker {
 	return m
 }
 
-// allowed reports whether a recorded decision published an output: a command of the ledger, or the
-// expiry that its asset asks for.
+// allowed reports whether a recorded decision published an output: a command of the ledger, or the expiry that its
+// asset declares.
 func (o *oracle) allowed(f *followed, m *contract.CommitMarker) bool {
 	row := f.state.Candidates.Get(state.Key3{A: m.AssetKey, B: m.PartitionKey, C: m.MaterializationID})
 	if row == nil || row.State != state.CandidateApproved {
@@ -152,8 +151,7 @@ func (o *oracle) allowed(f *followed, m *contract.CommitMarker) bool {
 	return f.approved[m.MaterializationID] || row.CommandID == "" && q != nil && q.Approve && row.ResolvedAt >= row.ExpiresAt
 }
 
-// audited checks every output that became visible: its checks have passed, or a decision has
-// published it.
+// audited checks every output that became visible: either its checks have passed, or a decision has published it.
 func (o *oracle) audited(f *followed, before, after *state.State) {
 	if o.w.cfg.Checked == 0 {
 		return
@@ -165,7 +163,7 @@ func (o *oracle) audited(f *followed, before, after *state.State) {
 		}
 		m := o.markerOf(row.OutputURI)
 		if m == nil {
-			continue // other checks report it
+			continue // other checks report the missing marker
 		}
 		if row.Quality == state.Approved {
 			o.w.fault("output approved")

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The oracle counts transitions by the rows that they leave behind. It compares its counts with the counts of rules
-// that report a single kind of transition. A revision may contain several transitions of one row. If the rows do not
-// show how many there were, the oracle uses a lower and an upper bound.
+// The oracle derives the number of transitions from the changed rows of a revision. It compares this number with the
+// counts of alert rules that report a single kind of transition. A revision may contain several transitions of one row.
+// If the rows do not show how many there were, the oracle uses a lower and an upper bound.
 
 // counts are bounds on the number of transitions that a revision reports to a rule.
 type transitionCount struct{ least, most int64 }
@@ -137,7 +137,7 @@ func countSchedules(f *followed, before, after *state.State, counts map[string]t
 		if was != nil && was.Outcome == is.Outcome {
 			continue
 		}
-		switch is.Outcome { //nolint:exhaustive // the others need no alert
+		switch is.Outcome { //nolint:exhaustive // other outcomes need no alert
 		case state.TickRefused:
 			failed++
 			ended++
@@ -171,8 +171,8 @@ func countSchedules(f *followed, before, after *state.State, counts map[string]t
 	counts["backfills"] = transitionCount{stopped, stopped + ended + int64(after.Deployments.Len()-before.Deployments.Len())}
 }
 
-// countRecovered counts the alerts that are over, by subject and cause. A subject that recovers and fails again in one
-// revision leaves no row.
+// countRecovered counts the alerts that are over, by subject and cause. If a subject recovers and fails again in one
+// revision, no row shows it.
 func countRecovered(f *followed, before, after *state.State) transitionCount {
 	over := map[[2]string]bool{}
 	for is := range changed(f, after.Alerts) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing/fstest" //nolint:depguard // the files of a project in memory
+	"testing/fstest" //nolint:depguard // a project's files in memory
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/domain"
@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/source"
 )
 
-// schedules are the releases of a domain, with their schedules.
+// schedules holds the releases of a domain, with the schedules that they declare.
 type schedules struct {
 	releases []string
 	// versions holds the numbers of the releases, from 1.
@@ -26,7 +26,7 @@ type schedules struct {
 	defined map[string]map[string]event.Schedule
 }
 
-// changesOfClocks are some minutes before clocks change, in minutes of the year 2000.
+// changesOfClocks are times a few minutes before clocks change in some zone, in the year 2000.
 var changesOfClocks = []time.Time{
 	time.Date(2000, 3, 26, 0, 56, 0, 0, time.UTC),
 	time.Date(2000, 4, 2, 6, 56, 0, 0, time.UTC),
@@ -150,8 +150,8 @@ func (l *workload) save(d ids.Domain, r *release.Release, code *release.Code) st
 	panic(fmt.Sprintf("sim: store a release: %v", err))
 }
 
-// drawSchedule draws a schedule of a version of the project. Its overlap policy is the same in all
-// versions. It returns false if the version does not have the schedule.
+// drawSchedule draws a schedule of a version of the project. Its overlap policy is the same in all versions. It returns
+// false if this version of the project does not have the schedule.
 func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (event.Schedule, bool) {
 	cfg := l.w.cfg
 	name := fmt.Sprintf("s%d", n)
@@ -178,7 +178,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	}
 	switch s.CatchUp {
 	case event.CatchUpAll:
-		s.WindowSec = 120 + draw.Int64N(900) // each of these ticks is a run
+		s.WindowSec = 120 + draw.Int64N(900) // a short window, because each of these ticks starts a run
 	case event.CatchUpLatest:
 		s.WindowSec = draw.Int64N(2) * (60 + draw.Int64N(900))
 	}
@@ -186,7 +186,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	if draw.IntN(3) == 0 {
 		s.Start = event.At(from.Add(time.Duration(draw.IntN(4)) * time.Minute))
 	}
-	const least = 12 * time.Minute // contains an instant of most cadences
+	const least = 12 * time.Minute // long enough to contain an instant of most cadences
 	s.End = event.At(from.Add(max(l.w.horizon(), least)))
 	if firstAfter(&s, event.At(from)) == 0 {
 		s.Cron, s.Timezone, s.Gap, s.Repeated, s.EverySec = "", "", "", "", cadences[0].every
@@ -211,8 +211,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	return s, true
 }
 
-// widen adds assets to the selection of a schedule. It adds no asset that needs a selection of
-// partitions.
+// widen adds assets to the selection of a schedule, except assets for which partitions would have to be selected.
 func (l *workload) widen(s *event.Schedule, of string, assets []string) {
 	if l.w.cfg.Wide == 0 || l.isChain(s.Run.Assets[0]) {
 		return
@@ -265,7 +264,7 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 	case n < 15:
 		p.Verb = event.VerbTrigger
 		if policy := w.load.policyOfSchedule(e.domain, a.name); policy != "" && c.rng.IntN(3) == 0 {
-			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // not allow_all, which is the last
+			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // all but allow_all, the last one
 		}
 	case n < 16:
 		now := w.now()
@@ -346,7 +345,7 @@ func (l *workload) schedulesOf(ctx context.Context, e *clientEngine, sha string)
 	return r.Schedules, nil
 }
 
-// slow returns how much longer a task of a world with schedules runs, so that runs of a schedule overlap.
+// slow returns the additional duration of a task in a world with schedules. It makes runs of a schedule overlap.
 func (l *workload) slow(runID, taskKey string) time.Duration {
 	r := random(l.w.cfg.Seed, "slow "+runID+taskKey, 0)
 	if l.w.cfg.Schedules == 0 || r.IntN(3) > 0 || l.w.cfg.Large > 0 && r.IntN(slowOfLarge) > 0 {

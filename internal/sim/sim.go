@@ -2,20 +2,18 @@
 //
 // # What runs
 //
-// The services are the real ones of cmd/servo-compactor, -dispatcher and -sweeper. The worker, the
-// engine behind users' requests, the fold, the manifests and the ledger are also the real ones.
-// Their environment is simulated: the object store, the task queue, object notifications, the
-// network, the machines' clocks, and the processes themselves, which are killed, frozen and
-// restarted.
+// The simulator runs the real code of the services (cmd/servo-compactor, -dispatcher and -sweeper), of the worker, of
+// the engine that handles users' requests, and of the fold, the manifests and the ledger. Their environment is
+// simulated: the object store, the task queue, object notifications, the network, the machines' clocks, and the
+// processes themselves, which are killed, frozen and restarted.
 //
 // # Determinism
 //
-// Everything runs in a bubble of testing/synctest, whose clock advances only when every goroutine
-// waits. A process's call to the world (a request to the store, the queue or another process, a
-// sleep) parks its goroutine. When all goroutines are parked, the driver takes the calls in an
-// order that does not depend on the scheduler. It draws from the seed how long each takes and which
-// faults occur, and executes exactly one event at a time. The same world produces the same trace,
-// whose hash is part of the [Result].
+// Everything runs in a bubble of testing/synctest, whose clock advances only when every goroutine waits. A call of a
+// process to the world is a request to the store, the queue or another process, or a sleep. It parks the calling
+// goroutine. When all goroutines are parked, the driver takes the calls in an order that does not depend on the
+// scheduler. From the seed, it draws how long each call takes and which faults occur. It executes exactly one event at
+// a time. The same world produces the same trace, whose hash is part of the [Result].
 //
 // # Verdict
 //
@@ -37,18 +35,19 @@ import (
 
 // Result is the result of a world.
 type Result struct {
-	// Completions is the number of tasks that succeeded, failed, were skipped or cancelled.
+	// Completions is the number of tasks that have succeeded, failed, or been skipped or cancelled.
 	Completions int
 	Runs        int
 	Revisions   int64
 	// GaveUp reports that the world took too much CPU time. It was stopped, and was not checked at its end.
 	GaveUp bool
-	// Deployed reports that releases with assets were deployed, Automated that schedules ticked or backfills were created.
+	// Deployed reports that releases with assets were deployed. Automated reports that schedules ticked or backfills
+	// were created.
 	Deployed, Automated bool
 	Steps               int           // executed by the driver
-	Calls               int           // of processes to the store, to the queue, to each other and to their clocks
+	Calls               int           // calls of processes: to the store, to the queue, to each other and to their clocks
 	Virtual             time.Duration // elapsed in the world
-	// Faults counts events by name: faults, and what the system did.
+	// Faults counts faults and notable events of the system, by name.
 	Faults map[string]int
 	// Hash is the hash of the trace.
 	Hash string
@@ -89,8 +88,8 @@ func Run(b Bubble, cfg World) *Result {
 	return w.result()
 }
 
-// random returns a source of randomness for a part of a world. Each part has its own source, so
-// that removing one does not change the others.
+// random returns a source of randomness for a part of a world. Each part has its own source, so that removing a part
+// does not change the others.
 func random(seed uint64, part string, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, hashOf(fmt.Sprintf("%s/%d", part, n)))) //nolint:gosec // reproducible, not secret
 }

@@ -23,7 +23,7 @@ var (
 // mutationEvery is the minimum time between writes of the same object.
 const mutationEvery = time.Second
 
-// origin is the process that first tried to create a key, and when.
+// origin is the process that first tried to create a key, and the time at which it did.
 type origin struct {
 	by *process
 	at time.Time
@@ -34,7 +34,7 @@ type store struct{ p *process }
 
 var _ blob.Store = store{}
 
-// op executes an operation of the store: after a delay, atomically, whatever becomes of the caller.
+// op executes an operation of the store, atomically and after a delay, even if its caller dies or gives up.
 func op[T any](ctx context.Context, s store, verb, key string, writes bool, effect func() (T, error)) (T, error) {
 	w := s.p.machine.w
 	var value T
@@ -68,7 +68,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 			case f.before:
 				err = fmt.Errorf("%s %s: %w", verb, key, errUnavailable)
 				w.note("%s %s %s: %v", s.p.id, verb, key, errUnavailable)
-				if f.later > 0 { // the request is still in flight
+				if f.later > 0 { // the request takes effect later, although it has failed
 					w.after(f.later, nil, func() {
 						kept := err
 						happen()
@@ -187,8 +187,7 @@ func (s store) Head(ctx context.Context, key string) (blob.Object, error) {
 	})
 }
 
-// List is strongly consistent per page: a change between two pages is visible if it sorts behind
-// the first.
+// List is strongly consistent per page: a change between two pages is visible if its key sorts after the first page.
 func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		after := opts.StartAfter

@@ -25,7 +25,7 @@ type instant struct {
 	at       event.Time
 }
 
-// ofCalendar reports whether a tick belongs to an instant, and was not requested by a person.
+// ofCalendar reports whether a tick belongs to an instant of the calendar. Otherwise a person has requested the tick.
 func ofCalendar(t *state.Tick) bool {
 	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
 }
@@ -61,7 +61,7 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 			continue
 		}
 		o.next(f, is)
-		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses ticks that led to no run
+		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses ticks without a run
 			o.covered(f, before, after, was, is)
 		}
 	}
@@ -133,8 +133,8 @@ func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
 	o.violation(oneTick, "%s is no instant of schedule %s of %s, but has a tick", is.Logical, is.ScheduleID, f.domain)
 }
 
-// next checks that a schedule waits for the first instant after its cursor. The delay of that instant is
-// less than the jitter, and ends before the instant after it.
+// next checks that a schedule waits for the first instant after its cursor. The delay of this instant must be less than
+// the jitter, and must end before the following instant.
 func (o *oracle) next(f *followed, s *state.Schedule) {
 	spec, ok := o.w.load.definitions(f.domain, s.ScheduleID)[s.Version]
 	switch {
@@ -168,17 +168,17 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	if is.Cursor < was.Cursor {
 		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
 	}
-	// A schedule that was resumed need not decide the instants of its pause. The same holds for a schedule that a
-	// release brings back.
+	// A schedule that was paused and resumed need not decide the instants of its pause. The same holds for a schedule
+	// that was removed and that a release declares again.
 	if was.CommandID != is.CommandID || !was.Live() {
 		return
 	}
 	through := is.Cursor
 	if was.Version != is.Version {
 		if after.Deployments.Len() != before.Deployments.Len() {
-			return // the schedule may have had a version between these two
+			return // another version may have applied between these two
 		}
-		through = min(through, is.DefinedAt) // the old definition decides up to the deployment
+		through = min(through, is.DefinedAt) // up to the deployment, the old definition applies
 	}
 	spec, ok := o.w.load.definitions(f.domain, was.ScheduleID)[was.Version]
 	if !ok {
@@ -199,7 +199,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 		}
 	}
 	if was.Version != is.Version && is.Cursor > is.DefinedAt {
-		// The new version may have dropped instants after the deployment.
+		// After the deployment, the new version may have dropped instants, which are also counted in dropped.
 		if int64(ticks) > int64(len(instants)) || int64(ticks)+dropped < int64(len(instants)) {
 			o.violation(oneTick, "schedule %s of %s had %d instants after %s up to %s, but has %d ticks and dropped %d",
 				is.ScheduleID, f.domain, len(instants), was.Cursor, through, ticks, dropped)

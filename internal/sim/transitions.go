@@ -140,7 +140,8 @@ func (o *oracle) succeeded(t *state.Task) {
 	}
 }
 
-// limits checks that the admissions of a revision exceed no limit. then are the slots in use before.
+// limits checks that the admissions of a revision exceed no limit. then contains the slots that were in use in the
+// previous revision.
 func (o *oracle) limits(f *followed, before, after *state.State, then slotCount) {
 	now := f.index.slots
 	var admitted []*state.Task
@@ -171,7 +172,8 @@ func (o *oracle) limits(f *followed, before, after *state.State, then slotCount)
 	}
 }
 
-// limit returns the higher of the limits before and after, since one revision may admit under both.
+// limit returns the higher of the limits before and after a revision, because the revision may admit tasks under either
+// of them.
 func limit(before, after *state.State, scope, name string) int32 {
 	most := int32(math.MaxInt32)
 	if slots, limited := after.SlotLimit(scope, name); limited {

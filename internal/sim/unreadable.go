@@ -37,7 +37,7 @@ func (w *world) seal(key string) {
 	w.note("%s is unreadable forever", key)
 	w.after(until.Sub(w.now()), nil, func() {
 		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
-			return // folded from the bytes that its writer announced
+			return // a compactor has folded the entry from the bytes that its writer handed over
 		}
 		w.fault("entry skipped")
 		w.note("an operator skips %s", entry)
@@ -45,17 +45,17 @@ func (w *world) seal(key string) {
 		w.oracle.domains[d].noteSkipped(w.blobs, key)
 		skip := ledger.Skip{Entry: entry, By: "operator", At: event.At(w.now()), Reason: "its key is destroyed"}
 		if err := ledger.WriteSkip(context.Background(), w.blobs, d, skip); err != nil {
-			panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
+			panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 		}
 	})
 }
 
-// noteSkipped records the successes in an entry that an operator skips. A compactor may still fold
-// them from the bytes that the writer announced, but a later rebuild of the bare ledger does not.
+// noteSkipped records the successes in an entry that an operator skips. A compactor may still fold these successes from
+// the bytes that the writer handed over, but a later rebuild from the bare ledger loses them.
 func (f *followed) noteSkipped(blobs blob.Store, key string) {
 	data, _, err := blobs.Get(context.Background(), key)
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // never happens: the store is in memory
+		panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 	}
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {
@@ -84,8 +84,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// dispensable reports whether an entry contains only events that the system reports again. It never
-// repeats users' requests.
+// dispensable reports whether an entry contains only events that the system reports again. Requests of users are not
+// such events.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {

@@ -33,7 +33,7 @@ func (w *world) upgrades() {
 	}
 }
 
-// decode returns how the build of a process decodes entries. nil: with all event types.
+// decode returns the function with which the build of a process decodes entries. nil: the build knows all event types.
 func (p *process) decode() func(string, []byte) []fold.Group {
 	unknown := p.machine.unknown
 	if unknown == "" {

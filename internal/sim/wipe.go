@@ -45,7 +45,7 @@ func (w *world) damage(f *followed, how int) {
 		for object, err := range w.blobs.Copy().List(ctx, blob.ListOptions{}) {
 			if err == nil && strings.Contains(object.Key, f.domain.Path()) &&
 				(strings.HasPrefix(object.Key, "state/") || strings.HasPrefix(object.Key, "manifests/") || strings.HasPrefix(object.Key, "hints/")) {
-				_ = w.blobs.Delete(ctx, object.Key) // never fails: the store is in memory
+				_ = w.blobs.Delete(ctx, object.Key) // cannot fail: the store is in memory
 			}
 		}
 	case how == 1:
@@ -109,7 +109,7 @@ func (w *world) repair(f *followed) (repair.Result, error) {
 	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
 	for range r.IntN(4) {
 		if result, err := w.rebuildFailing(f, r.IntN(20)); err == nil {
-			return result, nil // published before a read failed
+			return result, nil // the rebuild published before a read failed
 		}
 	}
 	cfg := w.oracle.repairs(f, w.blobs)

@@ -20,12 +20,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// workload is the requests of clients and the behaviour of their tasks.
+// workload describes the requests of clients and the behaviour of their tasks.
 type workload struct {
 	w        *world
 	projects []*project
-	// scripts holds the requests of each client, next the index of the next request, and asking the process that is
-	// making a request.
+	// For each client, scripts holds the requests, next is the index of the next request, and asking is the process
+	// that is making a request.
 	scripts map[string][]ask
 	next    map[string]int
 	asking  map[string]*process
@@ -48,7 +48,7 @@ type project struct {
 	days [2]string
 }
 
-// behaviour is how the attempts at an asset's tasks end.
+// behaviour says how the attempts at an asset's tasks end.
 type behaviour struct {
 	// failures is how many attempts fail before one succeeds. The task fails if it has fewer
 	// attempts.
@@ -190,7 +190,7 @@ func (l *workload) drawAhead(span time.Duration) {
 	}
 }
 
-// pauses returns how long the client with the longest pauses waits before its requests.
+// pauses returns the sum of a client's pauses before its requests, for the client with the greatest sum.
 func (l *workload) pauses() (longest time.Duration) {
 	for _, script := range l.scripts {
 		total := time.Duration(0)
@@ -269,7 +269,7 @@ func (p *project) drawDeps(r *rand.Rand, a *plan.Asset, i, n, shape, layer int) 
 	}
 }
 
-// drawPolicies draws how tasks of an asset are admitted, retried and timed out, and what they leave.
+// drawPolicies draws how tasks of an asset are admitted, retried and timed out, and whether they have outputs.
 func (l *workload) drawPolicies(r *rand.Rand, a *plan.Asset) {
 	key := a.Key
 	a.Priority = int32(r.IntN(3)) //nolint:gosec // small
@@ -320,7 +320,7 @@ func (l *workload) policyOf(asset string) plan.Retries {
 	return l.policies[asset]
 }
 
-// behave returns how an asset's tasks behave: the same in every run.
+// behave returns how an asset's tasks behave. They behave the same in every run.
 func (l *workload) behave(asset string) behaviour {
 	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("behave "+asset))) //nolint:gosec // reproducible, not secret
 	b := behaviour{takes: time.Duration(1+r.IntN(1500)) * time.Millisecond}
@@ -333,7 +333,7 @@ func (l *workload) behave(asset string) behaviour {
 		b.hangs = r.IntN(3) == 0
 	}
 	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(l.w.cfg.oneLingers()) == 0 {
-		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // meanwhile other runs supersede the outputs that it reads
+		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // other runs supersede its inputs meanwhile
 	}
 	return b
 }
@@ -392,8 +392,8 @@ func (l *workload) done() bool {
 	return true
 }
 
-// clientEngine is the engine of a client of a domain. Through the appender, the client appends what
-// no engine would.
+// clientEngine is the engine of a client of a domain. Through the appender, the client appends events that no engine
+// would append.
 type clientEngine struct {
 	*engine.Engine
 
@@ -406,7 +406,7 @@ type client struct {
 	p       *process
 	rng     *rand.Rand
 	engines map[ids.Domain]*clientEngine
-	// closed holds runs that were closed; some are not kept any longer.
+	// closed holds runs that were closed, including runs that the state no longer keeps.
 	closed map[ids.Domain][]*state.Run
 }
 

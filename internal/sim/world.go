@@ -42,7 +42,7 @@ type world struct {
 	visitors     []*machine // machines that run once
 	alive        sync.WaitGroup
 	requests     int
-	calls        int                  // number of calls so far, of all processes
+	calls        int                  // number of calls of all processes so far
 	mutated      map[string]time.Time // when keys were last written
 	firstCreate  map[string]origin    // who first tried to create each key
 	sealed       map[string]time.Time // until when objects cannot be read
@@ -55,17 +55,17 @@ type world struct {
 	counts       map[string]int
 	scratch      string
 
-	outageUntil time.Time // nothing runs until then
-	cloudPauses bool      // the cloud delivers nothing during the outage, instead of retrying and dropping
+	outageUntil time.Time // no process runs until then
+	cloudPauses bool      // during the outage the cloud delivers nothing; otherwise it retries and drops deliveries
 
-	// appendedAt is when a ledger entry was last written. Timers may be due after the world has come to
-	// rest, and it does not end before their entries are folded.
+	// appendedAt is when a ledger entry was last written. Timers may fire even after the world has come to rest; the
+	// world does not end until their entries are folded.
 	appendedAt time.Time
 
 	idle   idle
-	over   bool // all processes are being stopped
+	over   bool // set when all processes are being stopped
 	gaveUp bool // [Bubble.GiveUp] stopped the world
-	swept  bool // all domains were swept after the world had come to rest and the last entry was written
+	swept  bool // set when all domains have been swept after the world came to rest and the last entry was written
 	trace  hash.Hash
 	tail   []string
 }
@@ -128,7 +128,7 @@ func (w *world) populate() {
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
-	// foldedWithin is the length of the period at the end of a world in which no entry is written.
+	// foldedWithin is how long no entry must have been written when a world ends.
 	foldedWithin = 2 * time.Minute
 )
 
@@ -197,7 +197,7 @@ func (w *world) sweepFully(then func()) {
 	})
 }
 
-// every executes do periodically.
+// every executes do at regular intervals.
 func (w *world) every(d time.Duration, do func()) {
 	w.after(d, nil, func() {
 		do()
@@ -260,7 +260,7 @@ func (w *world) scheduleOutage() {
 	})
 }
 
-// freeze stops a process for a while. It continues afterwards.
+// freeze stops a process for a while. Afterwards the process continues.
 func (w *world) freeze(m *machine, d time.Duration) {
 	m.frozenUntil = w.now().Add(d)
 	w.note("freeze %s for %s", m.name, d)
@@ -293,7 +293,7 @@ func (w *world) stop() {
 func (w *world) end() {
 	w.stop()
 	w.alive.Wait()
-	_ = os.RemoveAll(w.scratch) // leftovers are in a temporary folder
+	_ = os.RemoveAll(w.scratch) // ignore the error: the folder is temporary
 }
 
 func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/internal/sim"
 )
 
-// A lane is a process that runs its share of the worlds on one processor. Goroutines then run in
-// one order, so that a seed has one trace, and a world takes a third less time.
+// A lane is a process that runs its share of the worlds on one processor. On one processor, goroutines always run in
+// the same order, so that a seed has one trace. A world also takes a third less time.
 var (
 	lane   = flag.Int("lane", 0, "index of this process's lane")
 	lanes  = flag.Int("lanes", 0, "number of lanes; 0: start a process per processor")
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	}
 	*lanes = max(1, *lanes)
 	runtime.GOMAXPROCS(1)
-	// Worlds produce much garbage, and the machine has memory for it. Without this, a third of the
-	// time goes into garbage collection.
+	// Worlds produce much garbage, and the machine has enough memory to collect it rarely. With the default setting,
+	// garbage collection takes a third of the time.
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }
@@ -50,12 +50,12 @@ func split(n int) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	began := time.Now() //nolint:forbidigo // the speed is printed
+	began := time.Now() //nolint:forbidigo // needed to print the speed
 	var running []*exec.Cmd
 	code := 0
 	for i := range n {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
-			return strings.HasPrefix(arg, "-test.testlogfile") // a file of one process
+			return strings.HasPrefix(arg, "-test.testlogfile") // each process needs a file of its own
 		})
 		c := exec.Command(os.Args[0], append(args, "-lane", fmt.Sprint(i), "-lanes", fmt.Sprint(n), "-shared", dir, "-first", fmt.Sprint(*first))...) //nolint:gosec // this program, which ends by itself
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
@@ -96,8 +96,8 @@ func stopped() bool {
 // tally adds up results.
 type tally struct {
 	Worlds, Done, Steps int
-	// Deployed are the ended tasks in worlds that deployed assets, Automated those in worlds in which schedules ticked or
-	// backfills were created. A task may count for both.
+	// Deployed counts the ended tasks in worlds that deployed assets. Automated counts the ended tasks in worlds in
+	// which schedules ticked or backfills were created. A task may be counted in both.
 	Deployed, Automated int
 	// GaveUp are the worlds that took too much CPU time, Left the tasks that ended in them until then, which Done does not
 	// count.

@@ -1,5 +1,5 @@
-// Package simulation_test runs simulated systems: new ones, those that once failed, and, on demand,
-// many or a given one. See docs/reliability.md.
+// Package simulation_test runs simulated worlds: new worlds, worlds that once failed and, on demand, many worlds or a
+// given one. See docs/reliability.md.
 package simulation_test
 
 import (
@@ -129,7 +129,7 @@ func TestWorldsKeepPromises(t *testing.T) {
 		began := cpuTime(t)
 		r := run(t, w)
 		sum.add(w, r)
-		if *large { // such a world takes up to minutes
+		if *large { // a large world may take minutes
 			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU; assets deployed: %t, schedules or backfills: %t, ended: %t, violations: %d; %s\n",
 				w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds(), r.Deployed, r.Automated, !r.GaveUp, len(r.Violations),
 				strings.Join(w.Features(), ", "))
@@ -155,7 +155,7 @@ func TestGivenWorldKeepsPromises(t *testing.T) {
 	}
 }
 
-// Every world that ever failed must keep every promise now.
+// Every world that ever failed must pass now.
 func TestFailedWorldsKeepPromises(t *testing.T) {
 	file, err := os.Open("testdata/failed.txt")
 	require.NoError(t, err)
@@ -186,10 +186,10 @@ const largeWorld = 3
 // slowedWorld is the seed of a large world with slow compactors.
 const slowedWorld = 4
 
-// batchedWorlds is how many worlds with batches run, beside those that the other tests draw.
+// batchedWorlds is how many worlds with batches run, in addition to those that the other tests draw.
 const batchedWorlds = 12
 
-// Worlds whose projects have assets with batches, and readers of these.
+// Runs worlds whose projects have assets with batches, and assets that read them.
 func TestBatchedWorldsKeepPromises(t *testing.T) {
 	shown, worlds := 0, 0
 	for i := range batchedWorlds {
@@ -221,7 +221,7 @@ func TestLargeWorldKeepsPromises(t *testing.T) {
 	if r.Err() != nil {
 		t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
 	}
-	const least = 600 // a plan of up to 500 tasks is part of its ledger entry
+	const least = 600 // more tasks than the 500 of a plan that fits into its ledger entry
 	require.Greater(t, r.Completions, least)
 	require.Positive(t, r.Faults["tasks of partitioned assets"])
 }
@@ -266,7 +266,7 @@ func TestWorldThatTakesTooLongIsCounted(t *testing.T) {
 	require.Zero(t, sum.Done)
 }
 
-// The Parquet library keeps channels, which may not leave a bubble, so these worlds share one.
+// The Parquet library keeps channels, which must not be used outside of their bubble. So these worlds share one bubble.
 func TestParquetWorldsKeepPromises(t *testing.T) {
 	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
@@ -278,7 +278,7 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 			}
 			w := sim.Draw(seed)
 			w.Parquet, w.Tasks, w.Requests, w.Minutes = true, min(w.Tasks, 8), min(w.Requests, 3), min(w.Minutes, 6)
-			w.KeepRuns = 0 // the oracle loads each state from its files, which do not have the runs that are not kept
+			w.KeepRuns = 0 // keep all runs: the oracle loads each state from its files, which lack dropped runs
 			if r := sim.Run(b, w); r.Err() != nil {
 				t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
 			}
@@ -286,12 +286,11 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 	})
 }
 
-// mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines
-// of a process, the scheduler decides which of them takes a lock first. On one processor it decides
-// the same each time, unless it preempts a goroutine that has run for 10 ms. Such a preemption
-// happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy
-// machine. So a world whose first two traces differ gets four more runs, and five of the six traces
-// must be equal.
+// mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines of a process, the
+// scheduler decides which of them takes a lock first. On one processor, the scheduler always decides in the same way,
+// unless it preempts a goroutine that has run for 10 ms. Such a preemption happens in one of 60 large worlds, in one of
+// about 1,000 small worlds, and more often on a busy machine. So a world whose first two traces differ gets four more
+// runs, and five of the six traces must be equal.
 const (
 	mayPart   = 1
 	moreRuns  = 4

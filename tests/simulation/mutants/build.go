@@ -25,14 +25,14 @@ var Active = os.Getenv("` + activeVariable + `")
 	activeVariable = "SERVO_MUTANT"
 )
 
-// builder compiles test binaries that contain all mutants of a list, each behind its name.
+// builder compiles test binaries that contain all mutants of a list. The name of a mutant activates it.
 type builder struct {
 	dir      string // output folder
 	overlay  string // path of the overlay file
 	binaries map[string]string
 }
 
-// newBuilder writes all mutants as an overlay. It does not change the checkout.
+// newBuilder writes all mutants into an overlay for the Go compiler. It does not change the checkout.
 func newBuilder(dir, module string, mutants []located) (*builder, error) {
 	edited := editedFiles(module, mutants)
 	edited[mutationFile] = mutationText

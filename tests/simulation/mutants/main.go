@@ -1,5 +1,5 @@
-// Command mutants makes small wrong edits to Servo, one at a time, and reports how many of them the
-// simulation catches, and how fast. No test keeps the promise that an uncaught edit breaks.
+// Command mutants makes small wrong edits to Servo, one at a time. It reports how many of them the simulation catches,
+// and how fast. If an edit is not caught, no test protects the promise that the edit breaks.
 //
 // The faults of the simulation reach some edits hardly ever. If the function of a mutant is
 // followed by "by" and a package, the tests of that package must catch it.
@@ -67,7 +67,7 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	tried, caught := 0, 0
 	for _, m := range chosen(mutants, from, only) {
 		tried++
-		began := time.Now() //nolint:forbidigo // prints the duration
+		began := time.Now() //nolint:forbidigo // the duration is printed
 		how, err := try(ctx, b, m, seeds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)

@@ -9,7 +9,7 @@ import (
 // mutant is a wrong edit: it replaces the only place in a function that matches a pattern.
 type mutant struct {
 	name        string
-	pkg, fn     string // "./pkg/fold", "(*Fold).begin"
+	pkg, fn     string // for example "./pkg/fold" and "(*Fold).begin"
 	pattern     pattern
 	replacement string
 	by          string // the package whose tests catch it; "": the simulation

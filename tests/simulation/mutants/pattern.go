@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// pattern is a piece of Go: an expression, consecutive statements, or clauses of a switch. Layout
-// and comments do not matter. An identifier that begins with an underscore and a letter, such as
-// _x, matches any expression or statement, and the same one at each repetition. A double underscore
-// matches any number of statements.
+// pattern is a piece of Go: an expression, consecutive statements, or clauses of a switch. Layout and comments do not
+// matter. An identifier that begins with an underscore and a letter, such as _x, matches any expression or statement.
+// Each occurrence of the identifier must match the same text. A double underscore matches any number of statements.
 type pattern struct {
-	nodes []ast.Node // one expression, or statements, or clauses
+	nodes []ast.Node // an expression, or a list of statements or clauses
 }
 
 // place is a match of a pattern: offsets in the file, and the text of each wildcard.
@@ -132,7 +131,7 @@ type matcher struct {
 	used  int // number of nodes that the outermost list matched
 }
 
-// list matches nodes with patterns, in order. With prefix, more nodes may follow.
+// list matches nodes with patterns, in order. If prefix is true, further nodes may follow.
 func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	all := len(nodes)
 	for i, p := range patterns {
@@ -207,7 +206,7 @@ func (m *matcher) value(p, n reflect.Value) bool {
 
 func (m *matcher) fields(p, n reflect.Value) bool {
 	for i := range p.NumField() {
-		if p.Type().Field(i).Name == "Obj" { // resolved objects of identifiers differ by file
+		if p.Type().Field(i).Name == "Obj" { // identifiers' objects differ between files
 			continue
 		}
 		if !m.value(p.Field(i), n.Field(i)) {

@@ -109,7 +109,7 @@ func compressOnEachCore() error {
 	for i := range rows {
 		rows[i] = &state.RunKey{RunKey: fmt.Sprintf("%016x", i*i)}
 	}
-	for range 2 * runtime.GOMAXPROCS(0) { // the encoders take turns
+	for range 2 * runtime.GOMAXPROCS(0) { // two files for each core, because successive files use different encoders
 		if _, err := table.Of[state.RunKey]("run_keys").Encode(&parquetfile.Format{}, rows); err != nil {
 			return fmt.Errorf("encode rows: %w", err)
 		}

@@ -20,9 +20,9 @@ import (
 )
 
 // keepSuperseded returns how long a world keeps superseded versions. A run may be appended to the ledger long after the
-// state from which it was planned. Its inputs must be kept until then. A client waits three minutes and may be frozen
-// for four. Its requests may take four minutes each and take effect two minutes late. The clocks of two machines
-// differ.
+// state from which it was planned. Its inputs must be kept until then. The result allows for all delays until then: a
+// client waits three minutes and may be frozen for four, and its requests may take four minutes each and take effect
+// two minutes late. It also allows for the difference between the clocks of two machines.
 func (f Faults) keepSuperseded() time.Duration {
 	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {

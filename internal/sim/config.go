@@ -55,8 +55,8 @@ type World struct {
 	KeepEach bool
 	// Alone is how many of a thousand runs select one asset without its upstreams.
 	Alone int
-	// Overtaken is how many of a thousand tasks run so long that later runs overtake them, and rows of
-	// partitions meanwhile leave the live state.
+	// Overtaken is how many of a thousand tasks run so long that later runs overtake them. While these tasks run, rows
+	// of partitions leave the live state.
 	Overtaken int
 	// Bare is how many of a thousand assets have no output.
 	Bare int

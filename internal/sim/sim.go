@@ -44,7 +44,7 @@ type Result struct {
 	// Deployed reports that releases with assets were deployed. Automated reports that schedules ticked or backfills
 	// were created.
 	Deployed, Automated bool
-	Steps               int           // executed by the driver
+	Steps               int           // events that the driver has executed
 	Calls               int           // calls of processes: to the store, to the queue, to each other and to their clocks
 	Virtual             time.Duration // elapsed in the world
 	// Faults counts faults and notable events of the system, by name.

@@ -3,8 +3,8 @@ package calendar
 // PackedVersion returns the version that the zone data names.
 func PackedVersion() string { return unpacked().version }
 
-// Resolve finds a local time in a zone of spans, each with its start and its offset. It returns the
-// instants, and the index of the span after the gap.
+// Resolve finds a local time in a zone that consists of the given spans. A span is given by its start and its offset.
+// Resolve returns the instants, and the index of the span after the gap.
 func Resolve(spans [][2]int64, wall int64) (instants []int64, gap int) {
 	z := &zone{}
 	for _, s := range spans {

@@ -139,7 +139,8 @@ func spansOf(location *time.Location) []span {
 			break
 		}
 		if !end.After(at) {
-			// On the last day of a leap year, ZoneBounds returns the beginning of that day.
+			// On the last day of a leap year, ZoneBounds wrongly returns the beginning of that day as the end of the
+			// span.
 			end = at.Add(time.Hour)
 		}
 		at = end

@@ -41,9 +41,9 @@ type Envelope struct {
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec"`
 
 	Callbacks Callbacks `json:"callbacks"`
-	// AdmittedUntil is set if the sender verified that the attempt is the current one. Until then, a worker may begin
-	// the task without waiting for the response to the started callback. If the attempt ends before the worker has
-	// reported its start, the worker may answer 200 with [Finished] instead of sending callbacks. 0 allows neither.
+	// AdmittedUntil is set if the sender verified that the attempt is the current one. A worker that begins the task
+	// before this time need not wait for the response to the started callback. If the attempt ends before the worker
+	// has reported its start, the worker may answer 200 with [Finished] instead of sending callbacks. 0 allows neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`

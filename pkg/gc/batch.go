@@ -19,7 +19,7 @@ import (
 type batch struct {
 	asset string
 	of    Materialization
-	// cells has the prefix of each partition.
+	// cells contains one cell for each partition, with the partition's prefix.
 	cells []*cell
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Keep says which superseded versions of a partition to keep. A version is kept while it was superseded less than For
-// ago and is among the newest Versions versions, of which one is the visible version.
+// ago and is among the newest versions. Versions is how many versions are kept, including the visible one.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days

@@ -12,8 +12,8 @@ import (
 // deferred holds groups back when the order in which a ledger was folded is not known. The order of
 // ids depends on the machines' clocks and may differ.
 //
-// Triggers of runs that compete for a run key wait until an event shows which run won. The winner was folded first.
-// Only about the winner does the ledger have further events. In the order of ids, they may come before or after the
+// Triggers of runs that compete for a run key wait until an event shows which run won. The winner was folded first. The
+// ledger has further events only about the winner. In the order of ids, these events may come before or after the
 // winner's trigger. Once the winner is known, the other runs have lost: they must not get the key after it expires.
 //
 // A retry also waits for an event about its run, because the retry was rejected if another run of the same chain of

@@ -94,7 +94,7 @@ func (e *engine) Run(ctx workflow.Context, of request) error {
 	return nil
 }
 
-// Task is the activity.
+// Task is the activity that executes a task.
 func (e *engine) Task(_ context.Context, of request) error {
 	e.book[of.Workload].Execute(of.Run, of.Task)
 	return nil

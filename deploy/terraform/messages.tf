@@ -69,8 +69,8 @@ resource "google_pubsub_subscription" "objects" {
   }
 }
 
-# Messages that were refused a hundred times are kept for an operator. Nothing waits for
-# them: the sweeper finds the objects that they announced.
+# Messages that were refused a hundred times are kept for an operator. Work does not depend on
+# these messages: the sweeper finds the objects that they announced.
 resource "google_pubsub_topic" "dead" {
   project = var.project
   name    = "${var.prefix}-dead-letters"

@@ -1,4 +1,4 @@
-# Alerts. Each says what to do: docs/deploy.md#when-something-is-wrong.
+# Alerts. Each alert says what to do: docs/deploy.md#when-something-is-wrong.
 #
 # Instances come and go, and their counters are scraped twice a minute. An increase before
 # the first scrape of an instance is invisible. Therefore services start every series at 0,
@@ -170,8 +170,8 @@ resource "google_monitoring_alert_policy" "dead_letters" {
   }
 }
 
-# Push subscriptions deliver within seconds. A message that stays unacknowledged means that its service
-# is away or refuses it.
+# Push subscriptions deliver within seconds. If a message stays unacknowledged, its service does not run or
+# refuses the message.
 resource "google_monitoring_alert_policy" "unacknowledged" {
   for_each = local.notified
 

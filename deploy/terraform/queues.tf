@@ -53,7 +53,7 @@ resource "google_service_account_iam_member" "dispatcher_as_queue" {
 }
 
 locals {
-  # The sweeper visits the domains whose wakeup has come every minute, and all domains once a day.
+  # Every minute, the sweeper visits the domains whose wakeup is due. Once a day, it visits all domains.
   sweeps = {
     sweep      = { schedule = "* * * * *", query = "", retries = 0, deadline = "180s" }
     full-sweep = { schedule = var.full_sweep, query = "?full=true", retries = 3, deadline = "1800s" }

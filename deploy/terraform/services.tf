@@ -8,8 +8,8 @@ locals {
   }
 
   # The sweeper is idle between requests and is called every minute: with a CPU between
-  # requests, one instance would be billed around the clock. The other services work on
-  # after a response: they forward notifications and write lazy events.
+  # requests, one instance would be billed around the clock. The other services continue to
+  # work after a response: they forward notifications and write lazy events.
   between_requests = setsubtract(local.services, ["sweeper"])
 
   # Pub/Sub, Cloud Tasks and Cloud Scheduler count as internal callers. Calls of the other
@@ -25,7 +25,8 @@ locals {
 
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
 
-  # The dispatcher has both sets of keys. Who reads a worker's keys can send tasks to it, but cannot report results.
+  # The dispatcher has both sets of keys. A caller with a worker's keys can send tasks to the worker, but cannot
+  # report results.
   secrets = { keys = var.keys, worker-keys = var.worker_keys }
 
   environment = {
@@ -131,7 +132,7 @@ resource "google_cloud_run_v2_service" "services" {
 
     dynamic "containers" {
       # The sidecar scrapes the metrics twice a minute, which takes a CPU between requests. The
-      # sweeper has none; its log holds its metrics.
+      # sweeper has no CPU then, so its metrics are computed from its log.
       for_each = var.metrics_sidecar == "" || !contains(local.between_requests, each.value) ? [] : [var.metrics_sidecar]
 
       content {

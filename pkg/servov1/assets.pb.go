@@ -662,7 +662,7 @@ type AssetGraph struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by id.
 	Nodes []*AssetGraph_Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Sorted by from and to.
+	// The edges are sorted by from and to.
 	Edges []*AssetGraph_Edge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
 	// The kind of the nodes: 1, assets; 2, groups and the assets of open groups.
 	Level int32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
@@ -1278,7 +1278,7 @@ func (x *AssetGraph_Node) GetWork() string {
 	return ""
 }
 
-// Edge says that an asset of the node to reads an asset of the node from.
+// Edge connects two nodes. An asset in the second node, to, reads an asset in the first node, from.
 type AssetGraph_Edge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`

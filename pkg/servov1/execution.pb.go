@@ -2825,7 +2825,7 @@ type Gantt struct {
 	// The times that the rows span.
 	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	To   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
-	// At most 2,000, in the order of their first segments.
+	// The rows, at most 2,000, in the order of their first segments.
 	Rows []*Gantt_Row `protobuf:"bytes,5,rep,name=rows,proto3" json:"rows,omitempty"`
 	// The longest chain of tasks by actual end times, first task first. Empty if no task has ended.
 	CriticalPath []string `protobuf:"bytes,6,rep,name=critical_path,json=criticalPath,proto3" json:"critical_path,omitempty"`

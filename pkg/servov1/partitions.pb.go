@@ -517,7 +517,7 @@ type PartitionSummary struct {
 	AssetKey string                 `protobuf:"bytes,2,opt,name=asset_key,json=assetKey,proto3" json:"asset_key,omitempty"`
 	// The dimension that is divided into buckets; empty for an asset without partitions.
 	Dimension string `protobuf:"bytes,3,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	// In the order of the values.
+	// The buckets, in the order of their values.
 	Buckets []*PartitionSummary_Bucket `protobuf:"bytes,4,rep,name=buckets,proto3" json:"buckets,omitempty"`
 	// The numbers of partitions in all buckets.
 	Total         *PartitionSummary_Bucket `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`

@@ -419,7 +419,7 @@ export interface GetAssetGraphRequest {
 export interface AssetGraph {
   /** Sorted by id. */
   nodes: AssetGraphNode[];
-  /** Sorted by from and to. */
+  /** The edges are sorted by from and to. */
   edges: AssetGraphEdge[];
   /** The kind of the nodes: 1, assets; 2, groups and the assets of open groups. */
   level: number;
@@ -456,7 +456,7 @@ export interface AssetGraphNode {
   work: "command" | "sql";
 }
 
-/** Edge says that an asset of the node to reads an asset of the node from. */
+/** Edge connects two nodes. An asset in the second node, to, reads an asset in the first node, from. */
 export interface AssetGraphEdge {
   from: string;
   to: string;
@@ -1808,7 +1808,7 @@ export interface Gantt {
   /** The times that the rows span. */
   from?: string;
   to?: string;
-  /** At most 2,000, in the order of their first segments. */
+  /** The rows, at most 2,000, in the order of their first segments. */
   rows: GanttRow[];
   /** The longest chain of tasks by actual end times, first task first. Empty if no task has ended. */
   critical_path: string[];
@@ -2127,7 +2127,7 @@ export interface PartitionSummary {
   asset_key: string;
   /** The dimension that is divided into buckets; empty for an asset without partitions. */
   dimension: string;
-  /** In the order of the values. */
+  /** The buckets, in the order of their values. */
   buckets: PartitionSummaryBucket[];
   /** The numbers of partitions in all buckets. */
   total?: PartitionSummaryBucket;

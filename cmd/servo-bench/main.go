@@ -145,7 +145,7 @@ func (s *settings) define(cmd *cobra.Command) {
 	flags.IntVar(&s.samples, "samples", defaultSamples, "number of samples of each workload")
 	flags.IntVar(&s.concurrency, "concurrency", defaultConcurrency,
 		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
-	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs, and of the schedules of W8 and W9")
+	flags.IntVar(&s.size, "size", 0, "size of the workload: length of the chain (W1), width (W2, W5, W7), number of runs (W3), number of schedules (W8, W9)")
 	flags.BoolVar(&s.deployed, "deployed", false, "deploy a project first, with the assets that run, 1,000 other assets and 100 schedules (W1 to W3)")
 	flags.BoolVar(&s.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the latencies of gcs-sim")

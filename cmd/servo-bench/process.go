@@ -49,7 +49,7 @@ func (p *process) wrap(inner blob.Store) blob.Store {
 // serving reports the address.
 func (p *process) serving(url string) {
 	fmt.Fprintln(os.Stdout, url)
-	go p.answer() // ends with the parent process
+	go p.answer() // this goroutine ends when the parent process ends
 }
 
 func (p *process) answer() {

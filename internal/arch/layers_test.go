@@ -240,8 +240,8 @@ var pure = []string{
 	"pkg/release", "pkg/staleness", "pkg/engine/view", "pkg/calendar", "pkg/backfill",
 }
 
-// banned are the standard packages that pure packages must not import. The linter (forbidigo)
-// forbids time.Now, because the rest of package time is allowed.
+// banned are the standard packages that pure packages must not import. Package time is allowed, except time.Now, which
+// the linter (forbidigo) forbids.
 var banned = []string{
 	"context", "database/sql", "io/fs", "io/ioutil", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http",
 	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",

@@ -41,7 +41,7 @@ func TestDocumentLinksResolve(t *testing.T) {
 		case !strings.HasSuffix(file, ".md"):
 			return nil
 		}
-		content, err := os.ReadFile(file) //nolint:gosec // the repository's own files
+		content, err := os.ReadFile(file) //nolint:gosec // a file of the repository
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func TestDocumentLinksResolve(t *testing.T) {
 			if match[2] == "" || !strings.HasSuffix(to, ".md") {
 				continue
 			}
-			page, err := os.ReadFile(to) //nolint:gosec // the repository's own files
+			page, err := os.ReadFile(to) //nolint:gosec // a file of the repository
 			if err != nil {
 				return err
 			}

@@ -139,7 +139,7 @@ func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
 	return o, nil
 }
 
-// conflicting returns an object whose key is a folder of the given key, or for whose key the given key is a folder.
+// conflicting returns an object whose key conflicts with the given key: one of the two keys is a folder of the other.
 func (s *Store) conflicting(key string) (other string, found bool) {
 	for i := range len(key) {
 		if key[i] != '/' {

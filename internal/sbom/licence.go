@@ -87,7 +87,7 @@ func foldersOf(modules []module) (map[module]string, error) {
 	if len(args) == 3 { //nolint:mnd // no module
 		return folders, nil
 	}
-	cmd := exec.Command("go", args...) //nolint:gosec,noctx // modules of a program that go has built
+	cmd := exec.Command("go", args...) //nolint:gosec,noctx // the arguments come from a program that go has built
 	cmd.Stderr = os.Stderr
 	listed, err := cmd.Output()
 	if err != nil {

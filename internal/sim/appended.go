@@ -33,7 +33,7 @@ type waiting struct {
 	timer bool // the entry contains the firing of a timer
 }
 
-// appended follows a new ledger entry.
+// appended updates the oracle for a new ledger entry.
 func (o *oracle) appended(key string) {
 	d, entry, err := ledger.ParseKey(key)
 	if err != nil {
@@ -170,7 +170,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 	}
 }
 
-// acknowledged follows each answer of a compactor. When a compactor answers, a published revision must record every
+// acknowledged checks each answer of a compactor. When a compactor answers, a published revision must record every
 // announced entry, unless the answer lists the entry as unread.
 func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	var result compactor.Result

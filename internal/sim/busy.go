@@ -17,7 +17,7 @@ type busy struct {
 	total   time.Duration
 }
 
-// begin follows an execution of an attempt, and returns the function that ends it.
+// begin records the begin of an execution of an attempt, and returns a function that records its end.
 func (b *busy) begin(attempt string, now func() time.Time) (end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,7 +34,7 @@ const chainFrom = 1
 
 func chainDay(n int) string { return fmt.Sprintf("1999-12-%02d", chainFrom+n) }
 
-// addChain adds the asset to a project. It may read another asset, too.
+// addChain adds an asset that reads its own earlier days to a project. The asset may also read another asset.
 func (l *workload) addChain(p *project, name string) {
 	if l.w.cfg.Chained == 0 {
 		return

@@ -7,37 +7,40 @@ import (
 
 // Faults are the frequencies of faults, in thousandths unless stated otherwise.
 type Faults struct {
-	// Requests to the store and the queue: rejected without effect; rejected, but effective a while
-	// later; effective, but the answer is lost; slow, by up to minutes.
+	// Faults of requests to the store and the queue. Refused: the request is rejected and has no effect. Late: it is
+	// rejected, but takes effect some time later. Lost: it takes effect, but the answer is lost. Slow: it is delayed by
+	// up to minutes.
 	Refused, Late, Lost, Slow int
-	// The process dies just before a write takes effect, or just after.
+	// KillBefore: the process dies just before a write takes effect. KillAfter: it dies just after.
 	KillBefore, KillAfter int
-	// Requests between processes: never arrive; lose their answer; are slow.
+	// Faults of requests between processes. NetRefused: the request never arrives. NetLost: its answer is lost.
+	// NetSlow: it is slow.
 	NetRefused, NetLost, NetSlow int
-	// Queue tasks: lost; delivered once more, up to ten minutes later; late.
+	// Faults of queue tasks. TaskLost: the task is lost. TaskAgain: it is delivered once more, up to ten minutes later.
+	// TaskLate: it is delivered late.
 	TaskLost, TaskAgain, TaskLate int
-	// Notifications of objects.
+	// The same faults of notifications of objects.
 	NoticeLost, NoticeAgain, NoticeLate int
-	// For each machine and minute: its process is killed; is frozen; its clock jumps.
+	// Faults of each machine in each minute: its process is killed, its process is frozen, or its clock jumps.
 	Kill, Freeze, Jump int
-	// Leap, for each client and minute: its clock is hours to years ahead, for some minutes.
+	// Leap is a fault of each client in each minute: its clock is hours to years ahead for some minutes.
 	Leap int
 	// MaxSkew is the maximum difference between the clocks of machines, in seconds.
 	MaxSkew int
-	// Full, for each minute: the store is full for a while.
+	// Full is a fault in each minute: the store is full for a while.
 	Full int
-	// Stall, for each minute: the queue delivers nothing for a while.
+	// Stall is a fault in each minute: the queue delivers nothing for a while.
 	Stall int
-	// Dropped, for each failed delivery: the queue drops the task.
+	// Dropped is a fault of each failed delivery: the queue drops the task.
 	Dropped int
-	// Older bounds the minutes in which compactors run a build that does not know all event types.
-	// Each is upgraded at its own time.
+	// Older is the maximum number of minutes for which compactors run a build that does not know all event types. Each
+	// compactor is upgraded at its own time.
 	Older int
-	// Unreadable: a new ledger entry or plan cannot be read for a while. Some entries stay
+	// Unreadable is a fault of new ledger entries and plans: they cannot be read for a while. Some entries stay
 	// unreadable, and an operator skips them.
 	Unreadable int
-	// Damaged: a file of a committed output is damaged: a bit is flipped, or the file is truncated,
-	// replaced or deleted.
+	// Damaged is a fault of committed outputs: in a file, a bit is flipped, or the file is truncated, replaced or
+	// deleted.
 	Damaged int
 	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int

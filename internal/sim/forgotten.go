@@ -55,7 +55,7 @@ func (c *client) forget(ctx context.Context, e *clientEngine, a ask) error {
 	return err
 }
 
-// forgetCommand is an AssetsForgotten of the ledger.
+// forgetCommand is an AssetsForgotten event in the ledger.
 type forgetCommand struct {
 	entry, group string
 	*event.AssetsForgotten

@@ -45,7 +45,7 @@ func (c *client) changeKeys(ctx context.Context, e *engine.Engine) error {
 	return err
 }
 
-// keyCommand is a PartitionsChanged of the ledger.
+// keyCommand is a PartitionsChanged event in the ledger.
 type keyCommand struct {
 	entry, group, id string
 	// at is the position of the event in its group.

@@ -35,7 +35,7 @@ func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
 	return e.SetLimit(ctx, a.pool, slots)
 }
 
-// setting is a LimitSet of the ledger.
+// setting is a LimitSet event in the ledger.
 type setting struct {
 	entry, group, id string
 	slots            int32

@@ -53,7 +53,7 @@ func (c *client) mark(ctx context.Context, e *clientEngine, a ask) error {
 	return err
 }
 
-// markCommand is a PartitionsMarked of the ledger.
+// markCommand is a PartitionsMarked event in the ledger.
 type markCommand struct {
 	entry, group string
 	*event.PartitionsMarked

@@ -61,7 +61,7 @@ func (o *oracle) violation(invariant, format string, args ...any) {
 	}
 }
 
-// published follows a new manifest.
+// published updates the oracle for a new manifest.
 func (o *oracle) published(key string) {
 	d, revision, err := manifest.ParseKey(key)
 	if err != nil {
@@ -97,8 +97,8 @@ func (o *oracle) published(key string) {
 	o.commit(f, m)
 }
 
-// raiseCut follows the history cutoff of a revision that was published on a damaged state. Its writer
-// may archive up to it before the rebuild.
+// raiseCut records the history cutoff of a revision that was published on a damaged state. Its writer may archive up to
+// it before the rebuild.
 func (o *oracle) raiseCut(f *followed, key string, revision int64) {
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if err != nil {
@@ -109,7 +109,7 @@ func (o *oracle) raiseCut(f *followed, key string, revision int64) {
 	}
 }
 
-// commit follows a committed revision.
+// commit updates the oracle for a committed revision, and checks the revision.
 func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if f.manifest != nil && m.Timeline == f.manifest.Timeline {
 		if m.Parent == nil || *m.Parent != f.manifest.Ref() {

@@ -79,7 +79,7 @@ func (o *oracle) hold(f *followed) {
 	}
 }
 
-// deletingPin follows the deletion of the copy of a revision. A collector that does not know the pin may delete the
+// deletingPin handles the deletion of the copy of a revision. A collector that does not know the pin may delete the
 // copy. A delayed request may then create the copy again, but the command that has pinned the revision fails.
 func (o *oracle) deletingPin(key string) {
 	for _, f := range o.domains {

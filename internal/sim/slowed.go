@@ -2,9 +2,10 @@ package sim
 
 import "time"
 
-// In most large worlds, the writes of compactors to the store take much longer than those of others, and workers
-// execute many tasks at once. A revision costs about 10 ms of CPU time, however few tasks end in it. While a compactor
-// waits for the store, the next revision fills up, so that a world of thousands of tasks needs few revisions.
+// In most large worlds, the writes of compactors to the store take much longer than the writes of other processes, and
+// workers execute many tasks at once. A revision takes about 10 ms of CPU time, even if few tasks end in it. While a
+// compactor waits for the store, more tasks end for the next revision, so that a world of thousands of tasks needs few
+// revisions.
 
 // drawSlowed gives most large worlds slow compactors, and more tasks.
 func (c *World) drawSlowed() {
@@ -43,8 +44,8 @@ func (c *World) drawSlowed() {
 	}
 }
 
-// drawClocks lets worlds with schedules or backfills begin minutes before clocks change, have two automators, and have
-// an outage of days: each in a part of the worlds.
+// drawClocks changes worlds with schedules or backfills. Some begin minutes before clocks change, some have two
+// automators, and some have an outage of days.
 func (c *World) drawClocks() {
 	r := random(c.Seed, "clocks of slowed", 0)
 	if r.IntN(3) > 0 {
@@ -84,7 +85,8 @@ func (c World) beatTimeout(drawn int32) int32 {
 	return drawn
 }
 
-// oneLingers: in worlds with collectors of outputs, the tasks of one of so many assets run for minutes.
+// oneLingers returns how many assets there are for each asset whose tasks run for minutes, in worlds with collectors of
+// outputs.
 func (c World) oneLingers() int {
 	if c.Slowed > 0 {
 		return 100
@@ -92,7 +94,7 @@ func (c World) oneLingers() int {
 	return 5
 }
 
-// moreChunks is how many times more chunks of a backfill run at once than in other worlds.
+// moreChunks returns the factor by which the number of concurrent chunks of a backfill is greater than in other worlds.
 func (c World) moreChunks() int32 {
 	if c.Slowed > 0 {
 		return 3
@@ -100,7 +102,8 @@ func (c World) moreChunks() int32 {
 	return 1
 }
 
-// Features returns what a world has of that which a sum over worlds distinguishes.
+// Features returns the names of the features that a world has, such as faults or schedules. A summary of many worlds
+// counts worlds by feature.
 func (c World) Features() (names []string) {
 	const day = 24 * 60
 	f := c.Faults

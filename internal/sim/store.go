@@ -214,7 +214,7 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 	}
 }
 
-// listed follows a listing that has ended.
+// listed records that a listing has ended.
 func (s store) listed(prefix string, err error) {
 	if m := s.p.machine; m.kind == "compactor" {
 		m.w.listings.ended(prefix, err)

@@ -266,7 +266,7 @@ func (w *world) freeze(m *machine, d time.Duration) {
 	w.note("freeze %s for %s", m.name, d)
 }
 
-// ended follows a process that has returned by itself.
+// ended is called when a process has returned by itself.
 func (w *world) ended(p *process) {
 	if p.isDead() {
 		return
@@ -330,7 +330,7 @@ func (w *world) result() *Result {
 	return r
 }
 
-// wrote follows each write to the store.
+// wrote is called after each write to the store.
 func (w *world) wrote(verb, key string) {
 	if verb != "create" && verb != "replace" && verb != "put" {
 		return

@@ -126,7 +126,7 @@ func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Ac
 	return actions
 }
 
-// Dispatch returns the actions for outbox rows that nobody has dispatched.
+// Dispatch returns the actions for outbox rows that are not dispatched yet.
 func Dispatch(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {
@@ -137,7 +137,7 @@ func Dispatch(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// Timers returns the actions for timers that nobody has enqueued.
+// Timers returns the actions for timers that are not in a queue yet.
 func Timers(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Timers.All {

@@ -217,9 +217,9 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	return true
 }
 
-// folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes
-// everything that is not a letter or a digit, and the first character, because DuckDB reads NULL as
-// no value.
+// folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes every character
+// that is not a letter or a digit. It always escapes the first character, because DuckDB reads a folder with the value
+// NULL as a missing value.
 func folderName(c space.Column, partition ids.Partition) string {
 	var b strings.Builder
 	b.WriteString(c.Name + "=")

@@ -81,8 +81,8 @@ type World struct {
 	// In a large world, Large is the number of unpartitioned assets of each project, and Days is the number of days of
 	// its partitioned assets: see large.go. 0: the world is small.
 	Large, Days int
-	// Slowed is how many times longer than usual the writes of compactors to the store take, in a large world. Many
-	// tasks then end in each revision: see slowed.go. 0: no longer.
+	// Slowed is how many times longer than usual the writes of compactors to the store take in a large world. In such a
+	// world, many tasks end in each revision: see slowed.go. 0: writes take as long as usual.
 	Slowed int
 	// Slots is how many tasks a worker executes at once. 0: 8.
 	Slots int

@@ -132,7 +132,7 @@ func (l *workload) drawLargeRuns() {
 	r := random(l.w.cfg.Seed, "large runs", 0)
 	runs := 1 + r.IntN(3)
 	if l.w.cfg.Slowed > 0 {
-		runs *= 3 // the rest of a world, such as its end without work, costs the same for few runs
+		runs *= 3 // the other parts of a world, such as its end without work, take as long for few runs
 	}
 	for range runs {
 		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))

@@ -39,7 +39,7 @@ func (c *World) drawSlowed() {
 	}
 	c.Minutes = min(c.Minutes, 20+r.IntN(40))
 	c.Faults.NetRefused, c.Faults.NetLost = min(c.Faults.NetRefused, 100), min(c.Faults.NetLost, 40)
-	if r.IntN(4) > 0 { // each death of a worker loses hundreds of attempts
+	if r.IntN(4) > 0 { // fewer deaths: each death of a worker loses hundreds of attempts
 		c.Faults.KillBefore, c.Faults.KillAfter = 0, 0
 	}
 }

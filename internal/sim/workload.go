@@ -34,7 +34,7 @@ type workload struct {
 	schedules map[ids.Domain]*schedules
 	// partitioned holds the partitioned assets of large worlds.
 	partitioned map[string]bool
-	// policies are the retry policies of assets, once they are needed.
+	// policies caches the retry policies of assets. It is nil until a policy is first needed.
 	policies map[string]plan.Retries
 	// channels receive alerts.
 	channels channelLog

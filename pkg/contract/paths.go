@@ -128,7 +128,7 @@ func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string
 }
 
 // LogPartKey returns the object key of a part of the log of an execution that has not ended. Parts are numbered from
-// 1. An attempt that is delivered again has another execution, with parts of its own.
+// 1. If an attempt is delivered again, its next execution has parts of its own.
 func LogPartKey(logKey, nonce string, number int) string {
 	return fmt.Sprintf("%s.%s.%06d", logKey, nonce, number)
 }

@@ -68,7 +68,7 @@ func (s *Stack) publishAll(ctx context.Context) error {
 	}
 }
 
-// publish runs one pass. It returns false if the pass must be repeated. A failure never fails a task.
+// publish runs one pass. It returns false if the pass must be repeated. A failed pass never makes a task fail.
 func (s *Stack) publish(ctx context.Context) bool {
 	s.publishing.Lock()
 	defer s.publishing.Unlock()

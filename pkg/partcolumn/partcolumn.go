@@ -61,9 +61,9 @@ func ReadParquet(files []string) string {
 	return "read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false)"
 }
 
-// Names returns the names of the columns of files, given the paths of their fields as commit markers
-// list them. It returns false if a path may belong to a nested column or to a column with a dot in its
-// name that could be one of the dimensions.
+// Names returns the names of the columns of files, given the paths of their fields as commit markers list them. It
+// returns false if it cannot decide whether the files have a dimension as a column: a path that begins with a dimension
+// and a dot may belong to a nested column, or to a column with a dot in its name.
 func Names(paths []string, columns []space.Column) (names []string, known bool) {
 	for _, path := range paths {
 		top, _, nested := strings.Cut(path, ".")

@@ -99,12 +99,12 @@ type tally struct {
 	// Deployed counts the ended tasks in worlds that deployed assets. Automated counts the ended tasks in worlds in
 	// which schedules ticked or backfills were created. A task may be counted in both.
 	Deployed, Automated int
-	// GaveUp are the worlds that took too much CPU time, Left the tasks that ended in them until then, which Done does not
-	// count.
+	// GaveUp counts the worlds that were stopped because they took too much CPU time. Left counts the tasks that ended
+	// in these worlds before; Done does not include them.
 	GaveUp, Left int
 	Virtual, CPU time.Duration
 	Faults       map[string]int
-	Features     map[string]int // the tasks that ended in worlds with a feature
+	Features     map[string]int // number of tasks that ended in worlds with a feature, by feature
 }
 
 func newTally() *tally { return &tally{Faults: map[string]int{}, Features: map[string]int{}} }
@@ -189,7 +189,7 @@ func (y *tally) print(took time.Duration) {
 	fmt.Fprintf(os.Stdout, "  %d tasks in worlds with deployed assets, %d in worlds with schedules or backfills; %.0f s of CPU, %.1f ms a task\n",
 		y.Deployed, y.Automated, y.CPU.Seconds(), float64(y.CPU.Milliseconds())/float64(max(1, y.Done)))
 	if y.GaveUp > 0 {
-		fmt.Fprintf(os.Stdout, "  %d further worlds took too much CPU time and were stopped, with %d ended tasks, which no sum contains\n", y.GaveUp, y.Left)
+		fmt.Fprintf(os.Stdout, "  %d further worlds took too much CPU time and were stopped; the sums do not include their %d ended tasks\n", y.GaveUp, y.Left)
 	}
 	for _, name := range slices.Sorted(maps.Keys(y.Features)) {
 		fmt.Fprintf(os.Stdout, "  %8d tasks in worlds with %s\n", y.Features[name], name)

@@ -226,7 +226,7 @@ func TestLargeWorldKeepsPromises(t *testing.T) {
 	require.Positive(t, r.Faults["tasks of partitioned assets"])
 }
 
-// In a world with slow compactors, many tasks end in each revision.
+// In a world with slow compactors, many tasks must end in each revision.
 func TestSlowedWorldKeepsPromises(t *testing.T) {
 	if !mine(1) {
 		t.Skip("another lane runs it")
@@ -244,7 +244,7 @@ func TestSlowedWorldKeepsPromises(t *testing.T) {
 	require.Contains(t, w.Features(), "slow compactors")
 }
 
-// A world that takes too much time is stopped. It is counted, but its tasks are not.
+// A world that takes too much time is stopped. The tally must count the world, but not its tasks.
 func TestWorldThatTakesTooLongIsCounted(t *testing.T) {
 	if !mine(2) {
 		t.Skip("another lane runs it")

@@ -6,9 +6,9 @@
 // began. Replace, which requires a matching version, is used for one object per domain:
 // the boundary.
 //
-// A write has three outcomes. A nil error: done. [ErrExists], [ErrMismatch], [ErrNotFound]
-// or [ErrInvalid]: not done. Any other error: unknown; the write may have taken effect, or
-// may still do so. After an unknown outcome the caller must read before it decides.
+// A write has three outcomes. If the error is nil, the write was done. If it is [ErrExists], [ErrMismatch],
+// [ErrNotFound] or [ErrInvalid], the write was not done. With any other error the outcome is unknown: the write may
+// have taken effect, or may still take effect. After an unknown outcome the caller must read before it decides.
 package blob
 
 import (
@@ -32,14 +32,13 @@ var (
 type Object struct {
 	Key  string
 	Size int64 // bytes
-	// Version identifies this content under this key. Every write has another
-	// version.
+	// Version identifies this content under this key. Every write creates a new version.
 	Version int64
 	// CRC32C is the Castagnoli checksum of the content. Create, Replace, Put and Get always
 	// set it. Listings of some stores leave it 0.
 	CRC32C uint32
-	// Updated is when the store stored this content, by its own clock. Get and Open of some
-	// stores leave it zero.
+	// Updated is the time, by the store's own clock, at which it stored this content. Get and Open of some stores
+	// leave it zero.
 	Updated time.Time
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Clock is implemented by stores that have their own clock, which callers can read. A
-// directory has none: its clock is the machine's.
+// Clock is implemented by stores that have their own clock, which callers can read. A store in a directory has no
+// such clock: it uses the machine's clock.
 type Clock interface {
 	// Now returns the store's time, to the second or finer.
 	Now(ctx context.Context) (time.Time, error)

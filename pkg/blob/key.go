@@ -25,9 +25,8 @@ const (
 // single slashes. A segment has 1 to [MaxSegmentBytes] bytes, is neither "." nor "..", and
 // does not begin with [TempPrefix].
 //
-// A further rule applies to keys together: no key may be a folder of another, like "a" of
-// "a/b". A directory cannot contain both and rejects the second with ErrInvalid; cloud
-// stores would accept it.
+// A further rule applies to keys together: no key may be a folder of another, like "a" of "a/b". A store in a
+// directory cannot contain both and rejects the second key with ErrInvalid; cloud stores would accept it.
 func ValidateKey(key string) error {
 	switch {
 	case key == "":

@@ -18,9 +18,8 @@ func (e *TooLargeError) Error() string {
 
 type limitKey struct{}
 
-// Get reads a whole object of at most limit bytes. If it is larger, the error is a
-// [*TooLargeError], and none of its content is read: the store checks the size first. It
-// costs as much as [Store.Get].
+// Get reads a whole object of at most limit bytes. If it is larger, the error is a [*TooLargeError], and none of its
+// content is read: the store checks the size first. Get costs as much as [Store.Get].
 func Get(ctx context.Context, s Store, key string, limit int64) ([]byte, Object, error) {
 	return s.Get(context.WithValue(ctx, limitKey{}, limit), key)
 }

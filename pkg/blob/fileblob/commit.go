@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxBatch is how many changes are committed at once. Each keeps a folder open.
+	// maxBatch is how many changes are committed at once. Each change keeps a folder open.
 	maxBatch = 128
 	// maxBatchBytes limits the bytes that one batch adds to the journal.
 	maxBatchBytes = 8 << 20
@@ -21,15 +21,15 @@ const (
 // change is one write or deletion of an object, from the call to its outcome.
 type change struct {
 	key     string
-	content *temp                // nil: the object is removed
-	check   func(existing) error // refuses a write, given the object that it would replace
+	content *temp                // nil to remove the object
+	check   func(existing) error // returns why the change is refused, given the object that it would replace
 
 	folder  *os.File // parent folder of the key
 	made    bool     // the folder was created for this change
 	version int64
 
 	// The outcome. If neither error is set and finished is true, the change is done.
-	refused  error // why the check rejected the change, which is not done
+	refused  error // why check refused the change, which was then not made
 	err      error // system error
 	finished bool  // the outcome is known
 	done     chan struct{}
@@ -132,7 +132,7 @@ func (s *Store) commitAll(batch []*change) error {
 		return nil
 	}
 	if err := s.log(ready); err != nil {
-		s.pruneAll(batch) // folders that are not needed after all
+		s.pruneAll(batch) // the folders that were created for these changes
 		return err
 	}
 	var failed error
@@ -167,7 +167,7 @@ func (s *Store) prepare(c *change) error {
 	}
 	if c.refused = c.check(old); c.refused != nil {
 		c.finished = true
-		return nil //nolint:nilerr // a refusal is an outcome, stored in the change
+		return nil //nolint:nilerr // a refusal is not an error: the change records it
 	}
 	if c.folder == nil {
 		if c.folder, err = s.makeFolder(path.Dir(c.key)); err != nil {
@@ -185,9 +185,9 @@ func (s *Store) prepare(c *change) error {
 	return nil
 }
 
-// flushTemp makes the modification time of a temporary file durable. Its content was
-// flushed before the store's lock was taken, so this writes only the inode. A replay
-// recognizes a file that is too large for the journal by its modification time.
+// flushTemp makes the modification time of a temporary file durable. Its content was flushed before the store's lock
+// was taken, so this flush writes only the inode. A replay recognizes a file that is too large for the journal by its
+// modification time.
 func (s *Store) flushTemp(name string) error {
 	f, err := openIn(s.temps, "open", name, func(fd int) (int, error) {
 		return unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -212,7 +212,7 @@ func (s *Store) look(c *change) (existing, error) {
 	err := retry(func() error {
 		return unix.Fstatat(int(c.folder.Fd()), path.Base(c.key), &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
-	mode := uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // another type on other systems
+	mode := uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // the field has another type on other systems
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return existing{}, nil
@@ -243,13 +243,13 @@ func (s *Store) name(c *change) error {
 	}
 	c.content.placed = true
 	if c.content.isLarge() && s.journal != nil {
-		return s.flushFolders([]string{c.key}) // the journal cannot restore it
+		return s.flushFolders([]string{c.key}) // the journal has no copy of this content
 	}
 	return nil
 }
 
-// pruneAll removes the folders that a batch left empty. It runs after all files have their
-// names, since one change may need the folder that another empties.
+// pruneAll removes the folders that a batch left empty. It runs after all files have their names, since one change
+// may need a folder that another change empties.
 func (s *Store) pruneAll(batch []*change) {
 	for _, c := range batch {
 		if c.content == nil || c.made && !c.content.placed {

@@ -30,8 +30,8 @@ type crashTest struct {
 	steps  int
 
 	acked map[string]image
-	// pending has the possible images of a key whose last operation is running or has failed, so that its outcome is
-	// unknown.
+	// pending contains the possible images of each key with an unknown outcome: its last operation is running or has
+	// failed.
 	pending   map[string][]image
 	snapshots []snapshot
 }
@@ -75,7 +75,8 @@ func (w *crashTest) runLater(i int) {
 	}
 }
 
-// step executes one operation of one store, with a fate at one of its system calls.
+// step executes one operation of one store, and at one of its system calls takes a snapshot, kills the store or
+// returns an error.
 func (w *crashTest) step() {
 	w.t.Helper()
 	w.steps++
@@ -154,8 +155,8 @@ func (w *crashTest) run(i int, op operation) (died bool, err error) {
 	return died, err
 }
 
-// resolve makes the current contents the only allowed ones: an operation was answered, so
-// no earlier outcome is open.
+// resolve makes the current contents the only allowed ones: an operation was answered, so the outcomes of all earlier
+// operations are known.
 func (w *crashTest) resolve() {
 	w.t.Helper()
 	requireAllowed(w.t, w.disk.dir, w.acked, w.pending, fmt.Sprintf("step %d", w.steps))

@@ -30,8 +30,8 @@ type disk struct {
 	logs    map[uint64]*logImage
 	names   []map[string]uint64 // the durable names of journals, and later sets of names
 
-	// The fate of a later system call.
-	in       int // number of calls before the fate
+	// fate is what happens at a later system call.
+	in       int // number of calls until fate happens
 	fate     fate
 	snapshot func() // called for takeSnapshot
 	err      error  // returned for fail
@@ -54,7 +54,7 @@ type image struct {
 	// stamped is the modification time that was flushed last, or 0. Setting the time later
 	// changes the inode only in memory.
 	stamped int64
-	// lost: a flush failed, after which the system treats the content as flushed.
+	// lost is true after a failed flush: from then on the system treats the content as flushed.
 	lost bool
 }
 
@@ -133,7 +133,7 @@ func (d *disk) do(call func() error) error {
 	return call()
 }
 
-// at is called before each system call, and executes the fate when it is due.
+// at is called before each system call, and executes fate after the given number of calls.
 func (d *disk) at() error {
 	d.look()
 	if d.in--; d.in != 0 {

@@ -19,9 +19,8 @@ func (s *Store) failed(verb, key string, err error) error {
 	return fmt.Errorf("%s object %q in file %s: %w%s", verb, key, s.file(key), err, advice(err))
 }
 
-// obstacle describes the file or folder that makes a key impossible, because the key names
-// a folder of other objects, or an object where it needs a folder: see [blob.ValidateKey].
-// It returns "" if there is none.
+// obstacle describes the file or folder on the disk that makes a key impossible. Either the key names a folder of
+// other objects, or a folder in the key's path is an object: see [blob.ValidateKey]. It returns "" if there is none.
 func (s *Store) obstacle(key string) string {
 	if info, err := s.root.Stat(key); err == nil && info.IsDir() {
 		return s.file(key) + " is a folder, and no key may be a folder of another"

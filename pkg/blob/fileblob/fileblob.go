@@ -55,10 +55,9 @@
 //
 // # Versions
 //
-// An object's version is the modification time of its file in nanoseconds. The store
-// sets it before the file gets its name, so it appears and disappears together with the
-// content; no second file could contradict it. It is not a reading of the clock but a
-// counter that follows the clock. The journal records the greatest version of the
+// An object's version is the modification time of its file in nanoseconds. The store sets it before the file gets its
+// name, so the version appears and disappears together with the content; no second file could contradict it. It is
+// not a reading of the clock but a counter that follows the clock. The journal records the greatest version of the
 // directory, and every write gets a greater one, even if the clock goes back.
 //
 // # Limits
@@ -96,8 +95,8 @@ const (
 	// journalAtRest is the length above which Close rotates a journal, so that the directory
 	// of a process that has ended is small.
 	journalAtRest = 4 << 20
-	// allocate is how much a journal grows at once. Writing into allocated space does not
-	// change the file's size, so that a flush is one write and takes half the time.
+	// allocate is the number of bytes by which a journal grows at once. Writing into allocated space does not change
+	// the file's size, so that a flush is one write and takes half the time.
 	allocate = 256 << 10
 	// sweepAfter is the age after which a temporary file cannot belong to a running write.
 	sweepAfter = time.Hour
@@ -138,7 +137,7 @@ type Store struct {
 	closed  bool     // protected by queue.leader
 	denied  error    // why the directory cannot be written, or nil
 	reader  bool     // opened with Options.Read
-	// background waits for the flush of an old journal's files.
+	// Close waits for background, which flushes the files of an old journal.
 	background sync.WaitGroup
 }
 

@@ -68,7 +68,7 @@ func TestProbeReturnsTick(t *testing.T) {
 	require.Empty(t, names, "the probe cleans up")
 }
 
-// The file of a probe is old at once. Another process that opens the store takes it for a
+// A probe gives its file an old modification time. Another process that opens the store then takes the file for a
 // leftover and deletes it.
 func TestProbeToleratesSweepByAnotherProcess(t *testing.T) {
 	dir := t.TempDir()

@@ -58,8 +58,8 @@ func (s *Store) prune(key string) {
 	}
 }
 
-// removeFolder calls rmdir(2). Unlike [os.Root.Remove] it never removes a file that has got
-// the same name.
+// removeFolder calls rmdir(2). Unlike [os.Root.Remove] it never removes a file that got the same name in the
+// meantime.
 func (s *Store) removeFolder(folder string) error {
 	parent, err := s.openFolder(path.Dir(folder))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const (
 	journalName = "journal"
-	// oldName is the name of a journal while its files are flushed.
+	// oldName is the name of the previous journal while the files that it records are flushed.
 	oldName = "journal.old"
 )
 
@@ -123,8 +123,8 @@ func (s *Store) restart(logs logs, replay bool) error {
 // recoverFiles replays the journals if replay is true, and makes all files durable.
 func (s *Store) recoverFiles(logs logs, replay bool) error {
 	if replay {
-		// Records that are not durable must not become visible. They already are durable,
-		// unless boots cannot be distinguished.
+		// Records that are not durable must not become visible. They already are durable, except on systems where
+		// this package cannot distinguish boots.
 		for _, l := range logs {
 			if err := s.sys.sync(l.file); err != nil {
 				return fmt.Errorf("flush journal: %w", err)
@@ -141,7 +141,7 @@ func (s *Store) recoverFiles(logs logs, replay bool) error {
 		keys = f.keys()
 		if replay {
 			if s.sys.syncAll != nil {
-				_ = s.sys.syncAll(s.dirFile) // clears earlier errors; those files are written again
+				_ = s.sys.syncAll(s.dirFile) // clears earlier errors; replay writes the affected files again
 			}
 			if err := s.replay(f); err != nil {
 				return err
@@ -224,7 +224,7 @@ func (s *Store) log(changes []*change) error {
 	}
 	next.end += int64(len(b))
 	if err := j.write(s.sys, b, next.end, s.limits.ahead); err != nil {
-		// Nothing has happened: remove what was written.
+		// No change has taken effect: remove the partial records.
 		if undone := j.file.Truncate(j.status.end); undone == nil {
 			err = errors.Join(err, j.status.save(s.writes.file))
 		}
@@ -234,7 +234,7 @@ func (s *Store) log(changes []*change) error {
 		j.status.mark = suspect
 		return errors.Join(fmt.Errorf("flush journal: %w", err), j.status.save(s.writes.file))
 	}
-	// From here on the records count, even if this process dies: see restart.
+	// From here on the records are valid, even if this process dies: see restart.
 	j.status = next
 	return j.status.save(s.writes.file)
 }
@@ -273,7 +273,7 @@ func (s *Store) leave(failed error) {
 	if failed != nil {
 		logs, err := s.openLogs()
 		if err == nil {
-			_ = s.restart(logs, false) // if it fails, the next lock holder does it
+			_ = s.restart(logs, false) // if this fails, the next lock holder starts the journal
 			_ = logs.close()
 		}
 		return
@@ -325,8 +325,8 @@ func (s *Store) openLogs() (found logs, err error) {
 			return found, err
 		}
 		if found[len(found)-1].header, _, err = decodeHeader(b); err != nil {
-			return found, fmt.Errorf("read journal %s: %w (use a version of Servo that can read it; or, if writes from "+
-				"before the machine last stopped may be lost, move the file away)", file.Name(), err)
+			return found, fmt.Errorf("read journal %s: %w (use a version of Servo that can read it, or move the "+
+				"file away: that loses writes from shortly before the machine stopped)", file.Name(), err)
 		}
 	}
 	return found, nil

@@ -55,7 +55,7 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 
 // listing is one walk over the tree.
 type listing struct {
-	ctx   context.Context //nolint:containedctx // lives as long as the call that it belongs to
+	ctx   context.Context //nolint:containedctx // used only during the call that created the listing
 	dir   string
 	opts  blob.ListOptions
 	yield func(blob.Object, error) bool

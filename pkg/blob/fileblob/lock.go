@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock excludes other goroutines and processes. Every change of an object holds it from
-// reading the existing object until the change is made. The system releases it when the
-// process dies.
+// lock excludes other goroutines and processes. Every change of an object holds the lock from reading the existing
+// object until the change is made. The system releases it when the process dies.
 type lock struct {
 	mu   sync.Mutex
 	file *os.File

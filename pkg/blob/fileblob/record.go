@@ -85,7 +85,7 @@ func (r *record) validate() error {
 type header struct {
 	boot string // boot of the machine during which the journal was written
 	id   uint64
-	last int64 // the greatest version assigned before
+	last int64 // the greatest version assigned before the journal began
 }
 
 // encode returns the header and its checksum, which the first record continues.
@@ -103,7 +103,7 @@ func (h *header) encode() ([]byte, uint32) {
 
 func decodeHeader(b []byte) (h header, sum uint32, err error) {
 	if len(b) < headerBytes || string(b[:len(logMagic)]) != logMagic || b[24] > bootBytes {
-		return header{}, 0, errors.New("not a journal, or one with an unsupported version")
+		return header{}, 0, errors.New("not a journal, or a journal of an unsupported version")
 	}
 	sum = crc32.Checksum(b[:headerBytes-4], castagnoli)
 	if sum != binary.LittleEndian.Uint32(b[headerBytes-4:]) {
@@ -139,9 +139,9 @@ func newScanner(r io.Reader) (*scanner, error) {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// next returns the next record, or io.EOF after the last complete one. An incomplete record
-// was being written when the power was lost. The content is valid until the next call; at
-// is its offset in the journal.
+// next returns the next record, or io.EOF after the last complete one. An incomplete record was being written when
+// the power was lost. The record's content is valid until the next call; at is the offset of the content in the
+// journal.
 func (s *scanner) next() (r record, at int64, err error) {
 	head := make([]byte, headBytes, headBytes+blob.MaxKeyBytes)
 	if err := s.read(head); err != nil {

@@ -21,9 +21,8 @@ type version struct {
 	seq int
 }
 
-// journalState is the state of the objects according to the journals. For each key it has
-// the versions that may be needed: the last one and, if that one may not be on the disk,
-// the ones that it would have replaced.
+// journalState is the state of the objects according to the journals. For each key it contains the versions that may
+// be needed: the last version and, if that version may not be on the disk, the earlier versions that it replaced.
 type journalState struct {
 	objects map[string][]version
 	last    int64 // the greatest version
@@ -66,9 +65,9 @@ func (f *journalState) add(r record, log *os.File, at int64) {
 	f.objects[r.key] = []version{v}
 }
 
-// resolveConflicts drops an object that conflicts with one recorded later, because one key
-// is a folder of the other. The process died before the dropped object got its name;
-// otherwise it would have conflicted with the later one.
+// resolveConflicts drops an object if an object recorded later conflicts with it, because one of the two keys is a
+// folder of the other. The process died before the dropped object got its name; otherwise the later write would have
+// been refused.
 func (f *journalState) resolveConflicts() {
 	for key, versions := range f.objects {
 		below := &versions[len(versions)-1]
@@ -108,9 +107,8 @@ func (s *Store) replay(f *journalState) error {
 	return nil
 }
 
-// restore restores an object to the last version that is available. Content that was too
-// large for the journal was on the disk before it was acknowledged: if it is missing, it
-// was never acknowledged.
+// restore restores an object to the last version that is available. Content that was too large for the journal was on
+// the disk before it was acknowledged: if the content is missing, the write was never acknowledged.
 func (s *Store) restore(key string, versions []version) error {
 	for _, v := range slices.Backward(versions) {
 		switch v.kind {

@@ -30,9 +30,10 @@ func (s *Store) shorten() {
 	}
 }
 
-// rotate starts a new journal when the current one has reached length. It returns a function that flushes the files of
-// the old journal and removes it, or nil. It also finishes a rotation of a process that died. The caller holds the
-// lock, and calls the function without it. If rotate fails, the next goroutine that takes the lock detects it.
+// rotate starts a new journal when the current one has reached length. It returns a function that flushes the files
+// of the old journal and removes this journal; nil: there is nothing to flush. It also finishes a rotation of a
+// process that died. The caller holds the lock for rotate, but not for the returned function. If rotate fails, the
+// next goroutine that takes the lock detects it.
 func (s *Store) rotate(length int64) (flush func()) {
 	j := s.journal
 	if j.rotating || j.status.end < length {

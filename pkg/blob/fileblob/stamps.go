@@ -44,7 +44,7 @@ func probe(root *os.Root) (tick time.Duration, err error) {
 	defer func() {
 		removed := root.Remove(name)
 		if errors.Is(removed, fs.ErrNotExist) {
-			removed = nil // the old time of the file made it a leftover for another process's sweep
+			removed = nil // another process's sweep removed the file, whose time is old, as a leftover
 		}
 		err = errors.Join(err, f.Close(), removed)
 	}()

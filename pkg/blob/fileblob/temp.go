@@ -93,7 +93,7 @@ func (p *prefix) Write(b []byte) (int, error) {
 
 // source reads until its context is done.
 type source struct {
-	ctx context.Context //nolint:containedctx // lives as long as the call that it belongs to
+	ctx context.Context //nolint:containedctx // used only during the call that created the source
 	r   io.Reader
 }
 

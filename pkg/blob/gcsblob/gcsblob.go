@@ -68,7 +68,7 @@ func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store
 	if err != nil {
 		return nil, fmt.Errorf("open object store %s: %w", name, err)
 	}
-	client.SetRetry(storage.WithMaxAttempts(tries), storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2})) //nolint:mnd // named by their fields
+	client.SetRetry(storage.WithMaxAttempts(tries), storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2})) //nolint:mnd // the fields name the numbers
 	s := &Store{client: client, bucket: client.Bucket(bucket), name: Scheme + bucket}
 	objects := s.bucket.Objects(ctx, &storage.Query{Prefix: probe})
 	objects.PageInfo().MaxSize = 1
@@ -209,7 +209,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	if err != nil {
 		return nil, blob.Object{}, err
 	}
-	if o.Size < 0 { // the answer did not contain it
+	if o.Size < 0 { // the answer did not contain the size
 		described, err := s.Head(ctx, key)
 		if err == nil && described.Version != o.Version {
 			err = fmt.Errorf("open object %q: %w", key, errReplaced)
@@ -267,9 +267,8 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 // clockKey is a key that is never written.
 const clockKey = "servo-asks-for-the-time"
 
-// Now implements [blob.Clock] with the Date header of an answer. The client exposes the
-// header only for errors, so Now requests an object that does not exist. An answer that
-// denies access is as good.
+// Now implements [blob.Clock] with the Date header of an answer. The client exposes the header only for errors, so
+// Now requests an object that does not exist. An answer that denies access has the header, too.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -328,8 +327,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.failed(ctx, "delete", key, err, nil)
 }
 
-// describe converts metadata into an object. Updated is the creation time of the content:
-// the bucket's own Updated also changes with the metadata.
+// describe converts metadata into an object. Updated is the creation time of the content, because Cloud Storage's own
+// Updated also changes with the metadata.
 func describe(attrs *storage.ObjectAttrs) blob.Object {
 	return blob.Object{Key: attrs.Name, Size: attrs.Size, Version: attrs.Generation, CRC32C: attrs.CRC32C, Updated: attrs.Created}
 }

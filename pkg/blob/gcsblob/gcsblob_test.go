@@ -97,8 +97,8 @@ func TestLostAnswerOfWriteIsNotRetried(t *testing.T) {
 	}
 }
 
-// Fails if the writer is closed after its context has ended: the request could then end
-// normally before the cancellation is noticed.
+// This test fails if the writer is closed after its context has ended: the request could then end normally before the
+// cancellation is noticed.
 func TestCreateFromBrokenSourceStoresNothing(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	s := bucket(t, inner)

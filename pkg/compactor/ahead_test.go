@@ -155,7 +155,7 @@ func (w *world) poison(c *compactor.Compactor) (runs []string) {
 			{w.Started(run, "a", 1), w.Finished(run, "a", 1, event.Succeeded)},
 		} {
 			entry := w.write(twoYears, twoYears, wrong, payloads...)
-			entry.Stored = entry.Stored.Add(twoYears) // so it is not refused
+			entry.Stored = entry.Stored.Add(twoYears) // as if the store's clock were ahead, too: the entry is not refused
 			w.step(c, entry)
 			wrong = 0
 		}

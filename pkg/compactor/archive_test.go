@@ -30,7 +30,7 @@ func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
 	w.clock.pass(15 * 24 * time.Hour)
 	w.moveClosedToHistory(c)
-	w.clock.pass(2 * time.Hour) // then no kept revision looks for the entries
+	w.clock.pass(2 * time.Hour) // afterwards no kept revision lists the entries
 	w.endedRun(c)
 	w.endedRun(c)
 	w.maintain(c)
@@ -149,7 +149,7 @@ func TestArchivedEntriesBehaveAsInTheLedger(t *testing.T) {
 	})
 }
 
-// rebuilds rebuilds the state in both ways, and compares the result with the state before.
+// rebuilds rebuilds the state twice, with a manifest and without any state, and checks the results.
 func (w *world) rebuilds(runs ...string) {
 	w.t.Helper()
 	before, err := repair.Verify(w.t.Context(), w.repair())
@@ -216,7 +216,7 @@ func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	require.False(t, w.inLedger(entries[0].ID))
 }
 
-// I-16: a domain in which no day is due.
+// I-16: maintenance of a domain reads little when no day of entries is old enough to archive.
 func TestI16MaintenanceWithoutDueDaysReadsLittle(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

@@ -15,7 +15,8 @@ type Backlog struct {
 	// Oldest is the time in the name of the oldest known entry that no revision contains; zero: there is no such
 	// entry.
 	Oldest time.Time
-	// Unreadable is the number of entries that cannot be folded because something cannot be read.
+	// Unreadable is the number of entries that cannot be folded because the entry, or a plan that it names, cannot be
+	// read.
 	Unreadable int
 	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0
 	// while nothing in the domain can get stuck. It is also 0 if this process has neither read nor
@@ -23,9 +24,8 @@ type Backlog struct {
 	ListingLag time.Duration
 }
 
-// listingSeen is how old the knowledge of a process about a domain's listings may be. A process whose
-// knowledge is older does not report a lag: with the ten minutes between wakeups, the reported lag
-// stays below 20 minutes while sweeps work.
+// listingSeen is how old the knowledge of a process about a domain's listings may be. A process whose knowledge is
+// older reports no lag. Wakeups are ten minutes apart, so the reported lag stays below 20 minutes while sweeps work.
 const listingSeen = 5 * time.Minute
 
 // Backlog returns what the domain has not folded yet. It may be called from any goroutine.
@@ -59,7 +59,7 @@ func (c *Compactor) Backlog() Backlog {
 	return b
 }
 
-// backlog is what the goroutine of Run lets others know about the entries that it folds.
+// backlog contains the entries that the goroutine of Run folds. Other goroutines may read it.
 type backlog struct {
 	mu sync.Mutex
 	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found.
@@ -101,7 +101,7 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is the time since which a listing is wanted, or a later time; 0: none is wanted.
+	// wanted is the time since which a listing is wanted, or a later time; 0: no listing is wanted.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }

@@ -35,9 +35,9 @@ type publication struct {
 // has not listed, so the step must start over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
-// commit publishes the state that prepare derives from the current one. If another writer is
-// faster, it loads that writer's state and prepares again. This is the compactor's only rule for
-// conflicts. If prepare returns no state, there is nothing to publish.
+// commit publishes the state that prepare derives from the current one. If another writer is faster, commit loads
+// that writer's state and calls prepare again. This is the compactor's only rule for conflicts. If prepare returns no
+// state, there is nothing to publish.
 func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, publication, error)) error {
 	for {
 		work, p, err := prepare()

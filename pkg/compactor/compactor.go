@@ -92,8 +92,8 @@ type Options struct {
 	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
 	// compactor creates a wakeup for the sweepers.
 	Wakeups bool
-	// Shared means that other instances may fold the same domain. This instance then yields to them
-	// where that costs less than losing races.
+	// Shared means that other instances may fold the same domain. This instance then waits for them where waiting
+	// costs less than losing a race to publish.
 	Shared bool
 	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy
@@ -125,7 +125,7 @@ type Compactor struct {
 	encodingTime time.Duration // spent on encoding files since the last pause
 }
 
-// shared is what the goroutine of Run lets others know.
+// shared is what other goroutines may read about the goroutine of Run.
 type shared struct {
 	latest    *snapshot.Latest
 	backlog   backlog
@@ -192,7 +192,7 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 // compactor folds them.
 var ErrEnded = errors.New("the compactor has ended")
 
-// Backoff while folding fails.
+// The waits between retries while folding fails.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -312,8 +312,8 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	if m == nil {
 		return false, nil
 	}
-	// Even if the clock was set back, mint no id below the orphan floor or the watermarks: collection
-	// deletes such files, and listings skip such entries.
+	// Even if the clock was set back, mint no id below the orphan floor or the watermarks: collection deletes files
+	// with such ids, and listings skip entries with such ids.
 	c.cfg.IDs.Raise(m.OrphanFloor)
 	c.cfg.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.cfg.IDs.Observe(m.Watermarks.CompleteThrough)

@@ -211,8 +211,8 @@ func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w.verify()
 }
 
-// If the first listing did not advance it, each start in a folder of short-lived processes would list more. This test
-// fails if recordedAt returns 0.
+// If the first listing of a process did not advance complete_through, short-lived processes would list more entries
+// at each start. This test fails if recordedAt returns 0.
 func TestFirstListingAdvancesCompleteThrough(t *testing.T) {
 	w := newWorld(t)
 	_, entry := w.trigger(foldtest.Task("a"))
@@ -368,7 +368,7 @@ func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: "pool", Name: "p", Slots: 3})
 	store.between = func() {
 		mine := w.ids
-		w.ids = behind // the writer's clock is behind
+		w.ids = behind // this writer's clock is behind
 		w.append(w.Beat(run, "a", 1))
 		w.ids = mine
 		w.Now = w.clock.Now()

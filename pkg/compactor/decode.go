@@ -61,8 +61,8 @@ func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Grou
 	return groups, nil
 }
 
-// read returns the content of an entry, and when the store created it if that costs no extra
-// request.
+// read returns the content of an entry. It also returns the time at which the store created the entry, if that costs
+// no extra request.
 func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader) (data []byte, stored time.Time, err error) {
 	switch key := ledger.Key(c.cfg.Domain, e.ID); {
 	case e.Data != nil:

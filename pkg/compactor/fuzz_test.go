@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// A plan by reference becomes valid tasks or a reason why it is invalid, never an error for which
-// the ledger would wait.
+// FetchPlans turns the document of a plan into valid tasks, or into the reason why the plan is invalid. It never
+// returns an error, for which the compactor would wait and retry.
 func FuzzFetchPlansReturnsTasksOrAReason(f *testing.F) {
 	type doc struct {
 		Tasks []event.TaskDef `json:"tasks"`

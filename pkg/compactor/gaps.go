@@ -18,13 +18,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// An entry is a gap if it, or a plan that it names, cannot be read. Other facts are folded, and
-// complete_through stays below the gap, so that every listing finds it again. Decisions of timers
-// wait until no gap is left: a gap may contain a fact against them. A gap closes when its entry is
-// folded, or skipped by an operator.
+// An entry is a gap if it, or a plan that it names, cannot be read. Other facts are folded, and complete_through
+// stays below the gap, so that every listing finds the entry again. Decisions of timers wait until no gap is left: a
+// gap may contain a fact that contradicts them. A gap closes when its entry is folded, or skipped by an operator.
 
 const (
-	// readTries is how often an entry is read at once before it is a gap.
+	// readTries is how many reads of an entry must fail, one soon after another, before the entry is a gap.
 	readTries = 3
 	// firstReadRetry is the wait before the second attempt. It doubles with each attempt.
 	firstReadRetry = 100 * time.Millisecond
@@ -32,7 +31,7 @@ const (
 	// again.
 	firstGapRetry = time.Second
 	lastGapRetry  = time.Minute
-	// maxUnreadable limits the entries that a result names.
+	// maxUnreadable limits the unreadable entries that a [Result] names.
 	maxUnreadable = 1000
 	// maxReported limits the entries that are logged by name after a step.
 	maxReported = 10
@@ -40,8 +39,8 @@ const (
 
 // gaps are the entries of the ledger that cannot be folded.
 type gaps struct {
-	// open are the gaps, with the reason. reported are the entries that this process has logged: it
-	// logs each once. Both belong to the goroutine of Run.
+	// open are the gaps, with the reason. reported are the entries that this process has logged: it logs each entry
+	// once. open and reported belong to the goroutine of Run.
 	open     map[string]error
 	reported map[string]bool
 
@@ -68,12 +67,12 @@ func below(found map[string]error, complete string) string {
 	return complete
 }
 
-// add adds the gaps that a round has found.
+// add adds the gaps that a step has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, everything else that
-// the listing found is published. An open gap whose entry waits for the second round stays open: that round may
-// fail, and a batch that does not list the ledger may follow.
+// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, everything else that the
+// listing found is published. A step folds decisions of timers in a second round. The gap of such an entry stays
+// open: the second round may fail, and a batch that does not list the ledger may follow.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {

@@ -129,8 +129,8 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	w.verify()
 }
 
-// A timer that waits for a gap stays a gap until it is folded, even if the round that should fold it
-// fails.
+// An entry with a timer that waits for a gap is a gap itself until it is folded, even if the round that should fold
+// it fails.
 func TestPostponedTimerStaysAGapUntilFolded(t *testing.T) {
 	w := newWorld(t)
 	w.options = files

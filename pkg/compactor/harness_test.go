@@ -73,7 +73,8 @@ type world struct {
 	hook faultblob.Hook
 }
 
-// small has limits so low that few rows reach the higher tiers. files stores no rows inline.
+// small has limits so low that a few rows fill the lower tiers and reach the higher ones. files stores all rows in
+// files, and none inline.
 var (
 	small = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	files = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}
@@ -94,7 +95,7 @@ func (w *world) faults(hook faultblob.Hook) {
 	w.hook = hook
 }
 
-// counts counts operations from now on. They may run in parallel.
+// counts counts operations from now on. Operations may run in parallel.
 func (w *world) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

@@ -45,8 +45,8 @@ func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Fatal("no new base was published")
 }
 
-// moveClosedToHistory moves everything to history that may be there. It makes listings complete up
-// to a recent time, and two bases, since the first may be of an earlier state.
+// moveClosedToHistory moves all closed rows to history. For that, it completes a listing up to a recent time and
+// makes two bases: the first may be made from an earlier state.
 func (w *world) moveClosedToHistory(c *compactor.Compactor) {
 	w.t.Helper()
 	w.endedRun(c)

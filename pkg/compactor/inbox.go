@@ -44,9 +44,8 @@ type Request struct {
 	// Barrier lists the ledger before the fold, so that everything that was durable when the
 	// request arrived is folded with it.
 	Barrier bool
-	// Sweep marks the request of a sweep: afterwards the domain has the wakeup that it needs.
-	// Through is the latest minute of the wakeups that the sweep has found. They may be deleted up
-	// to [Result.ReleasedThrough].
+	// Sweep marks the request of a sweep: afterwards the domain has the wakeup that it needs. Through is the latest
+	// minute of the wakeups that the sweep has found. These wakeups may be deleted up to [Result.ReleasedThrough].
 	Sweep   bool
 	Through event.Time
 	// Flush waits for running merges and publishes their results. A process requests it before it

@@ -20,8 +20,8 @@ type loaded struct {
 	// unannounced means that a sweep has found entries that nobody announced, and that no revision
 	// records this yet.
 	unannounced bool
-	// tried are the entries that an older build did not know and that this process has folded
-	// again. Folding them once more would have the same result.
+	// tried are the entries with events that an older build did not know, and that this process has folded again.
+	// Folding them once more would have the same result.
 	tried map[string]bool
 }
 
@@ -31,9 +31,9 @@ var unpublished = &manifest.Manifest{}
 // current returns the current manifest, or an empty one if none is published.
 func (l *loaded) current() *manifest.Manifest { return cmp.Or(l.manifest, unpublished) }
 
-// recorded reports whether an entry was folded or refused. Entries in history are recognized by
-// their names: an unknown entry that is named below them appeared when no listing could find it
-// any more, and its writer has abandoned it.
+// recorded reports whether an entry was folded or refused. Entries in history are recognized by their names. An
+// unknown entry with a name below the history cutoff appeared so late that no listing could find it, and its writer
+// has abandoned it.
 func (l *loaded) recorded(entry string) bool {
 	return l.state.HasEntry(entry) || entry < l.current().BaseSnapshot.EntriesFrom
 }
@@ -44,8 +44,8 @@ func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
 	return g.Entry < l.current().BaseSnapshot.EntriesFrom && work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }
 
-// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an entry occurs twice, it keeps
-// the one whose content is in memory.
+// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an entry occurs twice,
+// unrecorded keeps the occurrence with its content in memory.
 func (l *loaded) unrecorded(entries []Entry) []Entry {
 	entries = slices.Clone(entries) // the entries belong to the request, which may be tried again
 	slices.SortStableFunc(entries, func(a, b Entry) int {

@@ -26,7 +26,7 @@ const (
 type maintenance struct {
 	cfg       Config
 	published chan struct{} // holds a token if there was a publish since the last receive
-	turn      chan struct{} // holds a token while a goroutine maintains, which then owns the rest
+	turn      chan struct{} // holds a token while a goroutine runs maintenance; it owns the other fields
 	collector *manifest.Collector
 	archiver  *archive.Archiver
 }
@@ -52,7 +52,7 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	return c.maintenance.once(ctx)
 }
 
-// once is Maintain. It returns at once while another goroutine maintains.
+// once implements [Compactor.Maintain]. It does nothing while another goroutine runs maintenance.
 func (m *maintenance) once(ctx context.Context) (more bool, err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -78,8 +78,8 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 	return revisions || files, err
 }
 
-// pinned returns the revisions that people have pinned, and whether this process knows the newest revision: a newer one
-// may pin more revisions.
+// pinned returns the revisions that people have pinned, and whether this process knows the newest revision: a newer
+// revision may contain more pins.
 func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, current bool, err error) {
 	snap, _ := c.Latest().Get()
 	newest, err := c.cfg.Manifests.Load(ctx)
@@ -114,10 +114,9 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 	return nil
 }
 
-// archiveEntries moves entries to the archive that are old enough and below the history cutoff of
-// the oldest existing revision. Later revisions have no lower cutoff, and recognize entries below
-// it by their names. Therefore a process that may still publish never lists or reads an archived
-// entry.
+// archiveEntries moves entries to the archive if they are old enough, and below the history cutoff of the oldest
+// existing revision. Later revisions have no lower cutoff, and recognize entries below it by their names. Therefore a
+// process that may still publish never lists or reads an archived entry.
 func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := m.collector.Oldest()
 	cutoff := min(oldest.EntriesFrom, ids.AtTime(m.cfg.Clock.Now().Add(-m.cfg.KeepLedger)))
@@ -166,10 +165,10 @@ func (m *maintenance) run(ctx context.Context) {
 	}
 }
 
-// orphanFloor returns the floor of a manifest: the floor of its parent, or a higher one if the
-// floor is due to rise. The floor stays at or below oldest, the least id of the unpublished files
-// of this process, so that its merges can be published however long they take. Another process may
-// have to write its files again.
+// orphanFloor returns the floor of a manifest: the floor of its parent, or a higher one if the floor is due to rise.
+// The floor stays at or below oldest, the least id of the unpublished files of this process, so that its merges can
+// be published however long they take. Another process may have unpublished files below the floor, and must then
+// write them again.
 func orphanFloor(parent, oldest string, now time.Time, age time.Duration) string {
 	floor := min(ids.AtTime(event.At(now).Add(-age).Time()), oldest)
 	if parent != "" && ids.Time(floor).Sub(ids.Time(parent)) < age/floorSteps {

@@ -231,8 +231,8 @@ func TestFailedCollectionIsRetriedAfterPublish(t *testing.T) {
 	require.Less(t, len(w.intact()), 10)
 }
 
-// INV-9, with more entries than one publish takes. This test fails if timers are last only within
-// each portion.
+// INV-9, with more entries than one batch takes. This test fails if a timer's entry is folded last in its batch
+// instead of after all batches.
 func TestTimerWaitsForEveryPortion(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

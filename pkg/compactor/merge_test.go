@@ -86,7 +86,7 @@ func (w *world) newest() *manifest.Manifest {
 	return m
 }
 
-// A run key of the last days of the year 9999 expires after them.
+// The expiry of a run key from the last hours of the year 9999 lies in the year 10000, which RFC 3339 cannot express.
 func TestTimesBeyondRFC3339AreKept(t *testing.T) {
 	w := newWorld(t)
 	w.clock.now = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)

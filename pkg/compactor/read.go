@@ -18,8 +18,8 @@ import (
 const (
 	// readers is how many objects are read in parallel.
 	readers = 16
-	// chunkBytes limits the entries that one publish records, as [Options.MaxBatch] limits their
-	// number. Their content is in memory, and twice as much when decoded.
+	// chunkBytes limits the entries that one publish records, as [Options.MaxBatch] limits their number. The content
+	// of these entries is in memory, and takes twice as much memory when decoded.
 	chunkBytes = 32 << 20
 	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The
 	// announcement of a younger one may be on its way.
@@ -72,10 +72,10 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 	return names, nil
 }
 
-// recordedAt returns a time that the store's clock had reached before the listing: the time at which
-// the store took the last listed entry that the state has recorded. The state was read before the
-// listing. With this time, a process that has just started need not ask the store. Entries that are
-// named far ahead are ignored, because they stay at the end of every listing.
+// recordedAt returns the time at which the store created the last listed entry that the state has recorded. The state
+// was read before the listing, so the store's clock had reached this time before the listing. Therefore a process
+// that has just started need not ask the store for its time. Entries that are named far ahead are ignored, because
+// they stay at the end of every listing.
 func (l *loaded) recordedAt(names []ledger.Name) int64 {
 	for _, name := range slices.Backward(names) {
 		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && l.recorded(name.Entry) {
@@ -96,9 +96,9 @@ func portion(entries []Entry, limit int) int {
 	return len(entries)
 }
 
-// groups reads and decodes entries, and separates the entries in which a timer fired. Decisions of
-// timers are folded after every fact of the round, and an entry must be recorded as a whole, since
-// later listings skip it. So these entries, which are few and small, wait for the last portion.
+// groups reads and decodes entries, and separates the entries in which a timer fired. Decisions of timers are folded
+// after every fact of the round, and an entry must be recorded as a whole, since later listings skip recorded
+// entries. So the entries with timers, which are few and small, wait for the round's last publication.
 //
 // Entries that cannot be read are gaps. Dead letters are already recorded, so they are no gaps.
 func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) (facts, timers []fold.Group, err error) {

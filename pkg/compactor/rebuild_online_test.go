@@ -31,8 +31,8 @@ func (w *world) rebuildConfig() repair.Config {
 	return cfg
 }
 
-// A rebuild once treated a failed read as damage: it folded the ledger in the order of its ids, not in the recorded
-// order, and published another state.
+// An earlier build treated a failed read during a rebuild as damage: it folded the ledger in the order of its ids,
+// not in the recorded order, and published another state.
 func TestRebuildReturnsTransientReadErrors(t *testing.T) {
 	for name, bare := range map[string]bool{"recorded": false, "bare": true} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRebuildFoldsTheBareLedgerOnlyWhenAsked(t *testing.T) {
 	w.verify()
 }
 
-// A rebuild once ended the live timeline first, and needed exclusive use of the domain.
+// In an earlier build, a rebuild ended the live timeline first, and needed exclusive use of the domain.
 func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -143,8 +143,8 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w.verify()
 }
 
-// The base of a rebuild closes runs. An event of such a run that is folded during the rebuild is
-// late. Once it was a dead letter, as if the run did not exist.
+// The base of a rebuild closes runs. An event of such a run that is folded during the rebuild is late. An earlier
+// build made it a dead letter, as if the run did not exist.
 func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -169,8 +169,8 @@ func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w.verify()
 }
 
-// Entries that live compactors folded during a rebuild of the bare ledger were once missing from
-// the new timeline until a sweep found them: an active run disappeared meanwhile.
+// In an earlier build, entries that live compactors folded during a rebuild of the bare ledger were missing from the
+// new timeline until a sweep found them. An active run disappeared until then.
 func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -197,9 +197,9 @@ func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
 	w.verify()
 }
 
-// Manifests were deleted while compactors ran: one began again with revision 1, another continued
-// with its own numbers. The rebuild once ended below these, and the domain stopped permanently at
-// the first of them.
+// Manifests were deleted while compactors ran: one began again with revision 1, another continued with its own
+// numbers. In an earlier build, the rebuild published revisions below these numbers, and the domain stopped
+// permanently when it reached the first of them.
 func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -226,7 +226,7 @@ func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
 }
 
-// The state in memory also differs from the ledger. It is not merged into the rebuilt one.
+// The state in memory also differs from the ledger. It is not merged into the rebuilt state.
 func TestCompactorAdoptsRebuiltState(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -293,8 +293,8 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w.verify()
 }
 
-// A rebuild by a newer build once folded the group at the place where the older build had refused
-// it, before later events of the ledger. The result differed from the live state.
+// In an earlier version, a rebuild folded the group at the place where an older build had refused it, before later
+// events of the ledger. The result differed from the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)
 	w.options.Decode = oldBuild

@@ -59,7 +59,7 @@ func TestI17RebuildRestoresState(t *testing.T) {
 	})
 }
 
-// Once, a rebuild folded a ledger that had lost entries, and a task that had succeeded ran again.
+// In an earlier build, a rebuild folded a ledger that had lost entries, and a task that had succeeded ran again.
 func TestRebuildRejectsLostEntries(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
@@ -101,8 +101,8 @@ func TestRebuildRejectsLostEntries(t *testing.T) {
 	w.verify()
 }
 
-// Once, the run was FAILED afterwards and its tasks were gone, but the rebuild reported an
-// unchanged state.
+// In an earlier build, a rebuild without the plan made the run FAILED and lost its tasks, but reported an unchanged
+// state.
 func TestRebuildRejectsLostPlan(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

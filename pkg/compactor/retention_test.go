@@ -44,7 +44,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			require.True(t, latest(c).History.Kept(old))
 
 			w.clock.pass(time.Hour)
-			for range 3 { // its segment leaves when it is merged with as many rows
+			for range 3 { // a merge with enough other rows drops the segment's expired run
 				w.clock.pass(time.Hour)
 				w.moveClosedToHistory(c)
 			}
@@ -64,7 +64,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			}
 			w.verify()
 
-			// An event of the run is late, not of an unknown run.
+			// An event of the deleted run is recorded as late, and does not wait as for an unknown run.
 			late := w.append(w.Finished(old, "a", 1, event.Failed))
 			w.step(c, late)
 			require.Equal(t, state.Late, outcome(c, late.ID))

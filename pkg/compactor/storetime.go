@@ -7,8 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ListMargin is how much older than a listing the name of an entry can be that appears after the listing.
-// Appenders ensure that a name is at most 60 s behind the store's clock.
+// ListMargin limits the age of names that a listing can miss: an entry that appears after the listing may have a name
+// with an earlier time, but at most ListMargin earlier. Appenders ensure that a name is at most 60 s behind the
+// store's clock.
 const ListMargin = 90 * time.Second
 
 // storeTime is the latest known time of the store's clock, in Unix milliseconds; 0: none is known.

@@ -22,7 +22,7 @@ func TestVerifyReadsEachSegmentOnce(t *testing.T) {
 	w.options = eager
 	c := w.open("one")
 	run, entries := w.endedRun(c)
-	for range 300 { // enough groups that closed rows leave the replay meanwhile
+	for range 300 { // so many groups that the replay releases closed rows before its end
 		w.endedRun(c)
 		w.clock.pass(20 * time.Second)
 	}

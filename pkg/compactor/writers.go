@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// otherWriterAge is how long after a publish of another writer further publishes of other writers are expected.
+	// otherWriterAge is how long, after a publish by another writer, this writer expects further publishes by others.
 	otherWriterAge = 5 * time.Second
-	// notifiedDelay is how long an entry that a notification announced lingers: about the duration of
-	// a publish. Its writer may have handed the entry to another instance, which folds it meanwhile.
+	// notifiedDelay is how long an entry that a notification announced lingers: about the duration of a publish. The
+	// entry's writer may have handed the entry to another instance, which folds it meanwhile.
 	notifiedDelay = 300 * time.Millisecond
 )
 

@@ -48,14 +48,15 @@ func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 	}
 }
 
-// Two instances learn of an entry, one of them from its writer. The other one finds it folded.
+// Two instances learn of an entry: one from the entry's writer, the other from a notification. The second instance
+// finds the entry folded.
 func TestNotifiedEntryLingersForOtherWriter(t *testing.T) {
 	w := newWorld(t)
 	w.options.Shared, w.clock.stay = true, true
 	one, other := w.open("one"), w.open("other")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(one, entry)
-	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // this tells one that there is another writer
+	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // now compactor one knows of another writer
 	stop := w.run(other)
 	defer stop()
 

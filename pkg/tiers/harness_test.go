@@ -151,7 +151,7 @@ func (f *fixture) rebase() {
 	f.t.Fatal("no new base was published")
 }
 
-// counts counts operations from now on. They may run in parallel.
+// counts counts operations from now on. Operations may run in parallel.
 func (f *fixture) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	f.hook = func(op faultblob.Op, key string) faultblob.Fault {

@@ -53,7 +53,7 @@ func (t *Tiers) start(ctx context.Context, j job, st *state.State) {
 	t.running.Go(func() {
 		defer r.done.Store(true)
 		err := t.merge(ctx, r, whole)
-		if err == nil || ctx.Err() != nil { // an ending process is not worth a warning
+		if err == nil || ctx.Err() != nil { // no warning, because the process is ending
 			return
 		}
 		t.cfg.Logger.WarnContext(ctx, "merging state files failed; it is retried later",

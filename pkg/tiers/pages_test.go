@@ -59,7 +59,7 @@ func (f *fixture) runs() map[string]string {
 		}
 		found[strings.TrimPrefix(row.AssetKey, "test/")] = row.RunID
 	}
-	delete(found, "a") // the run of a belongs to rebase
+	delete(found, "a") // rebase adds the runs of asset a
 	return found
 }
 

@@ -21,8 +21,7 @@ const (
 	inlineSlack = 4
 	// smallShare is the share of the inline rows, as its reciprocal, up to which the newest delta stays inline.
 	smallShare = 8
-	// fanIn is the minimum number of L1 deltas that are merged. When there are more than maxL1, all
-	// of them are.
+	// fanIn is the minimum number of L1 deltas that are merged. If there are more than maxL1, all of them are merged.
 	fanIn, maxL1 = 4, 64
 	// manyDeltas is the number of deltas above which a new base is written. It is far more than
 	// usual, and far less than a manifest may contain.

@@ -62,8 +62,8 @@ func (t *Tiers) rowsOf(id string) *state.Rows {
 	return nil
 }
 
-// without removes from a delta the rows that others overwrite, and returns the remaining ones. It
-// never empties a delta, because the delta records that its revision existed.
+// without removes from a delta the rows that newer rows overwrite, and returns the remaining rows. It never empties a
+// delta, because the delta records that its revision existed.
 func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
 	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {
@@ -74,7 +74,7 @@ func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.
 	return kept, err
 }
 
-// load returns the merged rows of the parts of a merge. It reads those that were not cached when
+// load returns the merged rows of the parts of a merge. It reads the rows of those parts that were not cached when
 // the merge began.
 func (cfg *Config) load(ctx context.Context, r *merge) (*state.Rows, error) {
 	var stored []manifest.Delta

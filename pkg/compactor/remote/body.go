@@ -30,7 +30,7 @@ type content struct {
 	Data    string `json:"data"`
 	Version int64  `json:"version"`
 	CRC32C  uint32 `json:"crc32c"`
-	// Stored is when the store accepted it; 0: the compactor asks the store.
+	// Stored is when the store created the entry; 0: the compactor asks the store.
 	Stored event.Time `json:"stored,omitzero"`
 }
 

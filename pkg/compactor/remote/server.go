@@ -23,7 +23,7 @@ type Finder func(context.Context, ids.Domain) (*compactor.Compactor, error)
 
 const (
 	maxBody = 1 << 20
-	// maxNotification is the size limit of a push. It names an object, and may describe it.
+	// maxNotification is the size limit of a push. A push names an object, and may also describe it.
 	maxNotification = 64 << 10
 	maxEntries      = 10_000
 )
@@ -50,7 +50,7 @@ func Register(mux *http.ServeMux, find Finder) {
 		}
 		domain, entry, err := ledger.ParseKey(key)
 		if err != nil {
-			w.WriteHeader(http.StatusNoContent) // another object: a redelivery would not change that
+			w.WriteHeader(http.StatusNoContent) // not a ledger entry: a redelivery would not change that
 			return
 		}
 		serve(w, r, find, body{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}, notified: true})
@@ -79,12 +79,12 @@ func serve(w http.ResponseWriter, r *http.Request, find Finder, b body) {
 			return
 		}
 	}
-	if b.notified && slices.Contains(result.Unreadable, b.Entries[0]) { // 503 makes Pub/Sub deliver it again
+	if b.notified && slices.Contains(result.Unreadable, b.Entries[0]) { // 503 makes Pub/Sub redeliver
 		httpx.Refuse(w, http.StatusServiceUnavailable,
-			"ledger entry "+b.Entries[0]+" cannot be folded yet: it is unreadable, or waits for an entry that is")
+			"ledger entry "+b.Entries[0]+" cannot be folded yet: it is unreadable, or waits for an unreadable entry")
 		return
 	}
-	_ = httpx.JSON(w, http.StatusOK, result) // the caller has gone if this fails
+	_ = httpx.JSON(w, http.StatusOK, result) // if this fails, the caller has disconnected
 }
 
 // authorize checks that a caller with these rights may send the request.

@@ -108,8 +108,9 @@ func (c *Collector) Exists(ctx context.Context, o Oldest) (bool, error) {
 	return err == nil && !b.Covers(o.Revision), err
 }
 
-// InForce reports whether the numbers that follow o are still in use. A rebuild that could not read them raises the
-// boundary by timelineGap; a collector never raises it so far.
+// InForce reports whether the numbers that follow o are still in use. A rebuild that could not read the revisions
+// raises the boundary by timelineGap, and so gives up these numbers. A collector never raises the boundary by so
+// much.
 func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
 	return err == nil && b.DeletedThrough < o.Revision+timelineGap, err

@@ -12,7 +12,7 @@ type CorruptError struct {
 	Reason string
 
 	lost bool // see [Lost]
-	past bool // the manifest was read as that of an earlier revision
+	past bool // the damaged manifest belongs to an earlier revision
 }
 
 // Error implements error.

@@ -28,8 +28,8 @@ func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, e
 // change. It is safe for concurrent use.
 type Decoder struct {
 	Domain ids.Domain
-	// Remember is how many manifests the decoder remembers by their bytes. Simulations, in which
-	// many processes read each revision, spend a sixth of their time on decoding otherwise.
+	// Remember is how many manifests the decoder remembers by their bytes. In simulations, many processes read each
+	// revision. If this is 0, they spend a sixth of their time on decoding.
 	Remember int
 
 	mu         sync.Mutex

@@ -53,8 +53,8 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	require.Len(t, got.Files(), 4)
 }
 
-// Rows that another build or a person wrote may be formatted differently. Seen to fail
-// with rows encoded again.
+// Rows that another build or a person wrote may be formatted differently. This test fails if Encode encodes such rows
+// again instead of copying them.
 func TestEncodeCopiesInlineRowsByteForByte(t *testing.T) {
 	m := full()
 	m.L0[1].Inline = []manifest.Rows{manifest.NewRows("limits", 1, []byte(`[ {"scope":"\u003c\/", "name" : "db", "row_seq":7.0e0} ]`))}

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Any bytes stored as the boundary either decode to a valid boundary that round-trips,
-// or are an error that names its key, and then Load returns that error.
+// Any bytes that are stored as the boundary either decode to a valid boundary that round-trips, or cause an error
+// that names the key. Load then returns this error.
 func FuzzBoundary(f *testing.F) {
 	good, err := json.Marshal(manifest.Boundary{Timeline: timeline, DeletedThrough: 2})
 	require.NoError(f, err)

@@ -283,9 +283,8 @@ func (c *client) retain(fx *fixture) {
 // kept: one order explains all outcomes, in which each operation takes effect between
 // its call and its return.
 //
-// Seen to fail with owner mistaking its own manifest for another writer's, with claim
-// believing ErrExists or an error without reading, with commit not reading the boundary,
-// and with Load returning the revision that the hint names.
+// This test fails if owner mistakes its own manifest for another writer's, if claim believes ErrExists or an error
+// without reading, if commit does not read the boundary, or if Load returns the revision that the hint names.
 func TestPublishAndLoadAreLinearizable(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(100) {

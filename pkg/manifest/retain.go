@@ -46,9 +46,8 @@ const (
 	orphans    = 10 * time.Minute
 )
 
-// OneMachine returns the policy of a state folder. A folder takes a hundred revisions a
-// second where a bucket takes one, so it keeps them for seconds. Its processes share a
-// clock.
+// OneMachine returns the policy of a state folder. A folder takes a hundred revisions a second where a bucket takes
+// one, so the policy keeps revisions only for seconds. Its processes share a clock.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }
@@ -317,8 +316,8 @@ func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)
 }
 
-// remove deletes manifests up to through in ascending order. It lists from the first,
-// because a writer that slept may have re-created a deleted one.
+// remove deletes manifests up to through in ascending order. It lists from the first manifest on, because a writer
+// that slept may have re-created a deleted manifest.
 func (c *Collector) remove(ctx context.Context, through int64) (more bool, err error) {
 	s := c.store
 	var expired []int64

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Seen to fail without pins.
+// This test fails if no revisions are pinned.
 func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
@@ -39,7 +39,7 @@ func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 		on := func(mark time.Duration) bool { return !until.Add(-1).Truncate(mark).Before(from) }
 		age := c.Now().Sub(until)
 		must := age < time.Hour || age < 7*24*time.Hour && on(time.Hour) || age < 30*24*time.Hour && on(24*time.Hour)
-		// A pin counts as current until the next kept revision.
+		// A pinned revision counts as current until the next kept revision was published.
 		may := must || age < 7*24*time.Hour+time.Hour && on(time.Hour) || age < 31*24*time.Hour && on(24*time.Hour)
 		if slices.Contains(kept, revision) {
 			require.True(t, may, "revision %d is kept, %v after its successor was published", revision, age)
@@ -215,8 +215,8 @@ func (fx *fixture) copied() (*fixture, *author) {
 // A collector may die or get an error at any operation. The remaining revisions are
 // complete, and the next collector produces the same result.
 //
-// Seen to fail without pins, with a revision's age measured from its own publish, and
-// with files of pins deleted.
+// This test fails if no revisions are pinned, if a revision's age is measured from its own publish, or if files of
+// pins are deleted.
 func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
 	origin, _ := past(t)
 	whole, a := origin.copied()
@@ -296,7 +296,7 @@ func (fx *fixture) meanwhile(n int, other func()) (reached func() bool) {
 	return func() bool { return hit }
 }
 
-// Seen to fail with the boundary replaced regardless of its version.
+// This test fails if a collector replaces the boundary without checking its version.
 func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 	origin, _ := past(t)
 	for n, hit := 1, true; hit; n++ {
@@ -327,7 +327,7 @@ func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 	}
 }
 
-// Seen to fail with NewTimeline not copying the orphan floor.
+// This test fails if NewTimeline does not copy the orphan floor.
 func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	origin, _ := past(t)
 	refused := 0
@@ -361,7 +361,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// Seen to fail with manifests listed from the boundary instead of from the first.
+// This test fails if manifests are listed from the boundary on, instead of from the first manifest on.
 func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	fx, c := newTickFixture()
 	a, sleeper := fx.author(c), fx.author(c)
@@ -380,8 +380,9 @@ func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	require.NotContains(t, fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 3))
 }
 
-// A delayed writer creates the number of a collected revision again while a reader may still trust the revision before.
-// The collector's clock is as far ahead as Policy.All permits. Seen to fail with a clock that is an hour ahead.
+// A delayed writer creates the number of a collected revision again while a reader may still trust the revision
+// before. The collector's clock is as far ahead as Policy.All permits. This test fails if that clock is an hour
+// ahead.
 func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
 	fx, c := newTickFixture()
 	const trusted = 10 * time.Second
@@ -442,9 +443,8 @@ func TestCollectKeepsUnrelatedObjects(t *testing.T) {
 	require.Contains(t, fx.keys(t.Context(), "state/"), stray)
 }
 
-// Seen to fail with the floor raised above the author's own rewrite and the rewrite not
-// checked against it, and with Collect deleting files below the floor of the newest
-// revision instead of the oldest.
+// This test fails if the floor is raised above the author's own rewrite and the rewrite is not checked against the
+// floor. It also fails if Collect deletes files below the floor of the newest revision instead of the oldest one.
 func TestCollectionDeletesExactlyUnreferencedFiles(t *testing.T) {
 	ctx := t.Context()
 	rapid.Check(t, func(t *rapid.T) {

@@ -43,8 +43,8 @@ func (p *problem) count(path string, n int64) { p.check(n >= 0, "%s: %d is negat
 
 func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is before 1970", path, t) }
 
-// isKnown reports whether the delta at index i of a tier has been validated before. For the
-// base, whose delta is nil, it reports whether all of its files have.
+// isKnown reports whether the delta at index i of a tier has been validated before. For the base, whose delta is nil,
+// it reports whether all files of the base have been validated.
 type isKnown func(tier string, i int, d *Delta) bool
 
 // validate checks a manifest, except the content of known deltas.

@@ -30,9 +30,8 @@ func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
 	return files
 }
 
-// A merge of deltas that began before a new base was published can contain some rows that
-// the base moved to history. Seen to fail without Evict in Load, and without the check of
-// the least sequence number in Advance.
+// A merge of deltas that began before a new base was published can contain some rows that the base moved to history.
+// This test fails without Evict in Load, and without the check of the least sequence number in Advance.
 func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	fx := newFixture(t)
 	closed := fx.Run(foldtest.Task("a"), foldtest.Task("b", "a"))

@@ -132,7 +132,7 @@ func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partit
 	return rows, nil
 }
 
-// narrow distinguishes the keys of cached files with few columns.
+// narrow is the suffix of the cache key of a file of which only [versionColumns] were decoded.
 const narrow = "#versions"
 
 // Pages yields the rows of paged tables in the history of a manifest, the newest version of each, some
@@ -291,7 +291,7 @@ func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }
 
-// WithHidden is [Snapshot.Partitions] with the outputs that a person has marked as missing.
+// WithHidden is like [Snapshot.Partitions], but includes the outputs that a person has marked as missing.
 func (s *Snapshot) WithHidden(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.page)
 }
@@ -329,8 +329,8 @@ func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Ma
 	}
 }
 
-// AllPartitions yields the rows of all partitions, live and in history, in the order of their keys. It
-// includes those of hidden outputs.
+// AllPartitions yields the rows of all partitions, live and in history, in the order of their keys. It includes the
+// rows of hidden outputs.
 func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition, error] {
 	return s.partitions(ctx, manifest.Cell{}, "", s.History.page)
 }
@@ -356,12 +356,12 @@ func (s *Snapshot) partition(ctx context.Context, asset, partition string, read 
 	return row, err
 }
 
-// Stored is [Snapshot.Partition] with the output that a person has hidden.
+// Stored is like [Snapshot.Partition], but also returns an output that a person has hidden.
 func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.Partition, error) {
 	return s.newest(ctx, asset, partition, s.History.row)
 }
 
-// newest is partition with hidden outputs.
+// newest is like partition, but includes hidden outputs.
 func (s *Snapshot) newest(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // newer than any in history
@@ -410,8 +410,8 @@ func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
 	return page[i]
 }
 
-// row returns the row of a cell in a file. Of a file that is not cached, it decodes the keys of a part and one
-// row.
+// row returns the row of a cell in a file. From a file that is not cached, it decodes only the keys of one part, and
+// one row.
 func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 	if !h.divided() {
 		return within(h.page)(ctx, f, key)
@@ -511,7 +511,7 @@ func (h History) simulated() bool {
 // page returns the rows of a file, which it caches.
 func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
 	if h.simulated() {
-		return h.codec.readPage(ctx, h.store, f) // damage must show at each read
+		return h.codec.readPage(ctx, h.store, f) // each read must report a damaged file
 	}
 	if rows, has := h.codec.pages.get(f.Key); has {
 		return rows, nil

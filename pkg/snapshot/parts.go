@@ -28,7 +28,7 @@ const (
 	maxFailed, maxCells = 1 << 14, 1 << 14
 )
 
-// divided reports whether files have parts. Those of the simulator have none.
+// divided reports whether files have parts. Files of the simulator have none.
 func (h History) divided() bool {
 	if h.codec == nil {
 		return false
@@ -46,7 +46,7 @@ func (h History) open(ctx context.Context, f manifest.File) (table.Parts, error)
 	if err != nil {
 		return nil, err
 	}
-	format, _ := table.Divide(h.codec.files) // callers have asked divided
+	format, _ := table.Divide(h.codec.files) // callers have called divided
 	parts, err := format.Open(data)
 	if err != nil {
 		return nil, unreadable(f, err)

@@ -56,8 +56,8 @@ type read struct {
 	err  error
 }
 
-// Current returns the newest published state, or an empty one if none was published. It is
-// no older than the call. Callers that wait for a running read share one further read.
+// Current returns the newest published state, or an empty one if none was published. The returned state is no older
+// than the call. Callers that wait for a running read share one further read.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	mine := r.join()
 	select {

@@ -149,7 +149,7 @@ func TestWarmReaderReadsOnlyNewRevisions(t *testing.T) {
 	require.Zero(t, cost.Lists)
 }
 
-// Seen to fail with a reader that looks for successors of the awaited revision.
+// This test fails if a reader looks for successors of the awaited revision.
 func TestAwaitReadsNoFurtherThanNeeded(t *testing.T) {
 	fx := newFixture(t)
 	fx.run(foldtest.Task("a"))
@@ -285,7 +285,7 @@ type at struct{ now time.Time }
 func (c *at) Now() time.Time                                 { return c.now }
 func (*at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// Seen to fail with join returning a new read for each caller, and without begin.
+// This test fails if join returns a new read for each caller, or without begin.
 func TestWaitingCallersShareNextRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fx := newFixture(t)

@@ -37,7 +37,7 @@ type RunQuery struct {
 	Match func(RunHead) bool
 	// Most limits how many closed runs are looked at, approximately; 0: no limit.
 	Most int
-	// Enough says that the time for looking is over; nil: it never is.
+	// Enough reports whether the query must stop because it has taken long enough; nil: the query has no time limit.
 	Enough func() bool
 }
 

@@ -44,7 +44,8 @@ func newScanned(t *testing.T, size corpus.Size) *scanned {
 	return &scanned{c, snap, all}
 }
 
-// Pages of any size and filter, with any bound on the work of a page, are the list of all runs, newest first.
+// Pages of any size, with any filter and any bound on the work of a page, together are the list of all matching runs,
+// newest first.
 func TestFindRunsEqualsListOfAllRows(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 20, Runs: 20_000, Partitions: 2_000, Tasks: 50})
 	var all []string

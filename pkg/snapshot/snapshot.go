@@ -44,7 +44,7 @@ type File struct {
 	Min, Max manifest.Cell
 }
 
-// Named returns how a manifest refers to the file, whose name contains a new id.
+// Named returns the reference with which a manifest names the file. The file's name contains a new id.
 func (f File) Named(d ids.Domain, tier, id string) manifest.File {
 	named := manifest.File{
 		Table: f.Table, Key: manifest.StateKey(d, f.Table, tier, id), Size: int64(len(f.Data)), Rows: f.Rows,

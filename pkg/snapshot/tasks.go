@@ -95,7 +95,7 @@ type FailedTask struct {
 	Partitions []string
 }
 
-// FailedTasks returns the tasks of a run that failed, and those that its timeout cancelled. Those of closed runs
+// FailedTasks returns the tasks of a run that failed, and those that its timeout cancelled. The tasks of closed runs
 // are cached.
 func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTask, error) {
 	if !s.History.divided() || s.State.Runs.Get(run.RunID) != nil {

@@ -9,7 +9,7 @@ type Divided interface {
 	Open(data []byte) (Parts, error)
 }
 
-// Divide returns a format as one whose files have parts, if it is one.
+// Divide returns f as a [Divided], or false if the files of f have no parts.
 func Divide(f Format) (Divided, bool) {
 	d, ok := f.(Divided)
 	return d, ok

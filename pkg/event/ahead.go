@@ -11,7 +11,7 @@ import (
 // past events. It skips references, because the entry that minted an id is checked itself. It
 // also skips planned times, for example the time of a timer.
 //
-// The result depends on the entry alone, so a replay returns the same one.
+// The result depends on the entry alone, so a replay returns the same time and field.
 func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	id, idOf := entry, "name of the entry"
 	var latest Time
@@ -46,7 +46,7 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp replaces each timestamp of a past event in a group that is after limit by to.
+// Clamp replaces timestamps after limit by to, in the past events of a group.
 func Clamp(group []*Envelope, limit, to Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {

@@ -104,7 +104,7 @@ type Schedule struct {
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures is the number of failures in a row after which the schedule pauses; 0: never.
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
-	// SLASec is how long a run may take from its trigger before an alert reports it; 0: any time.
+	// SLASec is how long a run may take from its trigger before an alert reports it; 0: no limit.
 	SLASec int64 `json:"sla_sec,omitempty"`
 	// Paused is the state of the schedule when it is new.
 	Paused bool `json:"paused,omitempty"`
@@ -189,9 +189,8 @@ type CalendarItem struct {
 	Schedule string `json:"schedule"`
 	// Version is the version of the definition that was read.
 	Version string `json:"version"`
-	// After is the cursor of the schedule that was read. Missed are the instants after it, up to
-	// Through, that the catch-up policy may take, oldest first. Dropped counts the instants that it
-	// does not take.
+	// After is the cursor of the schedule that was read. Missed are the instants after it, up to Through, that the
+	// catch-up policy may take, oldest first. Dropped counts the instants that the policy does not take.
 	After   Time   `json:"after,omitempty,omitzero"`
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -223,8 +222,8 @@ const (
 	VerbCancel      = "cancel"       // a request: end it before it becomes a run; a backfill: end it
 	VerbRetryFailed = "retry_failed" // a backfill: repeat the partitions that failed or were skipped
 	VerbSet         = "set"          // a backfill: change MaxParallel
-	VerbMute        = "mute"         // a rule of alerts: report nothing until a time
-	VerbUnmute      = "unmute"       // a rule of alerts: report again
+	VerbMute        = "mute"         // an alert rule: report nothing until a time
+	VerbUnmute      = "unmute"       // an alert rule: report again
 	VerbTest        = "test"         // a channel of alerts: send a test message
 )
 
@@ -254,7 +253,7 @@ type AutomationCommand struct {
 	// another command or a deployment has changed it since. "": in any case.
 	IfTag string `json:"if_tag,omitempty"`
 	// CommandKey makes the command take effect once: a second command with the same key and Fingerprint, a hash of
-	// the request, changes nothing, and one with another fingerprint is a conflict. "": no key.
+	// the request, changes nothing, and a second command with another fingerprint is a conflict. "": no key.
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }

@@ -130,9 +130,9 @@ func (c *checker) deadlineJudged(p *DeadlineJudged) {
 		missing += len(x.Missing)
 		switch {
 		case x.Verdict != "" && x.DueAt == 0:
-			c.fail(path+".due_at", "is needed by a verdict")
+			c.fail(path+".due_at", "is required for a verdict")
 		case (x.Verdict == DeadlineMissed) != (len(x.Missing) > 0):
-			c.fail(path+".missing", "belongs to the verdict missed, which needs it")
+			c.fail(path+".missing", "is required for the verdict missed, and not allowed for others")
 		}
 	}
 	c.atMost("payload.items (missing partitions)", int64(missing), MaxMissing)

@@ -11,7 +11,7 @@ const (
 
 // Limits of a deployment.
 const (
-	MaxAccepted      = 1000 // assets whose new code accepts others
+	MaxAccepted      = 1000 // assets with a list of accepted codes
 	MaxAcceptedCodes = 1000 // codes that one code accepts
 	MaxVars          = 256  // variables that a run overrides
 	MaxVarValue      = 4096 // bytes
@@ -28,10 +28,10 @@ type ProjectDeployed struct {
 	DeployID string `json:"deploy_id"`
 	// Release is the hash of the release.
 	Release string `json:"release"`
-	// Expects is the release that the writer saw; "": none was deployed. If another one is
-	// current, the deployment is a conflict.
+	// Expects is the release that the writer saw; "": none was deployed. If another release is current, the
+	// deployment is a conflict.
 	Expects string `json:"expects,omitempty"`
-	// Force deploys whatever release is current.
+	// Force deploys the release even if the release in Expects is not the current one.
 	Force bool `json:"force,omitempty"`
 	// Kind is deploy, rollback or local.
 	Kind        string `json:"kind"`

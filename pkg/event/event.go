@@ -91,8 +91,7 @@ func (t Time) Sub(u Time) time.Duration {
 	return time.Duration(min(max(t-u, -most), most)) * time.Microsecond
 }
 
-// timeLayout is RFC 3339 in UTC with microseconds. Its fixed length makes the order of texts
-// the order of times.
+// timeLayout is RFC 3339 in UTC with microseconds. Because all texts have the same length, they sort like the times.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 // String returns the time in RFC 3339 with microseconds, or "" for 0.

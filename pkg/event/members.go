@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// members are the names and values of a JSON object, in order. The values share its memory.
+// members are the names and values of a JSON object, in order. The values share the memory of the object.
 type members []member
 
 type member struct {
@@ -37,9 +37,9 @@ func (m members) byName() map[string]json.RawMessage {
 	return named
 }
 
-// split returns the members of a JSON object, or nil for null. It takes most of the time of
-// decoding, so its fast path avoids maps and reflection. If that fails, [encoding/json]
-// decides whether the text is valid, and its error is returned.
+// split returns the members of a JSON object, or nil for null. It takes most of the time of decoding, so its fast
+// path avoids maps and reflection. If the fast path fails, [encoding/json] decides whether the text is valid, and its
+// error is returned.
 func split(raw []byte) (members, error) {
 	if found, err := splitQuickly(raw); err == nil {
 		return found, nil

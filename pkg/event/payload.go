@@ -53,7 +53,7 @@ type RunTriggered struct {
 	Labels             map[string]string `json:"labels,omitempty"`
 	// Release is the hash of the release that the run executes; "": none is deployed.
 	Release string `json:"release,omitempty"`
-	// RootRun is the first run of the chain of retries; "": the run repeats no other.
+	// RootRun is the first run of the chain of retries; "": the run is not a retry.
 	RootRun string `json:"root_run,omitempty"`
 	// Vars are the values of variables that the request overrides.
 	Vars map[string]string `json:"vars,omitempty"`
@@ -290,8 +290,8 @@ type AttemptRef struct {
 	Attempt   int32  `json:"attempt"`
 	AttemptID string `json:"attempt_id"`
 	WorkerID  string `json:"worker_id,omitempty"`
-	// GrantedAttempts counts the extra attempts granted for losses to infrastructure. A fold
-	// that has not seen these losses takes the number from here.
+	// GrantedAttempts counts the extra attempts granted for losses to infrastructure. A fold that has not seen these
+	// losses takes the number from this field.
 	GrantedAttempts int32 `json:"granted_attempts,omitempty"`
 }
 
@@ -302,8 +302,8 @@ const MaxGrantedAttempts = 10
 type TaskStarted struct {
 	AttemptRef
 	StartedAt Time `json:"started_at"`
-	// Plan is the beginning of the hash of the plan that is executed. It is set only if two plans may
-	// exist for the run, which is so if the run comes from a request.
+	// Plan is the beginning of the hash of the plan that is executed. It is set only if two plans may exist for the
+	// run, that is, if the run comes from a request.
 	Plan string `json:"plan,omitempty"`
 }
 

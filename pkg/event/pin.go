@@ -2,7 +2,7 @@ package event
 
 // RevisionPinned is the command of a person to keep a revision, with the outputs that it shows.
 type RevisionPinned struct {
-	// CommandID makes the command unique. For one revision, the greatest command counts.
+	// CommandID makes the command unique. For one revision, the command with the greatest id counts.
 	CommandID string `json:"command_id"`
 	Revision  int64  `json:"revision"`
 	// Until is when the pin ends. A time that is not after the command ends it at once.

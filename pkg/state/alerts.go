@@ -183,10 +183,10 @@ func lessQuiet(a, b quietItem) bool {
 
 // alerting are the indexes of alerts and notifications.
 type alerting struct {
-	quiet   sorted[quietItem] // alerts that are not open and of which no transition waits
+	quiet   sorted[quietItem] // alerts that are not open and have no waiting transition
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
-	misses  sorted[Key2]      // misses that are not met, by asset
+	misses  sorted[Key2]      // open misses, by asset
 	open    int               // notifications that are not final, without digests
 	failed  int               // notifications that are UNDELIVERABLE
 }

@@ -367,7 +367,7 @@ func (s *State) ActiveOf(schedule string) (runs, requests []string) {
 	return of(s.index.automation.runs), of(s.index.automation.active)
 }
 
-// BufferedOf returns the first buffered request of a schedule, or nil, and the number of them.
+// BufferedOf returns the first buffered request of a schedule, or nil, and the number of its buffered requests.
 func (s *State) BufferedOf(schedule string) (first *RunRequest, total int) {
 	n, _ := s.index.automation.count.Get(schedule)
 	if n == 0 {

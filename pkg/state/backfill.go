@@ -158,7 +158,7 @@ func (r *Chunk) evictable(s *State, _ *cut) (closed, stop bool) {
 	return s.Backfills.Get(r.BackfillID) == nil, false
 }
 
-// Live reports whether the chunk takes one of the places of [Backfill.MaxParallel].
+// Live reports whether the chunk counts towards [Backfill.MaxParallel].
 func (r *Chunk) Live() bool { return r.State == ChunkRequested || r.State == ChunkRunning }
 
 // chunkRequest is the prefix of the ids of requests for chunks.

@@ -151,7 +151,7 @@ func (s *State) WantedDeadlines(yield func(*Promise) bool) {
 	s.index.alerting.wanted.Scan(func(item timedItem) bool { return yield(s.Promises.Get(item.id)) })
 }
 
-// MissesOf returns the misses of an asset that are not met, oldest first.
+// MissesOf returns the open misses of an asset, oldest first.
 func (s *State) MissesOf(asset string) (misses []*DeadlineMiss) {
 	s.index.alerting.misses.Ascend(Key2{A: asset}, func(k Key2) bool {
 		if k.A != asset {

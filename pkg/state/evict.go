@@ -41,8 +41,8 @@ type Cutoff struct {
 // key is closed, and the search ends.
 //
 // A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row and the
-// cutoff. It may depend on other rows as well, but of a row that changed after the cutoff it may use only the fact that
-// the row changed.
+// cutoff. It may depend on other rows as well, but if another row changed after the cutoff, the answer may use only
+// the fact that it changed.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }

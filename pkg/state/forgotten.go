@@ -3,10 +3,11 @@ package state
 import "github.com/servo-orchestration/servo/pkg/event"
 
 // ForgottenAsset is a row of forgotten_assets: an asset that has left the project, and whose outputs a person has
-// declared to be garbage. The outputs of later runs are not concerned: the asset may come back.
+// declared to be garbage. Outputs of later runs stay visible, because the asset may come back.
 type ForgottenAsset struct {
 	AssetKey string `col:"asset_key,key"`
-	// CommandID is the greatest command that has forgotten the asset. Outputs of runs with smaller ids are hidden.
+	// CommandID is the greatest id of a command that has forgotten the asset. Outputs of runs with smaller ids are
+	// hidden.
 	CommandID   string     `col:"command_id"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`
@@ -29,7 +30,7 @@ func (s *State) ForgottenRun(asset, run string) *ForgottenAsset {
 	return nil
 }
 
-// mark returns the mark that forgetting an asset means for one of its outputs.
+// mark returns the mark that hides an output of the forgotten asset.
 func (r *ForgottenAsset) mark(row *Partition) *Mark {
 	return &Mark{
 		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, Mark: event.MarkMissing,

@@ -7,15 +7,15 @@ import (
 // MaxMarks limits the marks of a domain. All of them are live.
 const MaxMarks = 100_000
 
-// Mark is a row of partition_marks: what a person said about an output. It concerns a partition only while its output
-// is the visible one, or would be without the mark. A later output ends it.
+// Mark is a row of partition_marks: what a person said about an output. The mark applies only while this output is
+// the visible one of its partition, or would be without the mark. A later output ends the mark.
 type Mark struct {
 	AssetKey          string `col:"asset_key,key,dict"`
 	PartitionKey      string `col:"partition_key,key"`
 	MaterializationID string `col:"materialization_id,key"`
 	// Mark is stale, fresh or missing.
 	Mark string `col:"mark,dict"`
-	// CommandID is the greatest command that marked the output.
+	// CommandID is the greatest id of a command that marked the output.
 	CommandID string `col:"command_id"`
 	// MarkedSeq is the fold sequence number of the mark. If the mark is "missing", this number is the
 	// version of the partition.
@@ -34,8 +34,8 @@ func (r *Mark) Key() Key3 { return Key3{r.AssetKey, r.PartitionKey, r.Materializ
 
 func (*Mark) newTable() store { return new(rowTable[Key3, Mark, *Mark]) }
 
-// MarksOf calls yield for the marks of the partitions of an asset, in the order of their keys. At most
-// one mark of a partition concerns its output.
+// MarksOf calls yield for the marks of the partitions of an asset, in the order of their keys. At most one mark of a
+// partition applies to its current output.
 func (s *State) MarksOf(asset string, yield func(*Mark) bool) {
 	s.Marks.Ascend(Key3{A: asset}, func(m *Mark) bool { return m.AssetKey == asset && yield(m) })
 }

@@ -106,8 +106,9 @@ func (*Partition) newTable() store { return new(rowTable[Key2, Partition, *Parti
 // Root returns the first run of the chain of retries that made the output.
 func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
-// ReadIn returns the first run of the chain of retries whose tasks may have read the output before others could, or "".
-// An approved output has no such chain, because no task reads an output in quarantine.
+// ReadIn returns the first run of the chain of retries that made the output, or "". Tasks of this chain may have read
+// the output before tasks of other runs could. An approved output has no such chain, because no task reads an output
+// in quarantine.
 func (r *Partition) ReadIn() string {
 	if r.Quality == Approved {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// SlotLimit returns the limit of a scope and whether one applies. The workspace always has a limit.
+// SlotLimit returns the limit of a scope, and whether the scope has a limit. The workspace always has a limit.
 func (s *State) SlotLimit(scope, name string) (int32, bool) {
 	if row := s.Limits.Get(Key2{scope, name}); row != nil && !row.Removed {
 		return row.Slots, true
@@ -85,7 +85,7 @@ func (s *State) Due(now event.Time) []Deadline {
 // LiveRuns returns the number of runs that have not ended.
 func (s *State) LiveRuns() int { return s.index.liveRuns }
 
-// LiveRunOf returns a run that has not ended, of the chain of retries that began with a run, or "".
+// LiveRunOf returns the run that has not ended in the chain of retries that began with a given run, or "".
 func (s *State) LiveRunOf(root string) string {
 	run := ""
 	s.index.chains.Ascend(Key2{A: root}, func(k Key2) bool {

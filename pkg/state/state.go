@@ -1,5 +1,5 @@
-// Package state contains the projections of a domain in memory: the tables, and the indexes that
-// spare the fold any scan. This package is not a stable API.
+// Package state contains the projections of a domain in memory: the tables, and the indexes with which the fold finds
+// rows without scanning tables. This package is not a stable API.
 //
 // Copying a State takes constant time. The compactor folds into one State and shares copies as
 // snapshots. The indexes depend on the rows alone, so a state that was loaded from files decides

@@ -10,9 +10,9 @@ import (
 // MaxSamples limits the successful attempts that the statistics of an asset describe: the newest ones.
 const MaxSamples = 32
 
-// AssetStatistics is a row of asset_statistics: what the newest successful attempts of an asset took and
-// made. Each list has one value for each attempt, in the order of folding. Values have three significant
-// digits, which keeps the row small: every success writes it.
+// AssetStatistics is a row of asset_statistics: the cost and the output of the newest successful attempts of an
+// asset. Each list has one value for each attempt, in the order of folding. Values have three significant digits,
+// which keeps the row small: every success writes it.
 type AssetStatistics struct {
 	AssetKey   string `col:"asset_key,key"`
 	DurationMS string `col:"duration_ms"` // JSON list of whole numbers

@@ -282,7 +282,7 @@ type Attempt struct {
 	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt followed
 	Metrics      string       `col:"metrics,null"`           // JSON
 	CheckResults string       `col:"check_results,null"`     // JSON
-	Log          string       `col:"log,null"`               // the whole log, if it is short; else an object has it
+	Log          string       `col:"log,null"`               // the whole log, if it is short; a long log is in an object
 	Meta
 }
 

@@ -40,7 +40,8 @@ const (
 
 // transition is something that rules may report.
 type transition struct {
-	// subject is what the alert is about; "": the rule itself. asset is its asset, which a rule must cover.
+	// subject is what the alert is about; "": the rule itself. asset is the asset of the subject: only rules that
+	// cover this asset report the transition.
 	subject, asset string
 	// causes are the codes that fit, the most specific one first. A rule reports the first that it names.
 	causes []string

@@ -157,7 +157,7 @@ func TestNotificationUndeliverableAfterFiveTries(t *testing.T) {
 }
 
 // An event about an ended notification may arrive again after the row has left the live state. A rebuild may evict
-// the row earlier than the original did, and must give the event the same outcome.
+// the row earlier than the original fold did, and must return the same outcome for the event.
 func TestRepeatedEndOfNotificationChangesNothingAfterEviction(t *testing.T) {
 	w := newAlerted(t, rule("failures", event.CauseTaskFailed))
 	w.end("a", event.Failed)

@@ -12,9 +12,8 @@ import (
 // accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
 // the current one, or nil and the verdict.
 //
-// The current attempt is accepted in every state that is not terminal. A later attempt is adopted:
-// its report proves that it was dispatched, by a decision that this state has not seen. An earlier
-// attempt is stale.
+// The current attempt is accepted in every state that is not terminal. A later attempt is adopted: its report proves
+// that the attempt was dispatched by a decision that this state has not seen. An earlier attempt is stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
@@ -49,9 +48,9 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	return f.admitReported(&t)
 }
 
-// admitReported admits the current attempt of a ready task regardless of limits. The attempt
-// reported, so it was dispatched, by a decision that this state has not seen. Such attempts occur
-// in a rebuild without the recorded order of entries.
+// admitReported admits the current attempt of a ready task regardless of limits. A worker has reported on the
+// attempt, so the attempt was dispatched by a decision that this state has not seen. Such attempts occur in a rebuild
+// without the recorded order of entries.
 func (f *folder) admitReported(current *state.Task) *state.Task {
 	t := *current
 	f.takeSlots(&t)
@@ -212,7 +211,7 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 	t.ErrorCode, t.ErrorMessage = c.code, c.message
 	switch {
 	case cancelling:
-		// A success after the request counts as cancelled, too: its output stays invisible.
+		// A task that succeeds after the request to cancel counts as cancelled, too: its output stays invisible.
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash, t.Quality = "", 0, 0, "", ""
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))

@@ -21,8 +21,8 @@ const (
 	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset
 	// of the backfill, or divides it into other partitions. Such a refusal pauses the backfill.
 	DefinitionChanged = "DEFINITION_CHANGED"
-	// DocumentDamaged: a request was refused, because the release or the list of partitions that it needs is
-	// missing or damaged. The backfill is paused until it is restored.
+	// DocumentDamaged: a request was refused, because the release or the list of partitions that it needs is missing
+	// or damaged. The backfill is paused until the document is restored.
 	DocumentDamaged = "DOCUMENT_DAMAGED"
 )
 

@@ -126,7 +126,7 @@ func TestI30LargeBackfillAppendsFewEvents(t *testing.T) {
 	t.Logf("%d control events in the first round, %d with the retry; %d reports of tasks", first, w.control, w.tasks)
 }
 
-// Live work is delayed by at most one task of a backfill, whatever the backfill has waiting.
+// Live work is delayed by at most one task of a backfill, however many tasks of the backfill wait.
 func TestBackfillGivesWayToLiveWork(t *testing.T) {
 	w := newBackfill(t, func(p *event.BackfillCreated) { p.Sizes, p.MaxParallel, p.Priority = []int32{50, 50}, 2, -100 })
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 4})

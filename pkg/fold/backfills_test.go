@@ -426,8 +426,8 @@ func (w *backfillWalk) create() {
 	w.apply(p)
 }
 
-// I-30. foldtest.Check compares the totals of backfills with their chunks after every group. This test failed
-// when a requeued chunk kept the id of its request, and when a refused chunk kept what was left.
+// I-30. foldtest.Check compares the totals of backfills with their chunks after every group. This test failed when a
+// requeued chunk kept the id of its request, and when a refused chunk kept partitions that were left.
 func TestI30RandomBackfillsAddUp(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &backfillWalk{backfilling: &backfilling{World: foldtest.New(r)}, r: r, requests: map[string]bool{}}

@@ -29,8 +29,8 @@ func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// tasksByPartition returns the task of each partition of a run, in the order of a chunk: by the key that a task of
-// the partition alone would have.
+// tasksByPartition returns the task of each partition of a run. The partitions are in the order of a chunk: the order
+// of the keys that their tasks would have if each partition had its own task.
 func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	type named struct {
 		key  string

@@ -51,7 +51,8 @@ func (f *folder) check(g Group) verdict {
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
-				// A trigger that waited could be folded at any later time.
+				// Reject the group now. If it waited for the other run, its trigger could be folded at any later
+				// time.
 				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
 			}
 			return v
@@ -70,12 +71,12 @@ func triggersOther(g Group, run string) bool {
 
 // checkAge rejects events whose ids are too old for the name of their entry.
 //
-// For the trigger of a run, every run that is still to be folded thus has a greater id than runs below
-// [state.Cutoff.Partitions]. The run of a request may be planned at any later time: the request keeps its
-// partitions live.
+// For triggers of runs, this ensures that no run that is still to be folded has an id below
+// [state.Cutoff.Partitions]. The run of a request may be planned at any later time: the request keeps its partitions
+// live.
 //
-// A command that makes requests leaves rows that outlive this age, so that a second delivery has no
-// effect.
+// The rows of a command that makes requests are kept for longer than this age, so that a second delivery of the
+// command has no effect.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""
 	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {

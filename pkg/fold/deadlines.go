@@ -58,7 +58,7 @@ func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 	}
 }
 
-// defineDeadline sets the deadline of an asset. A new one applies from the deployment on.
+// defineDeadline sets the deadline of an asset. A new deadline applies from the deployment on.
 func (f *folder) defineDeadline(row *state.Promise, d *event.Deadline) {
 	version := ""
 	if d != nil {
@@ -139,7 +139,7 @@ func (f *folder) deadlineJudged(p *event.DeadlineJudged) verdict {
 		f.judge(&p.Items[i])
 	}
 	if !f.changed {
-		return stale("the deadlines were judged already, have changed, or their partitions have")
+		return stale("the deadlines were judged already, or they or their partitions have changed")
 	}
 	return folded
 }

@@ -145,7 +145,7 @@ func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {
 	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "b"}).SLAAt, "nothing is promised about it")
 	w.Pass(80 * time.Minute)
 	w.MustFold(w.Beat(run, "a", 1))
-	require.True(t, w.wake()) // the timer is for the group's end or the run's bound
+	require.True(t, w.wake()) // the timer fires for the end of the group of alerts, or for the bound of the run
 	for w.Now.Before(foldtest.Epoch.Add(2 * time.Hour)) {
 		require.True(t, w.wake())
 	}

@@ -34,8 +34,8 @@ func judged(w *foldtest.World, run, key string, passed bool) *event.TaskFinished
 	return p
 }
 
-// A degraded output skips the tasks that require quality, and only them. A failure still counts as one,
-// whatever ends first.
+// A degraded output skips the tasks that require quality, and only them. If another upstream fails, these tasks are
+// skipped because of the failure, whichever upstream ends first.
 func TestDegradedOutputSkipsStrictReaders(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)

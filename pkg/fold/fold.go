@@ -29,10 +29,10 @@ const (
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
-	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means
-	// that the whole system was asleep, down or cut off: workers could not deliver heartbeats. They
-	// then have LateRetry to deliver one. If the next call is late by the same amount, to within
-	// LateCall, the clocks differ, and the call may close attempts.
+	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means that the whole
+	// system was asleep, down or cut off: workers could not deliver heartbeats. The workers then have LateRetry to
+	// deliver a heartbeat. If the next call is late by the same amount, to within LateCall, the clocks differ, and
+	// the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
 	// MaxLateCalls is the maximum number of late liveness calls in a row that close no attempt. A
@@ -169,7 +169,7 @@ func Apply(st *state.State, g Group) Result {
 	}
 	v := f.check(g)
 	if known != nil && v.outcome == state.DeadLetter && v.reason == known.Reason && v.waitsFor == known.RunID {
-		return Result{Known: true, Row: known} // the group still waits for the same
+		return Result{Known: true, Row: known} // the group still waits for the same run
 	}
 	if v.outcome == "" {
 		v = f.events(g)

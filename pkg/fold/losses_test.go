@@ -13,7 +13,7 @@ import (
 )
 
 // lost returns the report of an attempt that was lost to infrastructure.
-func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished { //nolint:unparam // as the other reports
+func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished { //nolint:unparam // the same parameters as the other helpers
 	p := w.Finished(run, key, attempt, event.Failed)
 	p.GrantedAttempts = w.Task(run, key).GrantedAttempts
 	p.Error = &event.Error{Code: code, Category: "infrastructure", Message: "gone", Retryable: true}
@@ -27,7 +27,7 @@ func retryNow(w *foldtest.World) {
 	w.MustFold(w.Fire(timer))
 }
 
-func attemptOf(w *foldtest.World, run, key string, n int32) *state.Attempt { //nolint:unparam // as the other reports
+func attemptOf(w *foldtest.World, run, key string, n int32) *state.Attempt { //nolint:unparam // the same parameters as the other helpers
 	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: key, Attempt: n})
 }
 
@@ -134,8 +134,8 @@ func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	}
 }
 
-// A rebuild without the recorded order folds reports before the decisions of timers. Attempts then
-// appear that were granted for losses without a report.
+// A rebuild without the recorded order folds reports before the decisions of timers. It then finds attempts that were
+// granted because of losses, but no report of these losses.
 func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))

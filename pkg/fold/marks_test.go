@@ -73,7 +73,7 @@ func TestMarkOfGreatestCommandWins(t *testing.T) {
 	}
 }
 
-// Hiding is final: readers may have learned of it.
+// Hiding is final, because readers may have acted on it.
 func TestMarkMissingIsFinal(t *testing.T) {
 	w := foldtest.New(t)
 	run := made(w)

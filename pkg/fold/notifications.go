@@ -207,8 +207,8 @@ func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	old := f.st.Notifications.Get(p.NotificationID)
 	switch {
 	case old == nil || old.State.Final():
-		// An ended notification leaves the live state, in a rebuild earlier than in the original. Both answers have to
-		// be the same.
+		// An ended notification leaves the live state, in a rebuild possibly earlier than in the original fold. The
+		// original fold and the rebuild must return the same outcome.
 		return noChange
 	case old.State == state.NotificationCounting:
 		return stale("the notification is still counting")

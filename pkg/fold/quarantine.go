@@ -18,7 +18,7 @@ import (
 //     success supersedes a candidate, and a candidate that arrives after a later success is superseded
 //     at once.
 //
-// So an approval never has to compare the candidate with the visible output, which may not be live.
+// So an approval never has to compare the candidate with the visible output, whose row may be in history only.
 
 // quarantine records the output of a task that has failed because of its checks.
 func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
@@ -147,7 +147,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		return stale("the output is " + string(old.State))
 	}
 	if f.at() >= old.ExpiresAt {
-		// The timer is late. In a replay it may fire before the decision, so it wins in every order.
+		// The timer is late. In a replay the timer may fire before the decision, so the expiry wins in every order.
 		f.expire(old)
 		return stale("the output has expired")
 	}

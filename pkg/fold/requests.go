@@ -122,7 +122,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // else another run of the request is counted
+	if old == nil || old.State != state.RequestStarted { // otherwise another run of the request was counted
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {
@@ -248,7 +248,7 @@ func (f *folder) wake(now event.Time) {
 const MaxWoken = 10_000
 
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. A timer that fires earlier stays: it sets the next one.
+// notification waits. A timer that fires earlier than that time stays: when it fires, the fold sets the next timer.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {
@@ -256,7 +256,7 @@ func (f *folder) keepWake() {
 	}
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
-		if fired = timer.FiredAt; fired != 0 { // the last call of this timer, or of the one before
+		if fired = timer.FiredAt; fired != 0 { // the last call of this timer, or of the previous one
 			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // one call in each second at most
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {

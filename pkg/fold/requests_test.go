@@ -87,7 +87,8 @@ func TestBareRebuildNeverAdoptsCancelledRequest(t *testing.T) {
 	require.Zero(t, w.State.Runs.Len())
 }
 
-// The command has an earlier name, but came too late: a report shows that the run was executed.
+// The command to cancel comes first in the order of names, but came too late: a worker's report proves that the run
+// was executed.
 func TestBareRebuildKeepsExecutedRunOfCancelledRequest(t *testing.T) {
 	_, r := requested(t)
 	w := foldtest.New(t)
@@ -215,9 +216,8 @@ func TestI32IdleSchedulesNeedNothing(t *testing.T) {
 
 func name(part, i int) string { return fmt.Sprintf("s-%d-%d", part, i) }
 
-// TestI26I27RandomSchedules folds random events about a schedule in a random order. They come from
-// clocks, automators, people and workers that crash, repeat their work and lag. It counts what the
-// fold starts.
+// TestI26I27RandomSchedules folds random events about a schedule in a random order. The events come from clocks,
+// automators, people and workers that crash, repeat their work and lag. It counts what the fold starts.
 func TestI26I27RandomSchedules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		policy := rapid.SampledFrom(event.Overlaps()).Draw(r, "policy")

@@ -53,7 +53,7 @@ func (c closing) lost(t *state.Task) bool {
 func (c closing) mayRetry(t *state.Task) bool {
 	switch {
 	case c.code == CodeCheckFailed || c.listed(t.RetryNever):
-		return false // one run makes one materialization, and the check would read the same inputs
+		return false // another attempt of the same run would read the same inputs
 	case c.listed(t.RetryOn):
 		return c.outcome == event.Failed || c.outcome == event.TimedOut
 	}
@@ -115,10 +115,9 @@ func (f *folder) retryLater(current, t *state.Task, c closing, reason string, de
 	})
 }
 
-// Backoff returns the delay in milliseconds after the failure of a task's current attempt. It is
-// the initial delay, multiplied for each earlier attempt that was not lost to infrastructure, up
-// to the maximum delay. Jitter, derived from the attempt's id, shortens it, so that tasks that
-// failed together do not retry together.
+// Backoff returns the delay in milliseconds after the failure of a task's current attempt. It is the initial delay,
+// multiplied for each earlier attempt that was not lost to infrastructure, up to the maximum delay. Jitter, derived
+// from the attempt's id, shortens the delay, so that tasks that failed together do not retry together.
 func Backoff(t *state.Task) int64 {
 	return backoff(t.Attempt-t.GrantedAttempts, t.AttemptID, delays{
 		t.RetryInitialDelayMS, t.RetryMaxDelayMS, t.RetryMultiplierPermille, t.RetryJitterPermille,

@@ -47,8 +47,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	for _, name := range p.Remove {
 		f.removeSchedule(name)
 	}
-	// Without the recorded order, this state may lack schedules that the writer of the event saw. An automator compares
-	// the schedules with those of the release once more.
+	// Without the recorded order, this state may lack schedules that the writer of the event saw. So the schedules
+	// stay pending, and an automator compares them with the release again.
 	if p.Last && complete && deployment.SchedulesPending && !f.bare {
 		row := *deployment
 		row.SchedulesPending = false
@@ -366,7 +366,8 @@ func (f *folder) afterRuns() {
 	}
 }
 
-// releaseNext starts the next buffered request of a schedule, unless another one or a run is live.
+// releaseNext starts the next buffered request of a schedule, unless another request or a run of the schedule is
+// live.
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return

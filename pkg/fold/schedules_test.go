@@ -254,7 +254,8 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 	}
 }
 
-// A definition has only the differences from a state that a rebuild from the bare ledger may not have.
+// A SchedulesDefined event lists only the differences from the state that its writer saw. A rebuild from the bare
+// ledger may not have that state.
 func TestDefinitionInBareRebuildStaysPending(t *testing.T) {
 	w := newTicking(t, event.Schedule{})
 	w.spec.EverySec = 120

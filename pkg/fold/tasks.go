@@ -125,7 +125,7 @@ func (f *folder) resolve(ended *state.Task) {
 	}
 }
 
-// resolveEdge resolves one edge. It returns the downstream task if this ends it, or nil.
+// resolveEdge resolves one edge. It returns the downstream task if the resolution ends that task, or nil.
 func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	edge := *dep
 	edge.Resolution = resolution(up.State)

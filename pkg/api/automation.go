@@ -77,7 +77,7 @@ func (s *server) muteRule(ctx context.Context, rule string, until event.Time, re
 	reveal(ctx, all.Revision)
 	at := slices.IndexFunc(all.Rules, func(x engine.AlertRule) bool { return x.Name == rule })
 	if at < 0 { // a deployment has removed the rule meanwhile
-		return nil, fmt.Errorf("rule of alerts %q: %w: a deployment removed it", rule, engine.ErrNotFound)
+		return nil, fmt.Errorf("alert rule %q: %w: a deployment removed it", rule, engine.ErrNotFound)
 	}
 	return fill(&servov1.AlertRule{}, all.Rules[at]), nil
 }

@@ -140,7 +140,7 @@ func messageColumns() []column[engine.Notification] {
 }
 
 func (a *app) alertCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "alert", Short: "Mute a rule of alerts, or test a channel"}
+	cmd := &cobra.Command{Use: "alert", Short: "Mute an alert rule, or test a channel"}
 	cmd.AddCommand(a.muteCommand(), a.unmuteCommand(), a.testChannelCommand())
 	return cmd
 }

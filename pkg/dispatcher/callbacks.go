@@ -226,9 +226,9 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	started := now
 	appendStart := d.appendSoon
 	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
-		// If a pool's task were cancelled before its start is recorded, its slot would be granted
-		// to another task while its execution is being killed. A long task's queue stops
-		// redelivering it.
+		// If a task of a pool were cancelled before its start is recorded, another task would get its slot while the
+		// first task is still being killed. The queue stops redelivering a long task after a while, so no redelivery
+		// would replace a lost start.
 		appendStart = d.append
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
@@ -321,7 +321,7 @@ func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order,
 	return nil
 }
 
-// finish appends the end of an attempt, or returns why not.
+// finish appends the end of an attempt, or returns the problem that prevents it.
 func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []byte) *contract.Problem {
 	var body *contract.Finished
 	c, problem := d.open(ctx, cb, data, func(data []byte) (string, error) {
@@ -508,12 +508,12 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return err
 	}
 	caughtUp := snap.CaughtUpAt
-	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the fold still finds it fresh
+	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half: still fresh enough for the fold
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// Every event that was durable at now is folded. now is by this machine's clock, which the
-		// call is judged by and which may differ from the compactor's clock.
+		// Every event that was durable at now is folded. now is a time of this machine's clock, which may differ from
+		// the compactor's clock. The call is judged by this machine's clock.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)

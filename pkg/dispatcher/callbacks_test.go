@@ -252,8 +252,8 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
 }
 
-// A slot is freed when its task is cancelled before its start is known, so the start must be
-// durable before the task begins. Seen to fail when the start waits for a batch.
+// A slot is freed when its task is cancelled before its start is known, so the start must be durable before the task
+// begins. This test fails if the start lingers in the appender until the next batch.
 func TestStartOfPooledTaskIsDurableBeforeAnswer(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{

@@ -110,7 +110,8 @@ func TestPrepareSkipsEndedAttempt(t *testing.T) {
 	require.False(t, wanted)
 }
 
-// If a delivery admitted it, its slot could be granted again while the worker kills the task.
+// If a delivery admitted a task of a pool, the pool could grant the task's slot again while the worker still kills
+// the task.
 func TestPooledTaskIsNotAdmittedAtDelivery(t *testing.T) {
 	w := newFixture(t)
 	def := foldtest.Task("a")

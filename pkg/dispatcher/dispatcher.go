@@ -66,15 +66,14 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
-	// OnState is called with every state that another process published or that a sweep checks, for
-	// automators. overdue means that the state has work that no automator has done in time. It must not
-	// block. Nil: there are no automators.
+	// OnState hands automators every state that another process published or that a sweep checks. overdue means that
+	// the state has work that no automator has done in time. OnState must not block. Nil: there are no automators.
 	OnState func(s *state.State, overdue bool)
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer
 }
 
-// Validity of callback URLs.
+// The periods for which callback URLs are valid.
 const (
 	startedValid  = 7 * 24 * time.Hour
 	callbackExtra = time.Hour
@@ -124,8 +123,8 @@ func (d *Dispatcher) Submit(actions []control.Action) {
 	}
 }
 
-// Run executes submitted actions until ctx is done. Actions that are left then are derived again
-// from the projections, by the next process.
+// Run executes submitted actions until ctx is done. The next process derives the remaining actions again from the
+// projections.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -140,8 +139,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		actions := d.pending
 		d.pending = nil
 		d.mu.Unlock()
-		// This snapshot is at least as new as the revision that the actions come from. A receiver
-		// of a callback waits for it before it answers that the task is unknown.
+		// This snapshot is at least as new as the revision that the actions come from. The receiver of a callback
+		// waits for this revision before it answers that the task is unknown.
 		snap, err := d.cfg.Snapshots.Current(ctx)
 		if err != nil {
 			d.log(ctx, actions[0], err)
@@ -174,7 +173,7 @@ func (d *Dispatcher) Execute(ctx context.Context, revision int64, actions []cont
 	return d.execute(ctx, revision, actions, func(control.Action, error) {})
 }
 
-// execute is Execute. It calls done with the result of each action, from several goroutines.
+// execute implements [Dispatcher.Execute]. It calls done with the result of each action, from several goroutines.
 func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []control.Action, done func(control.Action, error)) error {
 	orders := d.orders(revision, actions)
 	slices.SortStableFunc(orders, func(a, b order) int { return dispatchesLast(a) - dispatchesLast(b) })
@@ -208,7 +207,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 	return d.Execute(ctx, snap.Revision, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
 }
 
-// sweepTurns is how long a sweep waits in the fair queue: other domains wait for the sweep.
+// sweepTurns limits how long a sweep waits in the fair queue, because the sweeps of other domains wait for this one.
 const sweepTurns = 15 * time.Second
 
 // Sweep compares a state with the queue. It uses the state of the given revision, which a barrier has published, or of
@@ -345,8 +344,8 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds the names in an envelope that is built at delivery: it is too late then to
-// find that no queue accepts it.
+// maxPrepared bounds the names in an envelope that is built at delivery: at that time it is too late to learn that no
+// queue accepts the envelope.
 const maxPrepared = 8 << 10
 
 // envelope returns the envelope that a worker receives for an attempt.
@@ -382,8 +381,8 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	return body, nil
 }
 
-// admissionValid is how long after a delivery the worker may start the attempt without asking: as
-// long as an answer to its question could be under way.
+// admissionValid is how long after a delivery the worker may start the attempt without asking. An answer of the
+// dispatcher to a worker that asks could be under way for as long.
 const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery, and false if the attempt is no longer the current
@@ -455,9 +454,9 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 	return err
 }
 
-// appendSoon appends an event that may be lost, because it will be repeated. The queue reports an
-// existing name again. The end of an attempt also reports its start and that it was alive, and the
-// queue redelivers the attempt if its worker dies.
+// appendSoon appends an event that may be lost without harm, because its fact is reported again. The queue reports an
+// existing name again. The end of an attempt also reports that the attempt was started and alive. If the worker dies,
+// the queue redelivers the attempt.
 func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
 	return d.cfg.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.cfg.Domain, CorrelationID: run, Payload: p}})
 }

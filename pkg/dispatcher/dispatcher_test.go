@@ -40,9 +40,8 @@ func (w *fixture) react() []control.Action {
 	return control.React(w.state().Outbox.Rows(), nil, event.At(w.clock.Now()))
 }
 
-// INV-4: an action that is executed twice has the effect of one, and the second acknowledgement
-// says Deduplicated. Seen to fail with a random id in the name of the queue task, and with
-// ErrExists treated as a failure.
+// INV-4: an action that is executed twice has the effect of one, and the second acknowledgement says Deduplicated.
+// This test fails if the name of the queue task contains a random id, or if ErrExists is treated as a failure.
 func TestINV4SideEffectIdempotency(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
@@ -62,8 +61,8 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 	require.Equal(t, acks[0].QueueTaskName, acks[1].QueueTaskName)
 }
 
-// INV-7: the dispatcher acts and answers from the projections only. Seen to fail with a read of the
-// ledger while the next manifest is loaded.
+// INV-7: the dispatcher acts and answers from the projections only. This test fails if the ledger is read while the
+// next manifest is loaded.
 func TestINV7OnlyProjectionsAreRead(t *testing.T) {
 	w := newFixture(t)
 	d := w.dispatcher(w.reader())
@@ -88,9 +87,9 @@ func TestINV7OnlyProjectionsAreRead(t *testing.T) {
 	}
 }
 
-// INV-5: a sweep repairs everything that is lost between the fold and the worker: queue tasks and
-// outbox rows. Seen to fail without the orphans, without the overdue rows, and without asking the
-// queue first.
+// INV-5: a sweep repairs everything that is lost between the fold and the worker: queue tasks and outbox rows. This
+// test fails if a sweep ignores admitted attempts without a row, if it ignores overdue rows, and if it repairs a row
+// without asking the queue first.
 func TestINV5NoLostWork(t *testing.T) {
 	t.Run("a queue task is lost", func(t *testing.T) {
 		w := newFixture(t)
@@ -186,7 +185,7 @@ func TestINV5NoLostWork(t *testing.T) {
 	})
 }
 
-// Seen to fail when repairs are deduplicated by the missing queue task.
+// This test fails if repairs are deduplicated by the missing queue task.
 func TestSweepRestoresAllLostRows(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))

@@ -21,7 +21,7 @@ import (
 type FairQueue struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)
-	// OnTurn is called when a turn begins, with the time that the task waited for it. It may be nil.
+	// OnTurn is called when a turn begins, with the time that the task waited for its turn. It may be nil.
 	OnTurn func(waited time.Duration)
 
 	clock    clock.Clock
@@ -156,9 +156,9 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 	}
 }
 
-// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a
-// pause, a tenth of a second's turns may begin at once. At most one turn per slot is granted and
-// has not begun, so a larger lead means that the clock was set back, and the pace starts again.
+// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, a tenth of a
+// second's turns may begin at once. At most one turn per slot is granted and has not begun. If the next turn would
+// begin even later than these turns explain, the clock was set back, and the pace starts again from now.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {

@@ -43,7 +43,7 @@ func (q *takers) take(ctx context.Context, tenant string, n int, lasting time.Du
 	synctest.Wait()
 }
 
-// Seen to fail with one queue for all tenants.
+// This test fails if all tenants share one queue.
 func TestLargeTenantDelaysSmallOneByOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 1, 0, map[string]int{"c": 3})}
@@ -64,8 +64,7 @@ func rounds(order []string) []string {
 	return []string{text[:1], text[1:6], text[6:11], text[11:14], text[14:]}
 }
 
-// Seen to fail when a cancelled place keeps its turn, and when it releases a slot that it never
-// had.
+// This test fails if a cancelled waiter keeps its turn, or if it releases a slot that it never had.
 func TestCancelledWaiterReleasesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 2, 0, nil)}
@@ -102,7 +101,7 @@ func TestTurnsReportHowLongTasksWaited(t *testing.T) {
 	})
 }
 
-// Seen to fail when a caller that gives up during the wait for the rate keeps its slot.
+// This test fails if a cancelled caller keeps its slot: the caller has a slot and waits only for the rate limit.
 func TestTurnsKeepTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 64, 500, nil)}
@@ -138,7 +137,7 @@ func TestTurnsIgnoreClockSetBack(t *testing.T) {
 	require.Less(t, c.Now().Sub(before), time.Second)
 }
 
-// Seen to fail when in-flight actions expire while they wait in the queue.
+// This test fails if in-flight actions expire while they wait in the fair queue.
 func TestWaitingDispatchIsNotQueuedAgain(t *testing.T) {
 	w := newFixture(t)
 	turns := dispatcher.NewFairQueue(w.clock, 1, 0, nil)

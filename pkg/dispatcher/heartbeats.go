@@ -20,30 +20,31 @@ type heartbeats struct {
 func newHeartbeats() *heartbeats { return &heartbeats{last: map[string]time.Time{}} }
 
 const (
-	// recordShare is the part of the heartbeat timeout for which a recorded heartbeat counts.
+	// A heartbeat is recorded again after the heartbeat timeout divided by recordShare, within the limits minInterval
+	// and maxInterval.
 	recordShare = 6
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
 	// maxRemembered bounds the remembered attempts. Forgetting one costs a ledger event.
 	maxRemembered = 100_000
-	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as others:
-	// another process, which handles the timer's call, would not see them in time. They wait for
-	// the timeout divided by flushShare, at most maxFlushWait.
+	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as others: another process, which
+	// handles the timer's call, would not see them in time. Such heartbeats wait for the timeout divided by
+	// flushShare, at most maxFlushWait.
 	shortTimeout = 15 * time.Second
 	flushShare   = 12
 	maxFlushWait = time.Second
 )
 
-// appendHeartbeat appends a heartbeat. Heartbeats with short timeouts that arrive within a moment
-// become one entry: the first one waits for the others and flushes them all. Its flush does not
-// depend on its own request, because its worker may disconnect when its task ends.
+// appendHeartbeat appends a heartbeat. Heartbeats with short timeouts that arrive within a moment become one entry:
+// the first one waits for the others and flushes them all. The flush does not depend on the request of the first
+// heartbeat, whose worker may disconnect when its task ends.
 func (d *Dispatcher) appendHeartbeat(ctx context.Context, run string, p *event.TaskHeartbeat, timeout time.Duration) error {
 	if err := d.appendSoon(ctx, run, p); err != nil || timeout >= shortTimeout {
 		return err
 	}
 	wait := min(timeout/flushShare, maxFlushWait)
 	if d.cfg.Appender.Linger() <= wait || !d.heartbeats.scheduleFlush(d.cfg.Clock.Now(), wait) {
-		return nil // another flush writes it in time
+		return nil // another flush writes this heartbeat in time
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+shortTimeout)
 	defer cancel()

@@ -81,9 +81,9 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 // HandOver executes the actions that a state calls for. The state has the given revision, which
 // another process published, or a later one. With sweep, it calls [Dispatcher.Sweep] instead.
 //
-// A state shows what is pending, not what is new. An action that this process has just executed is
-// still PENDING until its acknowledgement is folded. It is skipped for as long as a reconciliation
-// would skip it.
+// A state shows what is pending, not what is new. An action that this process has just executed is still PENDING
+// until its acknowledgement is folded. HandOver skips such an action for as long as [Dispatcher.Reconcile] would skip
+// it.
 func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) error {
 	if sweep {
 		return d.Sweep(ctx, revision)

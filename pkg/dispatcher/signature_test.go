@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Seen to fail when a domain is opened before the signature is checked: the answer, 401 or 404,
-// then tells strangers which domains exist, and each request reads the store.
+// This test fails if a domain is opened before the signature is checked. Then the status, 401 or 404, would tell
+// strangers which domains exist, and each request would read the store.
 func TestUnsignedCallbackOpensNoDomain(t *testing.T) {
 	mux := http.NewServeMux()
 	dispatcher.Register(mux, func(context.Context, ids.Domain) (*dispatcher.Dispatcher, error) {

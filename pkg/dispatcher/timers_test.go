@@ -22,9 +22,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// INV-9: a timer that fires while the projections are old is judged only after everything durable
-// has been folded, here a heartbeat that keeps the attempt alive. Seen to fail without the refresh
-// in fire.
+// INV-9: a timer that fires while the projections are old is judged only after everything durable has been folded,
+// here a heartbeat that keeps the attempt alive. This test fails without the refresh in fire.
 func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
@@ -52,7 +51,7 @@ func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 	require.Equal(t, fold.CodeHeartbeatTimeout, w.task(run, "a").ErrorCode)
 }
 
-// Seen to fail when a firing is judged while a heartbeat lingers in the appender.
+// This test fails if a firing is judged while a heartbeat lingers in the appender.
 func TestFiringFlushesAcceptedHeartbeats(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
@@ -158,7 +157,8 @@ func TestFiringOfEndedTimerAppendsNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.fire(&state.Timer{TimerID: "timer:retry:none"}).status, "unknown")
 	require.Equal(t, n, w.count())
 
-	// The liveness timer's row outlives its firing; its generation decides.
+	// A liveness timer keeps its row when it fires, and gets a new generation. When the run ends, the row is
+	// cancelled.
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 2)).status)
 	w.fold()
 	liveness := w.timers(event.TimerLiveness)[0]
@@ -191,8 +191,8 @@ func TestTimerIsOneScheduledQueueTask(t *testing.T) {
 	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
 }
 
-// The write must not depend on the first worker's request: without it, attempts whose heartbeats
-// were answered would time out.
+// The write of heartbeats must not depend on the first worker's request. Otherwise attempts would time out although
+// their heartbeats were answered.
 func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}

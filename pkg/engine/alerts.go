@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Alert is something that rules have reported about a subject and that is not over.
+// Alert is an open alert: a problem of a subject that rules have reported and that is not over.
 type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
@@ -224,11 +224,11 @@ func noRule(s *state.State, name string) error {
 	}
 	switch near := plan.Suggest(name, names); {
 	case near != "":
-		return fmt.Errorf("rule of alerts %q: %w: did you mean %s?", name, ErrNotFound, near)
+		return fmt.Errorf("alert rule %q: %w: did you mean %s?", name, ErrNotFound, near)
 	case len(names) == 0:
-		return fmt.Errorf("rule of alerts %q: %w: the deployed release has no rules", name, ErrNotFound)
+		return fmt.Errorf("alert rule %q: %w: the deployed release has no rules", name, ErrNotFound)
 	}
-	return fmt.Errorf("rule of alerts %q: %w: the release has %s", name, ErrNotFound, strings.Join(names, ", "))
+	return fmt.Errorf("alert rule %q: %w: the release has %s", name, ErrNotFound, strings.Join(names, ", "))
 }
 
 // TestChannel makes a notification that tests a channel of the deployed release, and returns its id. The notification

@@ -84,7 +84,7 @@ const failedBackfillSpan = 7 * 24 * time.Hour
 // shownPartitions limits the partitions of an [Attention].
 const shownPartitions = 5
 
-// list adds a partition, if few are listed.
+// list adds a partition, unless [shownPartitions] partitions are listed already.
 func (a *Attention) list(key string) {
 	if key == "" || len(a.Partitions) == shownPartitions {
 		return
@@ -343,7 +343,7 @@ func (f *finder) tooOld() {
 	}
 }
 
-// has reports whether an asset counts.
+// has reports whether the finder considers an asset.
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
 // backfills adds an item for each backfill that is paused, or that has skipped partitions and has ended in the
@@ -413,10 +413,10 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls found for each partition whose task failed in one of the newest runs with failures, with an id
-// from since on, and which no later run has made; newest runs first. The tasks that a run's timeout cancelled count
-// too. Other assets than the given ones, and partitions that these no longer have, do not count. If
-// assets is nil, everything counts.
+// eachFailure calls found for each failed partition: its task failed in one of the newest runs with failures, and no
+// later run has made the partition. Only runs with an id from since on are read, newest first. Tasks that a run's
+// timeout cancelled count as failed. Only partitions that the given assets still have count; if assets is nil, all
+// partitions count.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

@@ -184,7 +184,7 @@ func shown(selections []string) []string {
 	return kept
 }
 
-// stopAt returns the number of failures that a threshold means.
+// stopAt converts a threshold, such as 10%, into a number of failed partitions.
 func stopAt(text string, total int) (int64, error) {
 	if text == "never" {
 		return 0, nil
@@ -270,7 +270,7 @@ func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey]
 	return nil
 }
 
-// EstimateBackfill predicts what a backfill takes and makes, from earlier attempts of its assets.
+// EstimateBackfill predicts the duration and the output of a backfill from earlier attempts of its assets.
 func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
 	assets := make(map[string]bool, len(p.Assets))
 	for _, key := range p.Assets {
@@ -292,7 +292,7 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits es
 	return estimate.Of(tasks, past, limits), nil
 }
 
-// CreatedBefore returns the id of the backfill that an earlier call under the same conditions has created, or "".
+// CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] has created, or "".
 func (e *Engine) CreatedBefore(ctx context.Context) (string, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -282,7 +282,7 @@ func OpenBackfills(s *state.State) ([]Backfill, error) {
 	return open, nil
 }
 
-// PartitionBackfill is a backfill that has not ended and in which a partition is left.
+// PartitionBackfill is a backfill that has not ended, and in which a given partition is not done yet.
 type PartitionBackfill struct {
 	ID          string              `json:"backfill_id"`
 	Chunk       int32               `json:"chunk"`
@@ -292,7 +292,7 @@ type PartitionBackfill struct {
 	Next        string              `json:"next,omitempty"`
 }
 
-// BackfillsOf returns the backfills that have not ended and in which a partition is left.
+// BackfillsOf returns the backfills that have not ended, and in which the given partition is not done yet.
 func BackfillsOf(ctx context.Context, store blob.Store, s *state.State, asset ids.AssetKey, partition string) ([]PartitionBackfill, error) {
 	var found []PartitionBackfill
 	open, err := OpenBackfills(s)

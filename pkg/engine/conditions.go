@@ -9,7 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrOutdated means that another command or a deployment has changed what a command is about since its caller has seen it.
+// ErrOutdated means that the caller of a command has seen an old version of the schedule or the backfill: another
+// command or a deployment has changed it since.
 var ErrOutdated = errors.New("changed since")
 
 // Conditions say when a command takes effect.
@@ -45,7 +46,7 @@ func (e *Engine) condition(p *event.AutomationCommand) {
 	p.IfTag, p.CommandKey, p.Fingerprint = e.conditions.Tag, e.conditions.Key, e.conditions.Fingerprint
 }
 
-// outdated returns an error if the caller of a command has seen another version than the one with the tag.
+// outdated returns an error if the caller of a command has seen a version with another edit tag.
 func (e *Engine) outdated(tag string) error {
 	if e.conditions.Tag == "" || e.conditions.Tag == tag {
 		return nil
@@ -53,8 +54,8 @@ func (e *Engine) outdated(tag string) error {
 	return fmt.Errorf("%w you have seen it: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
 }
 
-// unmet returns why a command that was folded had no effect because of its conditions. Tag is the edit tag of what it
-// is about, and command the last command that has changed that.
+// unmet returns the unmet condition if a folded command had no effect because of its conditions. tag is the current
+// edit tag of the schedule or the backfill, and command is the last command that has changed it.
 func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, entry, command, tag string) error {
 	if owner, err := e.repeated(snap); err != nil || owner != "" {
 		return err

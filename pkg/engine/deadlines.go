@@ -39,7 +39,7 @@ type Deadlines struct {
 	calendar  plan.Calendar
 }
 
-// layoutBy is the form of the time of a deadline.
+// layoutBy is the layout of the time of day of a deadline.
 const layoutBy = "15:04"
 
 // DeadlinesOf returns the deadlines of an asset.

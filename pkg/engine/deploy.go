@@ -17,7 +17,7 @@ type DeployRequest struct {
 	// Release is the hash of the release, whose objects are stored already.
 	Release string
 	// Expects is the release with which the caller compared Release: [Deployment.Release] of
-	// [Engine.CurrentDeployment], "" for none. If another one is current, the deployment fails with a
+	// [Engine.CurrentDeployment], "" for none. If another release is current, the deployment fails with a
 	// [*ReleaseConflictError]. Force deploys nevertheless.
 	Expects string
 	Force   bool

@@ -352,8 +352,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 	})
 }
 
-// A project may have any number of assets. The run's row, which is written with each of its
-// changes, has the first ones and their number.
+// A project may have any number of assets. The run's row, which is written with each of its changes, has the first
+// assets and the number of all.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1

@@ -56,8 +56,8 @@ func history(s *state.State, asset, check, season, partition string) (past []int
 	return past, nil
 }
 
-// Estimate predicts what a planned run takes and makes, from the newest successful attempts of its
-// assets. Limits are the numbers of tasks that run at once.
+// Estimate predicts the duration and the output of a planned run from the newest successful attempts of its assets.
+// Limits are the numbers of tasks that run at once.
 func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
 	tasks := make([]estimate.Task, len(p.Tasks))
 	at := make(map[string]int, len(p.Tasks))

@@ -52,8 +52,8 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 	return failed
 }
 
-// Status returns the status of a partition that has a status without its failure. A partition that is not expected
-// is not failed either.
+// Status returns the status of a partition, given the status that the partition would have without its failure. A
+// partition that is not expected is not failed either.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

@@ -50,8 +50,8 @@ func (e *Engine) RemoveKeys(ctx context.Context, set string, keys []string) (Key
 	return e.changeKeys(ctx, set, keys, true)
 }
 
-// changeKeys adds or removes keys, in several events if there are many. Repeating it after an error
-// continues.
+// changeKeys adds or removes keys, in several events if there are many. After an error, a repeated call changes the
+// remaining keys.
 func (e *Engine) changeKeys(ctx context.Context, set string, keys []string, remove bool) (KeysChanged, error) {
 	result := KeysChanged{Set: set}
 	if !ids.ValidName(set) {
@@ -111,8 +111,8 @@ func keyChunks(keys []string) func(yield func([]string) bool) {
 	}
 }
 
-// appendKeys appends one event, and checks that it took effect. Its id is greater than the ids of
-// the earlier events that changed the keys, even if a machine with a fast clock has written them.
+// appendKeys appends one event, and checks that it took effect. The event's id is greater than the ids of the earlier
+// events that changed the keys, even if a machine with a fast clock wrote those.
 func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, set string, keys []string, remove bool) (*snapshot.Snapshot, error) {
 	newest := ""
 	for _, key := range keys {

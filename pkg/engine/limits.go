@@ -119,8 +119,8 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit appends the command that makes returns, and fails if a later command has overridden
-// it.
+// changeLimit calls makes, appends the command that makes returns, and fails if a later command has overridden the
+// command.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

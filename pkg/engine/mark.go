@@ -43,8 +43,8 @@ type Marked struct {
 // maxMarkBytes bounds the keys of one event, because the length of its line is limited.
 const maxMarkBytes = 256 << 10
 
-// Mark marks the visible outputs of the selected partitions, in several events if there are many. Repeating
-// it after an error marks all of them again.
+// Mark marks the visible outputs of the selected partitions, in several events if there are many. After an error, a
+// repeated call marks all of the outputs again.
 func (e *Engine) Mark(ctx context.Context, r MarkRequest) (Marked, error) {
 	done := Marked{Asset: r.Asset.String(), Mark: r.Mark}
 	snap, err := e.Current(ctx)
@@ -178,8 +178,8 @@ func markChunks(rows []*state.Partition) func(yield func([]*state.Partition) boo
 	}
 }
 
-// appendMarks appends one event, and checks that it took effect. Its id is greater than the ids of
-// the reports and marks that it follows, even if a machine with a fast clock has written them.
+// appendMarks appends one event, and checks that it took effect. The event's id is greater than the ids of the
+// earlier reports and marks of these outputs, even if a machine with a fast clock wrote those.
 func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.Partition, on observed) (*snapshot.Snapshot, error) {
 	p := &event.PartitionsMarked{
 		Asset: r.Asset.String(), Mark: r.Mark, Reason: r.Reason, ObservedSeq: on.seq, ObservedTime: on.at,

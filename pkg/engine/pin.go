@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrNotPinned means that a command had no effect: too many revisions are pinned, or a later command
-// concerns the revision.
+// ErrNotPinned means that a command had no effect: too many revisions are pinned, or a later command has pinned or
+// unpinned the revision.
 var ErrNotPinned = errors.New("the command had no effect")
 
 // Pinned is a revision that somebody has pinned, with its outputs.
@@ -43,8 +43,8 @@ func Pins(s *state.State, now time.Time) []Pinned {
 	return found
 }
 
-// Pin keeps a revision and the outputs that it shows until a time. It returns how many of these outputs
-// had been collected before the pin took effect.
+// Pin keeps a revision, and the outputs that the revision shows, until a given time. It returns how many of these
+// outputs had been collected before the pin took effect.
 func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reason string) (missing int, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -62,9 +62,10 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows it. A
-	// request of another collector that took effect late may have created it again: meanwhile, a collector of
-	// outputs found no copy.
+	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows the pin.
+	// Even if the copy exists now, it may have been deleted, and created again by a delayed request of another
+	// collector. Outputs may have been deleted in between, because no copy protected them. The version of the copy
+	// shows that.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent
@@ -99,7 +100,7 @@ func noRevision(revision int64, err error) error {
 func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
 	for row := range snap.State.Pins.All {
 		if row.Number() == revision {
-			e.cfg.IDs.Observe(row.CommandID) // even if a machine with a fast clock has written it
+			e.cfg.IDs.Observe(row.CommandID) // even if a machine with a fast clock wrote the earlier pin
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}

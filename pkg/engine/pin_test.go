@@ -28,8 +28,9 @@ func TestPinKeepsOneCopyOfTheRevision(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
-// A collector that does not know the pin deletes the copy while the command is appended, and a delayed request of
-// another one creates it again. A collector of outputs may have seen that there is no copy.
+// While the command is appended, a collector that does not know the pin deletes the copy, and a delayed request of
+// another collector creates the copy again. In between, a collector of outputs may have found no copy and deleted
+// outputs.
 func TestPinRejectsCopyThatWasCreatedAgain(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("a")))

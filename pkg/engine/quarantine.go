@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrResolved means that the candidate has its final state already.
+// ErrResolved means that the output has left quarantine already: it was published, rejected or replaced.
 var ErrResolved = errors.New("the output is not in quarantine any more")
 
 // Candidate is an output that a check has blocked and that waits for a decision.
@@ -95,9 +95,9 @@ func (e *Engine) hasMarker(ctx context.Context, c Candidate) error {
 	return fmt.Errorf("read %s: %w", key, err)
 }
 
-// Resolve publishes a candidate (event.DecisionApprove) or rejects it (event.DecisionReject). The error
-// is [ErrResolved] if something else has decided about it. Resolve publishes no candidate without a
-// marker: after a rebuild from the ledger alone, the files of a candidate may be missing.
+// Resolve publishes a candidate (event.DecisionApprove) or rejects it (event.DecisionReject). The error is
+// [ErrResolved] if the output has left quarantine already. Resolve publishes no candidate without a marker: after a
+// rebuild from the ledger alone, the files of a candidate may be missing.
 func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason string) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the command assets whose output of a run has no files, or no Parquet file
-// although other assets read its rows: queries, and commands with CSV inputs. It reads the commit
-// markers of outputs with unknown columns.
+// UnreadableOutputs lists the command assets with an output of a run that cannot be read. Such an output has no
+// files, or has no Parquet file although other assets read its rows: queries, and commands with CSV inputs. It reads
+// the commit markers of outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {
@@ -57,7 +57,7 @@ const maxMarkers = 100
 // files; or it returns "".
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
-	if len(readers) == 0 { // only outputs without files matter, which have no bytes
+	if len(readers) == 0 { // only outputs without files matter; they have no bytes
 		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
 	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {

@@ -126,7 +126,7 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrRequestEnded, row.State)
 }
 
-// PlanError is an error of a request that planning it again on the same state cannot avoid.
+// PlanError is a planning error that would occur again if the request were planned again on the same state.
 type PlanError struct{ Err error }
 
 // Error implements error.
@@ -161,8 +161,8 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	}}, nil
 }
 
-// StartRequest starts the run of a planned request. The run has the id of the request, so two planners
-// start one run. A request that has ended, or is planned by another process, is no error.
+// StartRequest starts the run of a planned request. The run has the id of the request, so two planners start one run.
+// It is not an error if the request has ended, or is planned by another process.
 func (e *Engine) StartRequest(ctx context.Context, p *PlannedRequest) error {
 	_, err := e.trigger(ctx, p.snap, p.built, p.run, observed{p.snap.State.FoldSeq, p.snap.State.FoldTime})
 	return err
@@ -179,7 +179,7 @@ func (e *Engine) RefuseRequest(ctx context.Context, row *state.RunRequest, relea
 	return nil
 }
 
-// planned marks the error of a planner, which depends on nothing but the request and the snapshot.
+// planned wraps the error of a planner in a [PlanError]: such an error depends only on the request and the snapshot.
 func planned(p *plan.Plan, err error) (*plan.Plan, error) {
 	if err != nil && !errors.Is(err, ErrNothing) {
 		return nil, &PlanError{err}

@@ -129,9 +129,9 @@ func (e *Engine) trigger(
 		return RunHandle{}, err
 	}
 	if newest := snap.State.Runs.Last(); newest != nil {
-		// Another clock may be ahead, so that an earlier run has a greater id. The outputs of this run
-		// must replace the outputs of earlier runs, and only a greater id does that. Otherwise downstream
-		// tasks would read invisible outputs of this run, and look fresh.
+		// Another clock may be ahead, so that an earlier run has a greater id. The outputs of this run must replace
+		// the outputs of earlier runs, and only a greater id does that. Otherwise downstream tasks would read
+		// invisible outputs of this run, but their own outputs would look fresh.
 		e.cfg.IDs.Observe(newest.RunID)
 	}
 	if p.RunID == "" {

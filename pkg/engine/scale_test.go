@@ -125,7 +125,7 @@ func (s *scale) fill() (rows int) {
 		}
 		s.publish()
 		s.Pass(3 * time.Hour)
-		s.fold() // a publish includes the base, which leaves the rows out
+		s.fold() // this publish includes the new base, which omits the rows
 	}
 	require.Positive(s.t, version)
 	s.settle()

@@ -220,7 +220,7 @@ func onlyGroup(snap *snapshot.Snapshot, entry string) (found *state.Entry) {
 	return found
 }
 
-// ScheduleBackfill counts the instants of an interval that a schedule was asked to make up for.
+// ScheduleBackfill counts the instants of a past interval for which a schedule was asked to tick.
 type ScheduleBackfill struct {
 	// Ticks is the number of ticks that were made. LeftOut is the number of instants for which a tick
 	// has a run already.
@@ -232,8 +232,8 @@ type ScheduleBackfill struct {
 	Newest event.Time `json:"newest"`
 }
 
-// BackfillSchedule makes ticks for the instants of a schedule in a past interval, from its start on and
-// before its end, one after the other. It skips instants for which a tick has a run already, and
+// BackfillSchedule makes ticks for the instants of a schedule in a past interval, which includes its start but not
+// its end. The ticks run one after the other. BackfillSchedule skips instants for which a tick has a run already, and
 // instants after the newest tick.
 func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (b ScheduleBackfill, err error) {
 	snap, err := e.Current(ctx)
@@ -293,7 +293,7 @@ func (b *ScheduleBackfill) nothing() string {
 	return "no instant of the interval lacks a run"
 }
 
-// maxTicksRead bounds the ticks that a backfill compares with.
+// maxTicksRead bounds the existing ticks that are read for a backfill.
 const maxTicksRead = 100_000
 
 // ranAt returns the instants of a schedule whose tick has a run or waits for one.

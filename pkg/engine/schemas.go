@@ -104,7 +104,7 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition
-	alike      int // number of chosen partitions with the same schema as now
+	alike      int // number of chosen partitions that have the same schema as the partition now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the

@@ -49,8 +49,8 @@ func oneTask() engine.RunRequest {
 	}
 }
 
-// Without the fix, only a full sweep, which runs once a day, found entries of an idle domain whose
-// notification was lost.
+// If the notification of an entry of an idle domain was lost, an earlier build found the entry only by a full sweep,
+// which runs once a day.
 func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newUnnotifiedFixture(t, true)

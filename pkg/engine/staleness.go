@@ -20,7 +20,7 @@ import (
 // Need says which partitions of the selected assets a run materializes.
 type Need string
 
-// Needs. The zero Need takes the partitions that the request selects.
+// The values of [Need]. The zero value takes the partitions that the request selects.
 const (
 	// NeedStale takes the partitions that are stale or missing, and the partitions that read one of
 	// them.

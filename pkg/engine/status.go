@@ -68,7 +68,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	return nil
 }
 
-// statusChooser chooses partitions by selections of which some name a status.
+// statusChooser chooses partitions by selections, with or without a status.
 type statusChooser struct {
 	evaluation *staleness.Evaluation
 	calendar   plan.Calendar

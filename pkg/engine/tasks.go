@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task of a run that a name denotes: the task with this key or, if there is none, the
-// task that materializes this partition together with others or, if there is none, the only task of the asset with
-// this key or, if there is none, the only task whose key contains the name.
+// FindTask returns the task of a run that a name denotes. It returns the first of these tasks that exists: the task
+// with this key; the task that materializes this partition together with others; the only task of the asset with this
+// key; the only task with a key that contains the name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {

@@ -41,10 +41,10 @@ type Changes struct {
 	Rows  []state.Record
 }
 
-// Watch calls send for each change after a position, until ctx ends or send fails. A zero position means
-// the newest revision; Watch then sends the position of that revision first. While nothing changes, it
-// calls send every quiet. Changes that are published while send is busy are merged. If the changes since
-// the position are not known, or are too many, it sends a Resync.
+// Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
+// revision; Watch then sends the position of that revision first. While nothing changes, it calls send at the
+// interval quiet. Changes that are published while send is busy are merged. If the changes since the position are not
+// known, or are too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {

@@ -61,7 +61,7 @@ var errSeen = errors.New("seen")
 
 func runsAndTasks(row state.Record) bool { return keyOf(row) != "" }
 
-// Fails if a message lacks a change, or if a resumed stream skips one.
+// This test fails if a message lacks a change, or if a resumed stream skips a change.
 func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("first"))) // before it, there is no revision to begin with
@@ -106,7 +106,8 @@ func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	require.Zero(t, c.resyncs)
 }
 
-// Fails if a client that cannot be continued takes its old rows for complete.
+// This test fails if Watch continues without a Resync from a position that it cannot know: the client would take its
+// old rows for complete.
 func TestWatchResyncs(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("a")))
@@ -125,7 +126,8 @@ func TestWatchResyncs(t *testing.T) {
 	require.True(t, first(engine.Position{Timeline: now.Timeline, Revision: now.Revision + 1000}).Resync, "a revision that does not exist")
 }
 
-// Fails if a quiet stream looks like a dead one.
+// This test fails if Watch sends nothing while nothing changes: a client could not distinguish the stream from a
+// broken one.
 func TestWatchIsAlive(t *testing.T) {
 	w := newFixture(t, false)
 	var all []*engine.Changes

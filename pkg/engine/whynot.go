@@ -13,7 +13,7 @@ import (
 
 // Automation is something that runs an asset without a person: a schedule, or a request that has not become a run.
 type Automation struct {
-	// Schedule or Request is its name; the other one is "".
+	// Either Schedule or Request is the name of the automation; the other field is "".
 	Schedule string `json:"schedule,omitempty"`
 	Request  string `json:"request_id,omitempty"`
 	// Status says why it has not run the asset, or when it will.

@@ -300,7 +300,8 @@ func TestRebuiltRevisionStartsATimeline(t *testing.T) {
 		m, err := fx.writer().Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, first, m)
-		fx.boundary(t, cur.Timeline, 3) // the collector of the old timeline raises the boundary; the first revision of the new timeline stays
+		// The collector of the old timeline raises the boundary; the first revision of the new timeline stays.
+		fx.boundary(t, cur.Timeline, 3)
 	}
 	require.NoError(t, writer.Publish(t.Context(), first.Successor("old")))
 	next, err := rebuild.Next(t.Context(), first)

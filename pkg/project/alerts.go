@@ -126,7 +126,7 @@ func (f yamlFile) alertCause(n *yaml.Node, r *alertRule) {
 // alertRule reads a rule.
 func (f yamlFile) alertRule(n *yaml.Node) {
 	r := alertRule{group: defaultGroup, file: f, node: n}
-	f.mapping(n, "a rule of alerts", alertFields.fields(f, &r))
+	f.mapping(n, "an alert rule", alertFields.fields(f, &r))
 	if n.Kind == yaml.MappingNode {
 		for _, name := range []string{"on", "to"} {
 			if !hasField(n, name) {

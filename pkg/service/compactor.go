@@ -81,7 +81,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	h := domain.Handle{Domain: d, Store: c.store, Codec: c.codec, IDs: ids.NewSource(s.clock.Now, c.entropy), Clock: s.clock, Logger: s.logger}
 	h.Manifests = manifest.New(manifest.Config{
 		Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger, Decoder: h.Codec.Decoder(h.Domain),
-		OnStored: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
+		OnStored: func(revision int64) { // the receiver checks in parallel that the revision is committed
 			if c.handOver != nil {
 				c.handOver.put(d, revision)
 			}

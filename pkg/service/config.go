@@ -270,7 +270,7 @@ func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	return reports, envelopes, err
 }
 
-// weights returns the turns per round of tenants.
+// weights returns how many turns each tenant has in a round of the fair queue.
 func (c config) weights() (map[string]int, error) {
 	return pairs("tenant-weights", c.Weights, func(tenant, turns string) (int, error) {
 		n, err := strconv.Atoi(turns)

@@ -185,8 +185,8 @@ func (d *dispatchers) workerURL(queue string) string {
 	return cmp.Or(d.workers[queue], strings.TrimSuffix(d.cfg.WorkerURL, "/"))
 }
 
-// linger is how long starts and acknowledgements wait for other events. The end of a short task
-// comes sooner, and shares their entry.
+// linger is how long starts and acknowledgements wait for other events. A short task ends within this time, so that
+// its start and its end are in one entry.
 const linger = time.Second
 
 // runAppender writes lingering events on time, until ctx is done, and then the remainder.
@@ -199,7 +199,7 @@ func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
 	}
 }
 
-// announcement is the entries to announce to the compactor of a domain.
+// announcement contains the entries to announce to the compactor of a domain.
 type announcement struct {
 	entries []compactor.Entry
 	bytes   int // size of the entries

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// NewLogger returns a logger of JSON lines. In a cloud it uses the field names of Cloud Logging,
-// which then knows the levels. Records within a trace name the trace; project is the Google Cloud
-// project that has the traces, if any.
+// NewLogger returns a logger of JSON lines. In a cloud it uses the field names of Cloud Logging, so that Cloud
+// Logging recognizes the levels. Records within a trace name the trace; project is the Google Cloud project that has
+// the traces, if any.
 func NewLogger(w io.Writer, level slog.Leveler, cloud bool, project string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cloud {

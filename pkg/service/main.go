@@ -49,8 +49,8 @@ type Process struct {
 	Compactor compactor.Options
 	// OpenStore opens the object store that --store names.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
-	// OpenQueue opens the task queue, for services that have one. A queue with a run function lives
-	// in this process, and is empty at its start.
+	// OpenQueue opens the task queue, for services that have one. A queue with a run function runs in this process,
+	// and is empty at its start.
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull

@@ -29,9 +29,8 @@ const (
 // again and finds it open.
 const openTimeout = 5 * time.Minute
 
-// registry opens a value for each domain on first use, keeps it and runs it. Domains open
-// independently of each other and of the requests: a domain that takes longer to open than a
-// request may take is open for a later request.
+// registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other
+// and of the requests: if a domain takes longer to open than a request may take, it is open for a later request.
 type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // returns nil if the domain is unknown
 	metrics metrics.Recorder
@@ -175,8 +174,9 @@ func (o *opened[T]) leave() {
 	}
 }
 
-// acquire returns the [opened] of a domain. first reports that it is new, and that the caller must have it opened. If
-// the domain or another one must close first, o is nil and the caller tries again when leaving is closed.
+// acquire returns the [opened] of a domain. first reports that the domain is new, and that the caller must request
+// its opening. If the domain or another one must close first, o is nil and the caller tries again when leaving is
+// closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -90,8 +90,8 @@ func TestRegistryOpensDomainsConcurrently(t *testing.T) {
 	})
 }
 
-// Seen to fail when a domain is opened within the request: each request starts over, and none lasts
-// long enough.
+// This test fails if a domain is opened within the request: then each request starts over, and no request lasts long
+// enough.
 func TestRegistryOpeningOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := running(t, newMetrics(), func(ctx context.Context, d ids.Domain) (*served[string], error) {
@@ -134,7 +134,7 @@ func TestRegistryOpeningTimesOut(t *testing.T) {
 	})
 }
 
-// A request that ends before its domain is being opened leaves no trace of it.
+// A request that ends before its domain is being opened leaves no trace of the domain.
 func TestRegistryForgetsCancelledRequest(t *testing.T) {
 	r := newRegistry(newMetrics(), clock.System{}, func(context.Context, ids.Domain) (*served[string], error) { return nil, errors.New("not reached") })
 	ended, cancel := context.WithCancel(t.Context())

@@ -18,9 +18,9 @@ const (
 	callTimeout = time.Minute
 )
 
-// relay hands values over to another service in the background: one call at a time per domain.
-// Values that arrive meanwhile are merged into the next call. Failed calls are retried with backoff
-// while the process lives; a sweep finds values that were lost with it.
+// relay hands values over to another service in the background: one call at a time per domain. Values that arrive
+// meanwhile are merged into the next call. Failed calls are retried with backoff while the process lives; a sweep
+// finds values that were lost with the process.
 type relay[T any] struct {
 	send  func(context.Context, ids.Domain, T) error
 	merge func(waiting, more T) T

@@ -26,8 +26,8 @@ const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
-	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while
-	// the store is away; a later answer would be too late.
+	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while the store is
+	// unavailable. After this time, an answer would be too late for them.
 	requestTimeout = 2 * time.Minute
 	// drainTimeout bounds how long requests may run on at shutdown. With flushTimeout it fits into
 	// the 10 seconds of Cloud Run.

@@ -112,7 +112,7 @@ func TestOpenKeysCreatesKeysOnce(t *testing.T) {
 	}
 }
 
-// Domains are found by one listing each, however much they hold.
+// Domains finds each domain with one listing, however many objects the domain has.
 func TestDomainsListsOneObjectPerDomain(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	put := func(key string) {

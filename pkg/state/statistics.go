@@ -10,8 +10,8 @@ import (
 // MaxSamples limits the successful attempts that the statistics of an asset describe: the newest ones.
 const MaxSamples = 32
 
-// AssetStatistics is a row of asset_statistics: the cost and the output of the newest successful attempts of an
-// asset. Each list has one value for each attempt, in the order of folding. Values have three significant digits,
+// AssetStatistics is a row of asset_statistics: the durations, output sizes and costs of the newest successful
+// attempts of an asset. Each list has one value for each attempt, in the order of folding. Values have three significant digits,
 // which keeps the row small: every success writes it.
 type AssetStatistics struct {
 	AssetKey   string `col:"asset_key,key"`

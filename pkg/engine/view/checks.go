@@ -64,7 +64,7 @@ func order(last bool) int {
 type FailedCheck struct {
 	CheckInfo
 	Asset string
-	// Task is the first task with the result, and Tasks their number.
+	// Task is the first task with the result, and Tasks is the number of tasks with it.
 	Task  string
 	Tasks int
 }

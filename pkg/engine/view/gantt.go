@@ -16,7 +16,7 @@ type Phase string
 // Phases. The last three of them say how an attempt has ended.
 const (
 	PhaseBlocked   Phase = "BLOCKED"    // it waits for its upstreams
-	PhaseLimited   Phase = "LIMITED"    // its inputs are there, and it waits for a slot of a limit
+	PhaseLimited   Phase = "LIMITED"    // its inputs exist, and it waits for a slot of a limit
 	PhaseQueued    Phase = "QUEUED"     // it has a slot, and waits for a worker
 	PhaseRunning   Phase = "RUNNING"    // an attempt that has not ended
 	PhaseRetryWait Phase = "RETRY_WAIT" // it waits for its next attempt
@@ -29,7 +29,7 @@ const (
 type Segment struct {
 	Phase    Phase
 	From, To event.Time
-	Attempt  int32 // 0: of several tasks
+	Attempt  int32 // 0: the segment combines several tasks
 	Tasks    int32
 }
 
@@ -38,10 +38,10 @@ type GanttRow struct {
 	Key      string
 	Tasks    int32
 	Segments []Segment
-	// State is the state of the task; of several tasks, the one that needs attention most.
+	// State is the state of the task. For several tasks it is the state that needs attention most.
 	State    state.TaskState
 	Critical bool // on the critical path
-	// Failed counts the failed tasks. RowCount and ByteSize are what the tasks have made.
+	// Failed counts the failed tasks. RowCount and ByteSize are the rows and bytes of the tasks' outputs.
 	Failed             int32
 	RowCount, ByteSize int64
 	// Task is the task if the row is a task; nil if the row is an asset.
@@ -62,8 +62,7 @@ type Gantt struct {
 	CriticalPath []string
 	// Critical is how long that chain took, from the creation of its first task.
 	Critical time.Duration
-	// Unlimited is how long the run would have taken if every task had started as soon as its inputs
-	// were there.
+	// Unlimited is how long the run would have taken if every task had started as soon as its inputs existed.
 	Unlimited time.Duration
 }
 

@@ -115,7 +115,7 @@ func TestGanttOfLargeRunIsByAsset(t *testing.T) {
 	require.Empty(t, g.CriticalPath)
 }
 
-// A run of 100,000 tasks in ten stages, each of which waits for the one before through a group.
+// A run has 100,000 tasks in ten stages. A group node makes each stage wait for the stage before.
 func BenchmarkGanttOfLargeRun(b *testing.B) {
 	const stages, width = 10, 10_000
 	run := &state.Run{RunID: "01JHH4V0000000000000000000", CreatedAt: 1, State: state.RunRunning, TasksTotal: stages * width}

@@ -27,7 +27,7 @@ type Graph struct {
 	Nodes   []GraphNode // sorted by id
 	Edges   []GraphEdge // sorted by (from, to)
 	Level   int
-	Hash    string // of nodes and edges: the same graph has the same layout
+	Hash    string // hash of nodes and edges: graphs with the same hash have the same layout
 	Clipped bool   // the limits of a graph left something out
 }
 
@@ -53,13 +53,13 @@ type GraphOptions struct {
 	Level  int      // [GraphAssets], [GraphGroups], or 0: assets if they fit
 	Expand []string // ids of groups to open, in this order
 	Focus  string   // the key of an asset: only its neighbourhood, as assets
-	// Upstream and Downstream say in which directions of Focus, and Depth how many steps.
+	// Upstream and Downstream say in which directions from Focus the graph extends, and Depth says how many steps.
 	Upstream, Downstream bool
 	Depth                int
 }
 
-// GraphOf selects the part of the asset graph that a screen shows. The same assets and options return the
-// same graph, in every order of the assets.
+// GraphOf selects the part of the asset graph that a screen shows. The same assets and options return the same graph,
+// whatever the order of the assets.
 func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	deps := make(map[string][]string, len(assets))
 	for _, a := range assets {
@@ -94,7 +94,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets the visible nodes of a tree: every asset, or the groups with those open that are expanded.
+// show sets the visible nodes of a tree. With all, these are all assets. Otherwise they are the groups, but the nodes
+// in an expanded group replace this group.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)
@@ -200,8 +201,8 @@ func (g *Graph) connect(deps map[string][]string, keys []string) {
 	g.markCycles()
 }
 
-// markCycles marks the edges that close a cycle: those that lead to a node of the path by which a walk in the order
-// of ids has reached them. Groups can form cycles although assets cannot.
+// markCycles marks the edges that close a cycle. It walks along the edges, in the order of ids: an edge that leads
+// back to a node on the path of the walk closes a cycle. Groups can form cycles although assets cannot.
 func (g *Graph) markCycles() {
 	out := map[string][]int{}
 	for i := range g.Edges {

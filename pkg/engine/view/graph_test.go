@@ -78,7 +78,7 @@ func TestGraphFocusHasDirectionAndDepth(t *testing.T) {
 	require.Empty(t, view.GraphOf(shop, view.GraphOptions{Focus: "no/such", Depth: 1, Upstream: true}).Nodes)
 }
 
-// many returns assets in namespaces, each of which reads others before it.
+// many returns assets in several namespaces. Each asset reads some of the earlier assets.
 func many(namespaces, each, reads int) (all []view.GraphAsset) {
 	for n := range namespaces {
 		for i := range each {

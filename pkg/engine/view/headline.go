@@ -230,7 +230,7 @@ func (x *explainer) skipped(e *Explanation) string {
 	}
 	root := chain[len(chain)-1]
 	text := fmt.Sprintf("because %s is %s", root.TaskKey, root.State)
-	if string(root.State) == string(state.TaskSucceeded) { // only a degraded output of a success skips a task
+	if string(root.State) == string(state.TaskSucceeded) { // the output of root is degraded
 		text = fmt.Sprintf("%s: because the output of %s is degraded", plan.CodeUpstreamDegraded, root.TaskKey)
 	}
 	if root.Error != "" {

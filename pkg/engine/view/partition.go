@@ -29,8 +29,8 @@ type PartitionExplanation struct {
 	CodeDetails []string `json:"code_details,omitempty"`
 	// Early means that its run was requested before the period had ended.
 	Early bool `json:"early"`
-	// KeySets are the key sets of which a key was removed, or added again, after the partition was
-	// planned.
+	// KeySets are the key sets that have changed since the partition was planned: a key was removed, or a removed key
+	// was added again.
 	KeySets []string `json:"key_sets,omitempty"`
 	// Mark is what a person said about the output.
 	Mark *Marked `json:"mark,omitempty"`

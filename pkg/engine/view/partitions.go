@@ -34,10 +34,9 @@ func (p *Partition) Name() string {
 	return partition.Text()
 }
 
-// PartitionsOf returns the partitions of an asset that are expected at the time of a calendar, and
-// those that are materialized, by key. Rows yields the asset's rows. The partitions have their rows if
-// withRows is set: the rows of many partitions need much memory. It fails if more than
-// [space.MaxListed] are expected.
+// PartitionsOf returns the partitions of an asset that are expected at the time of a calendar, and those that are
+// materialized, by key. Rows yields the asset's rows. The partitions have their rows if withRows is set: the rows of
+// many partitions need much memory. PartitionsOf fails if more than [space.MaxListed] partitions are expected.
 func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRows bool) ([]Partition, error) {
 	expected, err := c.Expected(asset.Partitions, space.MaxListed)
 	if err != nil {
@@ -69,8 +68,8 @@ func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRo
 	return all, nil
 }
 
-// PartitionPage is [PartitionsOf] for at most limit partitions, with their rows, of the keys after a
-// key. Rows yields the asset's rows from that key on.
+// PartitionPage is like [PartitionsOf], but returns at most limit partitions, whose keys are after a given key, and
+// always includes their rows. Rows yields the asset's rows from that key on.
 func PartitionPage(rows PartitionRows, asset *plan.Asset, c plan.Calendar, after string, limit int) ([]Partition, error) {
 	expected, err := c.ExpectedAfter(asset.Partitions, after, limit)
 	if err != nil {

@@ -90,7 +90,7 @@ func (p *Progress) Observe(s *state.State) []Happening {
 	return happened
 }
 
-// together returns the end of tasks that ended in the same state.
+// together returns one [Happening] for tasks that ended in the same state.
 func together(tasks []*state.Task) []Happening {
 	if len(tasks) == 0 {
 		return nil

@@ -68,7 +68,7 @@ func (a *app) noteAlerts(s *state.State, now event.Time) {
 		return
 	}
 	if s.AlertRules.Len() == 0 {
-		a.note("the deployed release has no rules of alerts: add `alerts` and `channels` to servo.yaml")
+		a.note("the deployed release has no alert rules: add `alerts` and `channels` to servo.yaml")
 	}
 	for _, r := range engine.AlertRules(s, now) {
 		if r.MutedUntil != 0 {

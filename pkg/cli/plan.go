@@ -32,7 +32,7 @@ type planReport struct {
 	Changes []plannedChange `json:"changes"`
 	// Schedules are the schedules that differ.
 	Schedules []release.ScheduleChange `json:"schedules,omitempty"`
-	// Alerts are the rules of alerts, channels, deadlines, freshness and SLAs that differ.
+	// Alerts are the alert rules, channels, deadlines, freshness and SLAs that differ.
 	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`

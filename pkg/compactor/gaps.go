@@ -25,7 +25,7 @@ import (
 const (
 	// readTries is how many reads of an entry must fail, one soon after another, before the entry is a gap.
 	readTries = 3
-	// firstReadRetry is the wait before the second attempt. It doubles with each attempt.
+	// firstReadRetry is the wait before the second attempt. The wait doubles with each attempt.
 	firstReadRetry = 100 * time.Millisecond
 	// firstGapRetry and lastGapRetry are the shortest and the longest wait before a gap is read
 	// again.

@@ -119,7 +119,7 @@ func (w *world) store() blob.Store {
 	})
 }
 
-// handle opens the domain on a store. Its manifests are those of the world, with its faults.
+// handle opens the domain on a store. The domain's manifests have the faults of the world.
 func (w *world) handle(store blob.Store) *domain.Handle {
 	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock})
 }

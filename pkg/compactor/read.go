@@ -21,8 +21,8 @@ const (
 	// chunkBytes limits the entries that one publish records, as [Options.MaxBatch] limits their number. The content
 	// of these entries is in memory, and takes twice as much memory when decoded.
 	chunkBytes = 32 << 20
-	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The
-	// announcement of a younger one may be on its way.
+	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The announcement of a younger
+	// entry may be on its way.
 	unannouncedAge = 15 * time.Second
 )
 

@@ -134,7 +134,7 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	require.NotEqual(t, before.Timeline, after.Timeline)
 	require.Equal(t, result.Revision, after.Revision)
 
-	// The live compactor notices when it publishes, and continues on the new timeline.
+	// The live compactor notices the rebuild when it publishes, and continues on the new timeline.
 	w.step(c, w.append(w.Finished(second, "c", 1, event.Succeeded)))
 	require.Equal(t, after.Timeline, w.newest().Timeline)
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, first))

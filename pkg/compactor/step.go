@@ -54,7 +54,7 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	}
 }
 
-// stepOnce takes one round, and with a barrier a second one if the first has found timers.
+// stepOnce takes one round. With a barrier, it takes a second round if the first has found timers.
 func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 	result, found, err := c.step(ctx, round{Request: r})
 	if errors.Is(err, errNeedBarrier) {

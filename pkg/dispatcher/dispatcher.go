@@ -55,7 +55,7 @@ type Config struct {
 	Snapshots Snapshots
 	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
 	Keys contract.Keyring
-	// WorkerKeys seal envelopes, and workers have them, too. Without any, Keys seal envelopes.
+	// WorkerKeys seal envelopes, and workers have them, too. Without WorkerKeys, Keys seal envelopes.
 	WorkerKeys contract.Keyring
 	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	FairQueue *FairQueue

@@ -90,8 +90,8 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	}
 	snap, err := d.reached(ctx, revision)
 	if err == nil && snap.Revision != revision {
-		// Either the request names an older revision than the current one, or the state was
-		// recreated and its revisions start below.
+		// Either the request names an older revision than the current one, or the state was recreated and its
+		// revisions have lower numbers.
 		snap, err = d.newest(ctx, revision)
 	}
 	if err != nil {

@@ -60,7 +60,7 @@ type BackfillRequest struct {
 // PlannedBackfill is a backfill that is not created yet.
 type PlannedBackfill struct {
 	Chunks *backfill.Chunks
-	// Assets are the assets in the order of their keys, and Tasks the number of their partitions.
+	// Assets are the assets in the order of their keys, and Tasks is the number of their partitions.
 	Assets   []ids.AssetKey
 	Tasks    map[ids.AssetKey]int
 	Selected []string

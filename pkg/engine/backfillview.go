@@ -115,8 +115,8 @@ func Backfills(ctx context.Context, snap *snapshot.Snapshot) ([]Backfill, error)
 	return all, nil
 }
 
-// FindBackfill returns the backfill with an id, or the only one whose id ends with it; "latest" means the
-// newest one.
+// FindBackfill returns the backfill with the given id, or the only backfill whose id ends with the given text.
+// "latest" means the newest backfill.
 func FindBackfill(ctx context.Context, snap *snapshot.Snapshot, id string, now time.Time) (Backfill, error) {
 	row, err := findBackfill(ctx, snap, id)
 	if err != nil {

@@ -60,7 +60,7 @@ type Engine struct {
 	conditions Conditions
 }
 
-// New returns an engine that reads. [Engine.As] returns one that changes the domain.
+// New returns an engine that only reads. [Engine.As] returns an engine that also changes the domain.
 func New(cfg Config) *Engine { return &Engine{Snapshots: cfg.Snapshots, cfg: cfg} }
 
 // User returns the principal of a user.
@@ -76,7 +76,7 @@ func (e *Engine) As(principal string) *Engine {
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound: no run, task, attempt or log matches. Its wrapper suggests alternatives.
+	// ErrNotFound: no run, task, attempt or log matches. The wrapping error suggests alternatives.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the run key belongs to a run with a different request.
 	ErrConflict = errors.New("run key conflict")

@@ -164,7 +164,8 @@ func (w *fixture) run(r engine.RunRequest) engine.RunHandle {
 	return handle
 }
 
-// inBothProcesses runs a test with the engine in the compactor's process and in another one.
+// inBothProcesses runs a test with the engine in the compactor's process, and again with the engine in another
+// process.
 func inBothProcesses(t *testing.T, test func(t *testing.T, w *fixture)) {
 	t.Helper()
 	t.Run("in the compactor's process", func(t *testing.T) { test(t, newFixture(t, false)) })

@@ -37,7 +37,7 @@ func describeLimit(pool string) string {
 	return "pool " + pool
 }
 
-// CheckPool returns an [*InvalidError] if a pool is named that has no limit: the tasks would run without one.
+// CheckPool returns an [*InvalidError] if the named pool has no limit: the tasks would run without a limit.
 func CheckPool(name string, pools map[string]int32) error {
 	if _, ok := pools[name]; ok || name == "" {
 		return nil

@@ -24,7 +24,7 @@ type Request struct {
 	Logical    event.Time         `json:"logical,omitempty,omitzero"`
 	Run        event.RunSpec      `json:"run"`
 	RunID      string             `json:"run_id,omitempty"`
-	// NextAt is when a WAITING request is planned, and Tries how often it was planned before.
+	// NextAt is when a WAITING request is planned, and Tries is how often it was planned before.
 	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
 	Tries     int32      `json:"tries,omitempty"`
 	ErrorCode string     `json:"error_code,omitempty"`

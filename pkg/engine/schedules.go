@@ -25,7 +25,7 @@ type Schedule struct {
 	Definition event.Schedule `json:"definition"`
 	// Status is "active", "paused", "ended", "due" or "error".
 	Status string `json:"status"`
-	// Next is the next instant, and NextAt the time at which it ticks, with its jitter.
+	// Next is the next instant, and NextAt is the time at which it ticks, with its jitter.
 	Next     event.Time `json:"next,omitempty,omitzero"`
 	NextAt   event.Time `json:"next_at,omitempty,omitzero"`
 	Cursor   event.Time `json:"cursor,omitempty,omitzero"`

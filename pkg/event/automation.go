@@ -47,7 +47,7 @@ const (
 	OnlyFailed  = "failed"
 )
 
-// Overlap policies: what a tick does while a run of its schedule is live, or a request of it waits.
+// Overlap policies: what a tick does while a run of its schedule is live, or while a request of its schedule waits.
 const (
 	OverlapSkip           = "skip"            // the tick is skipped; the default
 	OverlapBufferOne      = "buffer_one"      // one tick waits; others are skipped
@@ -84,8 +84,8 @@ const (
 // policies; Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
 type Schedule struct {
 	Name string `json:"name"`
-	// Cron is an expression of five fields, or EverySec the number of seconds between two ticks,
-	// counted from Start or from 1970.
+	// Either Cron is an expression of five fields, or EverySec is the number of seconds between two ticks, counted
+	// from Start or from 1970.
 	Cron     string `json:"cron,omitempty"`
 	EverySec int64  `json:"every_sec,omitempty"`
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"
@@ -195,8 +195,8 @@ type CalendarItem struct {
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
 	Through Time   `json:"through,omitempty,omitzero"`
-	// Next is the first instant that is not due, and NextAt when it ticks, with its jitter. Without
-	// them the schedule has ended.
+	// Next is the first instant that is not due, and NextAt is when it ticks, with its jitter. Without them the
+	// schedule has ended.
 	Next   Time `json:"next,omitempty,omitzero"`
 	NextAt Time `json:"next_at,omitempty,omitzero"`
 	// Calendar is the version of the zone data.

@@ -43,7 +43,7 @@ type transition struct {
 	// subject is what the alert is about; "": the rule itself. asset is the asset of the subject: only rules that
 	// cover this asset report the transition.
 	subject, asset string
-	// causes are the codes that fit, the most specific one first. A rule reports the first that it names.
+	// causes are the codes that fit, the most specific one first. A rule reports the first cause that it names.
 	causes []string
 	// item is the part of the subject that has to recover, such as a partition. passing means that nothing has to
 	// recover.
@@ -77,8 +77,8 @@ func (f *folder) defineAlerts(rules []event.AlertRule) {
 	f.forgetAlerts(defined)
 }
 
-// forgetAlerts deletes the rules that are not defined, and their alerts. It also deletes every alert without a
-// transition for alertKept.
+// forgetAlerts deletes the rules that are not defined, and their alerts. It also deletes every alert that has had no
+// transition for the time alertKept.
 func (f *folder) forgetAlerts(defined map[string]bool) {
 	var rules []state.AlertRule
 	for row := range f.st.AlertRules.All {
@@ -345,7 +345,7 @@ func (f *folder) reportRefused(r *state.RunRequest) {
 	})
 }
 
-// reportBlocked reports that a schedule does not tick as it should. It does so once until the schedule has
+// reportBlocked reports that a schedule does not tick as it should. It reports this only once until the schedule has
 // recovered.
 func (f *folder) reportBlocked(schedule, item, code, message string) {
 	f.alert(transition{

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// alerted is a world whose release has rules of alerts. It remembers the counts of all notifications.
+// alerted is a world whose release has alert rules. It remembers the counts of all notifications.
 type alerted struct {
 	*foldtest.World
 	counts map[string]map[string]int64 // by channel and notification

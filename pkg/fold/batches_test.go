@@ -73,7 +73,8 @@ func TestBatchNeedsEveryPartition(t *testing.T) {
 	}
 }
 
-// Each partition has its own order of runs: a later run of one of them stays visible.
+// Each partition has its own order of runs: if a later run has materialized one partition, its output of this
+// partition stays visible.
 func TestBatchDoesNotReplaceLaterPartition(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(batched())

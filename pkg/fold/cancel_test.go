@@ -140,7 +140,7 @@ func TestCancelFreesSlotsForOtherRuns(t *testing.T) {
 	require.NotZero(t, w.Task(second, "a").AdmittedAt)
 }
 
-// enqueued returns the event that the queue task of a task's first attempt exists.
+// enqueued returns the event that acknowledges the queue task of a task's first attempt.
 func enqueued(run, key string, generation int32) *event.DispatchEnqueued {
 	id := ids.DispatchID(run, key, 1)
 	return &event.DispatchEnqueued{

@@ -27,7 +27,7 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
-// judge answers for the wanted deadline, as an automator does. The next one is a day later.
+// judge answers for the wanted deadline, as an automator does. The next deadline is a day later.
 func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudged {
 	row := w.row()
 	item := event.JudgedDeadline{
@@ -50,7 +50,7 @@ func (w *promised) causes() (causes []string) {
 	return causes
 }
 
-// Nothing but the wake timer and the automator moves here: no worker reports anything.
+// Only the wake timer and the automator cause events here: no worker reports anything.
 func TestDeadlineMissedWithoutWorkersAlerts(t *testing.T) {
 	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
 	require.NotZero(t, w.row().WantedAt, "an automator is asked for the first deadline")

@@ -114,7 +114,7 @@ type Group struct {
 	// Bare is set in a rebuild without the recorded order. Such a rebuild folds the decisions of timers
 	// last, so a run may be folded before the decision that requested it.
 	Bare bool
-	// Proven means that other events prove that the group was folded: its run conflicts with none.
+	// Proven means that other events prove that the group was folded: its run conflicts with no other run.
 	Proven bool
 }
 

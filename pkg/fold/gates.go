@@ -10,7 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Severities that decide the outcome of a task. Its definition says which of its checks have them.
+// Severities that decide the outcome of a task. The definition of the task says which of its checks have these
+// severities.
 const (
 	severityCritical = "CRITICAL"
 	severityError    = "ERROR"

@@ -29,7 +29,7 @@ func PinLimit(pinned int) string {
 	return fmt.Sprintf("%d revisions are pinned: at most %d are allowed: release one of them", pinned, state.MaxPins)
 }
 
-// revisionPinned pins a revision, or ends its pin. The greatest command wins, whatever the order of
+// revisionPinned pins a revision, or ends its pin. The command with the greatest id wins, whatever the order of
 // folding.
 func (f *folder) revisionPinned(p *event.RevisionPinned) verdict {
 	key := strconv.FormatInt(p.Revision, 10)

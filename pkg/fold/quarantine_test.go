@@ -157,7 +157,7 @@ func TestQuarantineLimit(t *testing.T) {
 	require.Contains(t, candidate(w, run).Reason, "the quarantine is full: 10000 outputs")
 }
 
-// TestCheckFailedIsNeverRetried reports a failed check as a worker might that knows no checks.
+// TestCheckFailedIsNeverRetried reports a failed check as a worker that knows no checks might do.
 func TestCheckFailedIsNeverRetried(t *testing.T) {
 	for name, report := range map[string]func(*event.TaskFinished){
 		"a retryable code":    func(p *event.TaskFinished) { p.Error.Code, p.Error.Retryable = fold.CodeCheckFailed, true },

@@ -14,7 +14,7 @@ import (
 
 // Requests that cannot be planned.
 const (
-	// NothingToDo is the code of a refusal because no partition needs to run. It is no failure.
+	// NothingToDo is the code of a refusal because no partition needs to run. Such a refusal is not a failure.
 	NothingToDo = "NOTHING_TO_DO"
 	// MaxRequestTries is how often a request is planned again after refusals that may pass.
 	MaxRequestTries = 12

@@ -29,7 +29,7 @@ const (
 	MaxAtOnce = 100
 	// RemovedKept is how long the row of a removed schedule stays.
 	RemovedKept = 30 * 24 * time.Hour
-	// If the calendar answers with an error, it is asked again after a delay between these bounds.
+	// If the calendar answers with an error, the fold asks again after a delay between these bounds.
 	minCalendarDelay = time.Minute
 	maxCalendarDelay = time.Hour
 )
@@ -297,7 +297,7 @@ func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 	return state.TickRequested, ""
 }
 
-// replace ends the runs and requests of a schedule, and returns whether the new one may start.
+// replace ends the runs and requests of a schedule, and returns whether the new request may start.
 func (f *folder) replace(schedule string, force bool, runs, requests []string) (state.TickOutcome, string) {
 	const reason = "a later tick replaces it"
 	for first, _ := f.st.BufferedOf(schedule); first != nil; first, _ = f.st.BufferedOf(schedule) {

@@ -74,8 +74,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end puts a task into a terminal state and resolves its outgoing edges. current is the stored
-// row, next the new one.
+// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row, and next is the
+// new row.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
@@ -208,7 +208,7 @@ func stemsFromFailure(t *state.Task) bool {
 		t.State == state.TaskSkipped && t.Attempt == 0 && t.ErrorCode == CodeUpstreamFailed
 }
 
-// endWithoutRun ends a task that does not run because of its upstreams, or is a group node.
+// endWithoutRun ends a task that does not run, either because of its upstreams or because it is a group node.
 func (f *folder) endWithoutRun(current *state.Task, s state.TaskState, outcome event.Outcome, code string) *state.Task {
 	next := *current
 	next.State, next.Outcome, next.ErrorCode, next.CompletedAt = s, string(outcome), code, f.at()

@@ -260,7 +260,7 @@ func (w *walk) anyTask() (*state.Task, bool) {
 	return tasks[w.int("task", len(tasks)-1)], true
 }
 
-// step folds the next group. It returns an error if the group changed something that it must not.
+// step folds the next group. It returns an error if the group changed something that it must not change.
 func (w *walk) step() (fold.Group, error) {
 	g := w.next()
 	before := w.State.Copy()

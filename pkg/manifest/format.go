@@ -161,7 +161,7 @@ func NewRows(table string, count int64, json []byte) Rows {
 // IsInline reports whether the manifest itself contains the delta's rows.
 func (d Delta) IsInline() bool { return len(d.Inline) > 0 }
 
-// SplitInline splits deltas into inline ones and those in files, keeping their order.
+// SplitInline separates inline deltas from deltas in files, keeping their order.
 func SplitInline(deltas []Delta) (inline, files []Delta) {
 	for _, d := range deltas {
 		if d.IsInline() {

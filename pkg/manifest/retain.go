@@ -24,14 +24,12 @@ type Policy struct {
 	All time.Duration
 	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64
-	// Minutely is how long revisions are kept that were current at a full minute;
-	// default 0. It complements a short All: see [OneMachine].
+	// Minutely is how long the policy keeps revisions that were current at a full minute; default 0. It complements a
+	// short All: see [OneMachine].
 	Minutely time.Duration
-	// Hourly is how long revisions are kept that were current at a full hour; default
-	// 7 days.
+	// Hourly is how long the policy keeps revisions that were current at a full hour; default 7 days.
 	Hourly time.Duration
-	// Daily is how long revisions are kept that were current at midnight UTC; default
-	// 30 days.
+	// Daily is how long the policy keeps revisions that were current at midnight UTC; default 30 days.
 	Daily time.Duration
 	// Orphans is how old an unreferenced file must be before it may be deleted; default
 	// 10 minutes. It limits the time from a writer's first file to its publish, plus

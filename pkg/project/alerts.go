@@ -150,7 +150,7 @@ func (l *loader) linkAlerts() {
 	for i := range l.alerts {
 		r := &l.alerts[i]
 		if names[r.Name] {
-			r.file.fail(r.node, "rename one of them", "two rules of alerts have the name %s", r.Name)
+			r.file.fail(r.node, "rename one of them", "two alert rules have the name %s", r.Name)
 		}
 		names[r.Name] = true
 		for j, channel := range r.To {
@@ -167,11 +167,11 @@ func (l *loader) linkAlerts() {
 		l.project.Alerts = append(l.project.Alerts, r.AlertRule)
 	}
 	if size > event.MaxAlertBytes {
-		l.report(place{file: ConfigFile}, "select fewer assets, or leave out select", "the rules of alerts select too many assets: their names have %d bytes; at most %d are allowed",
+		l.report(place{file: ConfigFile}, "select fewer assets, or leave out select", "the alert rules select too many assets: their names have %d bytes; at most %d are allowed",
 			size, event.MaxAlertBytes)
 	}
 	if len(l.alerts) > event.MaxAlertRules {
-		l.report(place{file: ConfigFile}, "remove some", "the project has %d rules of alerts; at most %d are allowed", len(l.alerts), event.MaxAlertRules)
+		l.report(place{file: ConfigFile}, "remove some", "the project has %d alert rules; at most %d are allowed", len(l.alerts), event.MaxAlertRules)
 	}
 }
 

@@ -54,7 +54,7 @@ func (c *config) applyDefaults() {
 	}
 }
 
-// Roles of callers. An account can have several roles, and a role several accounts.
+// Roles of callers. An account can have several roles, and a role can have several accounts.
 const (
 	roleCompactor  = "compactor"
 	roleDispatcher = "dispatcher"
@@ -154,8 +154,8 @@ func (p Process) client(cfg config) (*http.Client, error) {
 	return client, nil
 }
 
-// open lists the routes without authentication: their answers are no secret, or their requests are
-// signed (callbacks).
+// open lists the routes without authentication: their answers are not secret, or their requests are signed
+// (callbacks).
 var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, contract.CallbackPattern: true}
 
 // Reasons why callers are refused.

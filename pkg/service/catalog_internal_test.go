@@ -145,7 +145,7 @@ func TestPhasesAreMeasured(t *testing.T) {
 	}
 }
 
-// The gauges show the worst of all open domains when they are read.
+// When the gauges are read, they show the worst value among all open domains.
 func TestBacklogsAreSampled(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	clk := &handClock{now: time.Unix(1_800_000_000, 0)}

@@ -129,8 +129,8 @@ func (s *server) measurePhase(phase compactor.Phase, took time.Duration, err err
 	}
 }
 
-// sampleBacklogs computes the gauges of what is not folded from the open compactors whenever the
-// gauges are read.
+// sampleBacklogs computes the gauges about entries that are not folded, from the open compactors, whenever the gauges
+// are read.
 func (s *server) sampleBacklogs(open func() []*compactor.Compactor) {
 	s.metrics.Sample(oldestUnfolded, func() float64 {
 		age, now := time.Duration(0), s.clock.Now()

@@ -291,7 +291,7 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
 	ctx, done := context.WithCancel(ctx) // keeps the domain open
 	defer done()
-	// Entries that the last process appended and nobody folded may end tasks: fold them first.
+	// The last process may have appended entries that end tasks and that nobody folded: fold them first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return err

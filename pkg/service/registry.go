@@ -25,8 +25,8 @@ const (
 	domainBytes = 64 << 10
 )
 
-// openTimeout bounds the opening of a domain, which reads its state. A caller that timed out calls
-// again and finds it open.
+// openTimeout bounds the opening of a domain, which reads its state. A caller that timed out calls again and finds
+// the domain open.
 const openTimeout = 5 * time.Minute
 
 // registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other
@@ -274,7 +274,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	}
 }
 
-// finish publishes the result of an opening. If it failed, the next caller opens the domain again.
+// finish publishes the result of an opening. If the opening failed, the next caller opens the domain again.
 func (r *registry[T]) finish(o *opened[T], s *served[T], err error) {
 	if s != nil {
 		o.value, o.ok = s.value, true

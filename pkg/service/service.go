@@ -52,8 +52,7 @@ type server struct {
 	warnings *warnings
 	// metricsAt is the endpoint of metrics. nil: not served.
 	metricsAt Endpoint
-	// background holds the background work of the service. It outlives the last request, which may
-	// need it.
+	// background holds the background work of the service. It ends after the last request, which may need it.
 	background []func(context.Context) error
 }
 

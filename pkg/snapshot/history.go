@@ -227,8 +227,8 @@ func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error)
 	return deployments, nil
 }
 
-// RunCount returns an upper bound on the number of runs, live and closed. It may include
-// some of the oldest that are no longer kept.
+// RunCount returns an upper bound on the number of runs, live and closed. It may include some of the oldest runs that
+// are no longer kept.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
 
 // WithRun returns the live state if it contains the run, or else a state with only that

@@ -59,8 +59,8 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	return from
 }
 
-// MergeRuns yields the newest rows of runs and of newer rows, sorted by key. It holds one file of each
-// run in memory.
+// MergeRuns merges runs with newer rows, and yields the newest version of each row, sorted by key. It holds one file
+// of each run in memory.
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {
@@ -391,7 +391,7 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 // rowReader returns the row of a cell in a file of partition_status, or nil.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a reader of single rows that reads whole files. It suits callers that read neighbours next.
+// within returns a reader of single rows that reads whole files. It suits callers that read neighbouring rows next.
 func within(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 		page, err := read(ctx, f)

@@ -37,8 +37,7 @@ var (
 	codec = snapshot.NewCodec()
 )
 
-// fixture is a domain with a compactor, and a reader that uses the same store like another
-// process.
+// fixture is a domain with a compactor, and a reader that uses the same store as another process would.
 type fixture struct {
 	*foldtest.World // makes events; its state is not used
 

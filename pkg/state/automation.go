@@ -85,7 +85,7 @@ type Schedule struct {
 	NextAt   event.Time `col:"next_at,null"`
 	WantedAt event.Time `col:"wanted_at,null"`
 	Calendar string     `col:"calendar,null,dict"` // the version of the zone data that Next comes from
-	// Error is the reason why the calendar could not answer. It is asked again at NextAt. Errors counts the
+	// Error is the reason why the calendar could not answer. The fold asks again at NextAt. Errors counts the
 	// consecutive failures.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`

@@ -21,8 +21,8 @@ type Promise struct {
 	DueAt    event.Time `col:"due_at,null"`
 	NextAt   event.Time `col:"next_at,null"`
 	WantedAt event.Time `col:"wanted_at,null"`
-	// Error says why an automator could not judge the deadline. It tries again at NextAt. Errors counts consecutive
-	// errors.
+	// Error says why an automator could not judge the deadline. An automator tries again at NextAt. Errors counts
+	// consecutive errors.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
 	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness was

@@ -150,7 +150,7 @@ func (s *State) Evict(c Cutoff) *Rows {
 	return s.rows(func(t store) any { return t.evict(&search) })
 }
 
-// evict is Evict for one table. Runs are evicted before the tables that depend on them.
+// evict implements [State.Evict] for one table. Runs are evicted before the tables that depend on them.
 func (t *rowTable[K, R, P]) evict(c *cut) any {
 	if !t.decl.info.History {
 		return nil

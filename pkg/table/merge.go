@@ -36,8 +36,7 @@ func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
-// Without returns the rows whose keys do not occur in others, or rows itself if that is
-// all of them.
+// Without returns the rows whose keys do not occur in others. If no key occurs in others, it returns rows itself.
 func (t *Table[R]) Without(rows, others []*R) []*R {
 	if len(rows) == 0 || len(others) == 0 {
 		return rows

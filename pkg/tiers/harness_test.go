@@ -138,7 +138,7 @@ func (f *fixture) endedRun() string {
 	return run
 }
 
-// rebase adds runs until two new bases are published: the first may be of an earlier state.
+// rebase adds runs until two new bases are published: the first base may contain an earlier state.
 func (f *fixture) rebase() {
 	f.t.Helper()
 	bases := map[string]bool{f.manifest.BaseSnapshot.ID: true}

@@ -116,7 +116,7 @@ func TestPartitionsInSeveralFiles(t *testing.T) {
 	f.verify()
 }
 
-// This test fails if a row leaves although an earlier run may still report: the late report would win.
+// This test fails if a row leaves the live state although an earlier run may still report: the late report would win.
 func TestI20PartitionStaysWhileEarlierTaskRuns(t *testing.T) {
 	f := newFixture(t, eager)
 	early := f.run(foldtest.Task("x"))

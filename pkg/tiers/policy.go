@@ -63,7 +63,7 @@ func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeabl
 	return due
 }
 
-// through returns the deltas up to the one with an id; none if there is no such delta.
+// through returns the deltas up to the delta with a given id; none if there is no such delta.
 func through(deltas []manifest.Delta, id string) []manifest.Delta {
 	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inline returns an inline delta, and stored one in a file. Both have the same number of bytes.
+// inline returns an inline delta, and stored returns a delta in a file. Both deltas have the same number of bytes.
 func inline(id string, bytes int64) manifest.Delta {
 	return manifest.Delta{ID: id, Bytes: bytes, Inline: []manifest.Rows{{Table: "runs"}}}
 }

@@ -32,8 +32,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// KeepRuns is how long runs are kept by default: a year and a month, so that a run can be compared
-// with the one a year earlier.
+// KeepRuns is how long runs are kept by default: a year and a month, so that a run can be compared with the run of a
+// year earlier.
 const KeepRuns = 400 * 24 * time.Hour
 
 // MinKeepRuns is the minimum of [Options.KeepRuns]: a run key refers to its run for this long.
@@ -50,7 +50,7 @@ const (
 
 // Options are the limits of tiers. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is a number of L0 deltas in files. When it is reached, they are merged into one L1
+	// MaxDeltas is a number of L0 deltas in files. When that number is reached, these deltas are merged into one L1
 	// delta; 0: 16.
 	MaxDeltas int
 	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:

@@ -85,8 +85,8 @@ func TestBaseReplacesLostDelta(t *testing.T) {
 	f.verify()
 }
 
-// A manifest must not reach the number of deltas at which none can be added. This test fails if
-// baseDue does not count them.
+// A manifest must not reach the number of deltas at which none can be added. This test fails if baseDue does not
+// count the deltas.
 func TestTooManyDeltasMakeABase(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // no other rule merges the deltas
 	run := f.run(foldtest.Task("a"))

@@ -36,7 +36,7 @@ type crashTest struct {
 	snapshots []snapshot
 }
 
-// snapshot is a directory as a crash left it, with its allowed contents.
+// snapshot is a directory as a crash left it, and the contents that a store may find there.
 type snapshot struct {
 	dir, boot, what string
 	acked           map[string]image
@@ -262,8 +262,8 @@ func read(t *testing.T, dir, key string) image {
 	return image{data: append([]byte{}, data...), version: info.ModTime().UnixNano()}
 }
 
-// requireAllowed checks that each object is as acknowledged, or as an operation with an
-// unknown outcome wrote it.
+// requireAllowed checks that each object has the content that was acknowledged last, or the content of a later
+// operation with an unknown outcome.
 func requireAllowed(t *testing.T, dir string, acked map[string]image, pending map[string][]image, what string) {
 	t.Helper()
 	for _, key := range testKeys {

@@ -279,8 +279,7 @@ func (s *Store) Path(key string) string {
 	return filepath.Join(s.dir, filepath.FromSlash(key))
 }
 
-// sweep removes temporary files that a crash left. Recent ones may belong to a running
-// process.
+// sweep removes temporary files that a crash left. Recent files may belong to a running process.
 func (s *Store) sweep() error {
 	dir, err := s.root.Open(blob.TempPrefix)
 	if err != nil {

@@ -61,8 +61,8 @@ type Step struct {
 	Reason string `json:"reason"`
 }
 
-// Steps returns how to repeat what failed in a run, first what the user has to do first. A retry is offered only if
-// it can succeed.
+// Steps returns how to repeat what failed in a run, in the order in which the user has to do it. A retry is offered
+// only if it can succeed.
 func (f Repeat) Steps(runID string) []Step {
 	if f.OnlyChecks {
 		return []Step{{StepFix, "servo run", "The run only checked outputs: fix the data that the checks reject, then materialize it again."}}

@@ -18,7 +18,7 @@ type AssetReport struct {
 	Tasks int
 	// Rows and Bytes are the totals of the outputs.
 	Rows, Bytes int64
-	// StartedAt is the start of the first task; 0: none has started. EndedAt is the end of the last.
+	// StartedAt is the start of the first task; 0: none has started. EndedAt is the end of the last task.
 	StartedAt, EndedAt event.Time
 	States             map[state.TaskState]int
 }

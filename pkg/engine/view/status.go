@@ -15,7 +15,7 @@ type Status struct {
 	Trigger     string         `json:"trigger"`
 	ParentRunID string         `json:"parent_run_id,omitempty"`
 	RunKey      string         `json:"run_key,omitempty"`
-	// Assets and Partitions list the first requested ones. The totals count all of them.
+	// Assets and Partitions list the first requested assets and partitions. The totals count all of them.
 	Assets          []string `json:"assets"`
 	AssetsTotal     int32    `json:"assets_total"`
 	Partitions      []string `json:"partitions"`

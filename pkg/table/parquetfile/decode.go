@@ -190,7 +190,7 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 	return nil
 }
 
-// readWithin is readColumn for the rows in d.within. It reads no row after the last one of them.
+// readWithin is readColumn for the rows in d.within. It reads no row after the last of these rows.
 func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
 	done, row := 0, 0 // read cells of the column, and rows that were set
 	for _, r := range d.within {

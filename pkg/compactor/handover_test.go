@@ -37,7 +37,7 @@ func TestHandoverIncludesContent(t *testing.T) {
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
 	other := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	bad := w.append(w.Finished(run, "b", 1, event.Succeeded))
-	other.Data = nil // the compactor must read it from the store
+	other.Data = nil // the compactor must read the content from the store
 	bad.Data = append(bad.Data, 0xff)
 
 	var mu sync.Mutex

@@ -113,7 +113,7 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 			return nil
 		}
 	}
-	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, entry), "a later command concerns it"))
+	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, entry), "a later command has pinned or released it"))
 }
 
 // collected counts the outputs of a revision whose commit markers do not exist any more.

@@ -62,7 +62,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	}
 	now := e.cfg.Clock.Now()
 	if owner := snap.State.RunKeys.Get(r.RunKey); r.Fingerprint != "" && owner != nil && owner.ExpiresAt > event.At(now) {
-		return attach(ctx, snap, owner, r.Fingerprint) // its inputs may be gone, and planning it again would fail
+		return attach(ctx, snap, owner, r.Fingerprint) // planning the request again may fail, because its inputs may be gone
 	}
 	warnings, err := Choose(ctx, snap, &r, now)
 	if err != nil {

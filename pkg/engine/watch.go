@@ -122,7 +122,7 @@ func (w *watcher) start(ctx context.Context, after Position) error {
 // revision.
 func (w *watcher) advance(ctx context.Context, revision int64) error {
 	m, err := w.e.cfg.Manifests.LoadAt(ctx, revision)
-	if errors.Is(err, manifest.ErrAbsent) { // it was collected
+	if errors.Is(err, manifest.ErrAbsent) { // the revision was collected
 		m, err = w.e.cfg.Manifests.Load(ctx)
 	}
 	if err != nil {

@@ -420,7 +420,7 @@ func (c *checker) calendarAdvanced(p *CalendarAdvanced) {
 		case item.NextAt < item.Next:
 			c.fail(path+".next_at", "is before next")
 		case item.Through < item.After || item.Next != 0 && item.Next <= item.Through:
-			c.fail(path+".through", "must not be before after, and next must be after it")
+			c.fail(path+".through", "must not be before the field after, and the field next must be after it")
 		}
 		if n := len(item.Missed); n > 0 && (item.Missed[0] <= item.After || item.Missed[n-1] > item.Through) {
 			c.fail(path+".missed", "must be after the field after, and not after through")
@@ -436,7 +436,7 @@ func (c *checker) instants(path string, times []Time) {
 	for i, t := range times {
 		c.time(fmt.Sprintf("%s[%d]", path, i), t)
 		if i > 0 && t <= times[i-1] {
-			c.fail(fmt.Sprintf("%s[%d]", path, i), "is not after the time before it")
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "must be after the previous time in the list")
 			return
 		}
 	}

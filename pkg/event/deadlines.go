@@ -93,7 +93,7 @@ func (c *checker) watched(path string, all []WatchedAsset) {
 		w, at := &all[i], fmt.Sprintf("%s[%d]", path, i)
 		c.assetKey(at+".asset", w.Asset)
 		if i > 0 && all[i-1].Asset >= w.Asset {
-			c.fail(at+".asset", "is not after the asset before it")
+			c.fail(at+".asset", "must be after the previous asset: items are sorted by asset")
 		}
 		c.atMost(at+".max_lag_sec", w.MaxLagSec, MaxDeadlineSec)
 		c.atMost(at+".run_sec", w.RunSec, MaxDeadlineSec)

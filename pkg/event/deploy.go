@@ -12,7 +12,7 @@ const (
 // Limits of a deployment.
 const (
 	MaxAccepted      = 1000 // assets with a list of accepted codes
-	MaxAcceptedCodes = 1000 // codes that one code accepts
+	MaxAcceptedCodes = 1000 // codes that are accepted in place of one code
 	MaxVars          = 256  // variables that a run overrides
 	MaxVarValue      = 4096 // bytes
 )

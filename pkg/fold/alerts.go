@@ -162,7 +162,7 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 // itemsOf returns the items of an alert that have to recover.
 func itemsOf(row *state.Alert) (items []string) {
 	if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
-		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes them
+		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes only valid JSON
 	}
 	return items
 }
@@ -330,7 +330,7 @@ func ScheduleOf(run *state.Run) string {
 	}
 	var cause event.Trigger
 	if json.Unmarshal([]byte(run.Trigger), &cause) != nil {
-		panic("fold: trigger of run " + run.RunID + " is not JSON") // runTriggered writes it
+		panic("fold: trigger of run " + run.RunID + " is not JSON") // runTriggered writes only valid JSON
 	}
 	return cause.ScheduleID
 }

@@ -94,7 +94,7 @@ func (f *folder) putChunk(b *state.Backfill, old, row *state.Chunk, was, is stat
 func cellsOf(row *state.Chunk) state.Cells {
 	cells, err := state.ParseCells(row.Cells)
 	if err != nil {
-		panic(fmt.Sprintf("fold: chunk %d of backfill %s: %v", row.Chunk, row.BackfillID, err)) // written by putChunk
+		panic(fmt.Sprintf("fold: chunk %d of backfill %s: %v", row.Chunk, row.BackfillID, err)) // putChunk writes only valid cells
 	}
 	return cells
 }

@@ -41,7 +41,7 @@ func (f *folder) learn(asset, partition, run, materialization string, measured [
 // historyIn returns the values in a row.
 func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
 	if json.Unmarshal([]byte(row.Values), &values) != nil {
-		panic("fold: check_history of " + row.AssetKey + " is not JSON") // learn writes it
+		panic("fold: check_history of " + row.AssetKey + " is not JSON") // learn writes only valid JSON
 	}
 	return values
 }
@@ -79,7 +79,7 @@ func (f *folder) learnFrom(c *state.Candidate) {
 	}
 	var measured []state.MeasuredValue
 	if json.Unmarshal([]byte(c.Measured), &measured) != nil {
-		panic("fold: measured values of candidate " + c.MaterializationID + " are not JSON") // quarantine writes them
+		panic("fold: measured values of candidate " + c.MaterializationID + " are not JSON") // quarantine writes only valid JSON
 	}
 	f.learn(c.AssetKey, c.PartitionKey, c.RunID, c.MaterializationID, measured)
 }

@@ -129,7 +129,7 @@ func (f *folder) changeBlock(set string, block *state.KeyBlock, changes []keyCha
 		if !known {
 			k := state.SetKey{Key: c.key, Removed: c.remove}
 			if c.remove {
-				k.Version = f.ev.ID // so that the command does not remove the key if it arrives again later
+				k.Version = f.ev.ID // if the command arrives again later, it must not remove the key again
 			}
 			merged, changed = append(merged, k), true
 			continue

@@ -38,7 +38,7 @@ func (f *folder) revisionPinned(p *event.RevisionPinned) verdict {
 	case old != nil && old.CommandID == p.CommandID:
 		return noChange
 	case old != nil && old.CommandID > p.CommandID:
-		return stale("a later command concerns the revision")
+		return stale("a later command has pinned or released the revision")
 	}
 	for _, row := range f.st.Pins.Rows() {
 		if row.Revision != key && f.at().Sub(row.Until) > endedPins {

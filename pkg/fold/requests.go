@@ -276,7 +276,7 @@ func (f *folder) keepWake() {
 func specOf(s *state.Schedule) *event.Schedule {
 	spec := new(event.Schedule)
 	if err := json.Unmarshal([]byte(s.Spec), spec); err != nil {
-		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // written by jsonOf
+		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // jsonOf has written it
 	}
 	return spec
 }

@@ -89,7 +89,7 @@ func (f *folder) failRun(run *state.Run, code, message string) {
 func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 	indegree := make(map[string]int32, len(defs))
 	for i := range defs {
-		indegree[defs[i].TaskKey] = int32(len(defs[i].DependsOn)) //nolint:gosec // at most one edge a task of the plan
+		indegree[defs[i].TaskKey] = int32(len(defs[i].DependsOn)) //nolint:gosec // a task has at most one edge from each task of the plan
 		for _, up := range defs[i].DependsOn {
 			put(f, f.st.Deps, &state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey})
 		}

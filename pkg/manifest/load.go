@@ -92,7 +92,7 @@ func (s *Store) hint(ctx context.Context) *Manifest {
 	return m
 }
 
-// greatest lists the revisions after one and returns the greatest, or 0.
+// greatest lists the revisions after a given revision and returns the greatest, or 0.
 func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	var last int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), after) {

@@ -346,7 +346,7 @@ func (c *Collector) remove(ctx context.Context, through int64) (more bool, err e
 // window caches the revisions above the boundary during one call. Their numbers are
 // dense, and published_at grows with them.
 type window struct {
-	ctx   context.Context //nolint:containedctx // window lives as long as one call
+	ctx   context.Context //nolint:containedctx // used only during one call
 	store *Store
 	first int64
 	seen  map[int64]*Manifest

@@ -553,7 +553,7 @@ func (c *pageCache) get(key string) ([]*state.Partition, bool) {
 		return nil, false
 	}
 	c.used.MoveToFront(at)
-	return at.Value.(*cachedPage).rows, true //nolint:errcheck // put puts nothing else
+	return at.Value.(*cachedPage).rows, true //nolint:errcheck // put adds only values of this type
 }
 
 func (c *pageCache) put(key string, rows []*state.Partition) {
@@ -568,7 +568,7 @@ func (c *pageCache) put(key string, rows []*state.Partition) {
 	c.pages[key] = c.used.PushFront(&cachedPage{key, rows})
 	for c.rows += len(rows); c.rows*partitionBytes > maxPages && c.used.Len() > 1; {
 		oldest := c.used.Back()
-		page := c.used.Remove(oldest).(*cachedPage) //nolint:errcheck // put puts nothing else
+		page := c.used.Remove(oldest).(*cachedPage) //nolint:errcheck // put adds only values of this type
 		delete(c.pages, page.key)
 		c.rows -= len(page.rows)
 	}

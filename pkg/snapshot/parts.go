@@ -259,7 +259,7 @@ func (c *cache[V]) get(key string) (value V, has bool) {
 		return value, false
 	}
 	c.used.MoveToFront(at)
-	return at.Value.(*cached[V]).value, true //nolint:errcheck // put puts nothing else
+	return at.Value.(*cached[V]).value, true //nolint:errcheck // put adds only values of this type
 }
 
 func (c *cache[V]) put(key string, value V, size int) {

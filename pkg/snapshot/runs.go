@@ -121,13 +121,13 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 		if at < 0 {
 			break
 		}
-		bound := f.left[at].greatest // all runs above it have been looked at
+		bound := f.left[at].greatest // all runs above bound have been looked at
 		if done := f.above(bound); done > f.q.Limit || done == f.q.Limit && f.q.Limit > 0 {
 			f.found = f.found[:f.q.Limit]
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // less than any other id above the bound; the next query must not be the same one
+			return bound + "!", nil // includes bound, but no greater id; must not repeat this query
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)

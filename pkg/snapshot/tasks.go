@@ -279,9 +279,9 @@ func (f *taskFinder) parts(ctx context.Context) (left []*taskPart, err error) {
 			p := &taskPart{file: file, parts: parts, part: i}
 			from, to, known := parts.Bounds(i, runIDColumn)
 			if least, greatest, keys := parts.Bounds(i, taskKeyColumn); known && keys {
-				p.least = least // also of the tasks of other runs
+				p.least = least // may be the key of a task of another run
 				if from == to && greatest <= f.q.After {
-					continue // all tasks are those of the run
+					continue // all tasks of the part belong to the run
 				}
 			}
 			left = append(left, p)

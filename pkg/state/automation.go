@@ -71,10 +71,10 @@ type Schedule struct {
 	Version   string     `col:"version"`
 	Spec      string     `col:"spec"`
 	DefinedAt event.Time `col:"defined_at"`            // when the deployment of this version took effect
-	RemovedAt event.Time `col:"removed_at,null"`       // the release does not have it
-	Paused    bool       `col:"paused"`                // does not tick
+	RemovedAt event.Time `col:"removed_at,null"`       // when a release without the schedule was deployed
+	Paused    bool       `col:"paused"`                // the schedule does not tick
 	PausedAt  event.Time `col:"paused_at,null"`        //
-	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": its failures
+	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": paused after failures
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
 	// Cursor is the last instant that was decided. Next is the instant after it, and NextAt the time at which

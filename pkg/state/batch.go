@@ -21,7 +21,7 @@ func (*Batch) newTable() store { return new(rowTable[Key2, Batch, *Batch]) }
 func (r *Batch) List() []string {
 	var keys []string
 	if err := json.Unmarshal([]byte(r.Partitions), &keys); err != nil {
-		panic("state: partitions of task " + r.TaskKey + ": " + err.Error()) // the fold wrote them
+		panic("state: partitions of task " + r.TaskKey + ": " + err.Error()) // the fold writes only valid JSON
 	}
 	return keys
 }

@@ -48,7 +48,7 @@ func parseKey(line string) SetKey {
 	var seq string
 	k.Version, seq, _ = strings.Cut(rest, "\t")
 	seq, k.Removed = strings.CutPrefix(seq, "-")
-	k.ChangedSeq, _ = strconv.ParseInt(seq, 10, 64) // the fold wrote it
+	k.ChangedSeq, _ = strconv.ParseInt(seq, 10, 64) // the fold writes only valid numbers
 	return k
 }
 

@@ -28,7 +28,7 @@ func (*Pin) newTable() store { return new(rowTable[string, Pin, *Pin]) }
 
 // Number returns the number of the revision.
 func (r *Pin) Number() int64 {
-	n, _ := strconv.ParseInt(r.Revision, 10, 64) // the fold writes it
+	n, _ := strconv.ParseInt(r.Revision, 10, 64) // the fold writes only valid numbers
 	return n
 }
 

@@ -90,7 +90,7 @@ type store interface {
 
 // open makes the zero table an empty table of a state.
 func (t *rowTable[K, R, P]) open(owner *State, d *Declaration) {
-	t.decl, t.owner = d.lists.(*declared[K, R, P]), owner //nolint:errcheck // declare made it
+	t.decl, t.owner = d.lists.(*declared[K, R, P]), owner //nolint:errcheck // declare has set this type
 	t.rows = t.decl.none
 }
 

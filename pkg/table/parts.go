@@ -5,7 +5,7 @@ import "reflect"
 // Divided is a [Format] whose files have parts that can be decoded one by one.
 type Divided interface {
 	Format
-	// Open reads the index of a file's parts. It keeps data.
+	// Open reads the index of a file's parts. The result keeps a reference to data.
 	Open(data []byte) (Parts, error)
 }
 

@@ -52,7 +52,7 @@ type queue struct {
 	waiting []*change
 }
 
-// commit commits a change, in this goroutine or in another one that leads.
+// commit commits a change, in this goroutine or in another goroutine that leads.
 func (s *Store) commit(c *change) {
 	c.done = make(chan struct{})
 	s.queue.mu.Lock()

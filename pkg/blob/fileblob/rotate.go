@@ -88,7 +88,7 @@ func (s *Store) endRotation(old *os.File, flushed error) error {
 	}
 	is, err := s.root.Stat(name)
 	if err != nil || !os.SameFile(was, is) {
-		return err // another process has recovered and removed it
+		return err // another process has recovered and removed the journal
 	}
 	if flushed != nil {
 		found, err := loadStatus(s.writes.file)

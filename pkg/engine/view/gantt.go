@@ -262,7 +262,7 @@ func (d *drawing) begin(t *state.Task) event.Time {
 	return 0
 }
 
-// attention orders the states of several tasks: a row shows the greatest one.
+// attention orders the states of several tasks: a row shows the greatest state.
 func attention(s state.TaskState) int {
 	return slices.Index([]state.TaskState{
 		state.TaskSucceeded, state.TaskSkipped, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning,

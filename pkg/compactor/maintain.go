@@ -26,7 +26,7 @@ const (
 type maintenance struct {
 	cfg       Config
 	published chan struct{} // holds a token if there was a publish since the last receive
-	turn      chan struct{} // holds a token while a goroutine runs maintenance; it owns the other fields
+	turn      chan struct{} // holds a token while a goroutine runs maintenance; that goroutine owns the other fields
 	collector *manifest.Collector
 	archiver  *archive.Archiver
 }

@@ -518,7 +518,7 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 	}
 	timer := snap.State.Timers.Get(req.TimerID)
 	if timer == nil || timer.State != state.TimerScheduled || req.Generation < timer.Generation {
-		return nil // fired, cancelled, or rescheduled under another name
+		return nil // the timer has fired, was cancelled, or was rescheduled under another name
 	}
 	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.cfg.Clock.Now()) < due {
 		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would

@@ -54,7 +54,7 @@ const (
 	smallAssets = 996    // 1,000 in total
 	perChunk    = 25_000 // rows between two bases
 	tenants     = 100
-	minBase     = 64 << 10 // so that bases leave out rows even if these are few
+	minBase     = 64 << 10 // so small that bases omit rows even if only a few rows can be omitted
 )
 
 // assetAt returns an asset with n partitions by day and tenant.
@@ -239,7 +239,7 @@ func TestPartitionsAtScale(t *testing.T) {
 // partitions, within 10 %.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
-	for range 40 { // as many as fill folds
+	for range 40 { // as many runs as fill folds
 		few.Pass(3 * time.Hour)
 		few.fold()
 	}

@@ -64,7 +64,7 @@ func runsAndTasks(row state.Record) bool { return keyOf(row) != "" }
 // This test fails if a message lacks a change, or if a resumed stream skips a change.
 func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	w := newFixture(t, false)
-	w.run(request(asset("first"))) // before it, there is no revision to begin with
+	w.run(request(asset("first"))) // without a run, there is no revision to begin with
 	c := &screen{}
 	err := w.Watch(t.Context(), c.at, time.Minute, runsAndTasks, func(changes *engine.Changes) error {
 		c.apply(w, changes)

@@ -49,7 +49,7 @@ func (set layoutSet) add(t reflect.Type) {
 		fields := []field{}
 		for _, f := range reflect.VisibleFields(t) {
 			if f.Anonymous {
-				continue // the fields of an embedded struct are visible themselves
+				continue // VisibleFields also yields the fields of the embedded struct
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, field{name, f.Index, !strings.Contains(options, "omitempty")})

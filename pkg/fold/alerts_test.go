@@ -86,7 +86,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // the row moved to a digest: these tests have no history
+			delete(of, id) // a digest has counted the notification; rows do not move to history in these tests
 			continue
 		}
 		total += n
@@ -137,7 +137,7 @@ func TestAlertsOpenNotificationsAreLimited(t *testing.T) {
 	w := newAlerted(t, r)
 	for i := range 60 {
 		w.end(fmt.Sprintf("t%02d", i), event.Failed)
-		w.Pass(4 * time.Minute) // slowly enough for the limit of messages
+		w.Pass(4 * time.Minute) // slow enough to stay below the limit of messages an hour
 	}
 	require.Equal(t, state.MaxOpenNotifications, w.State.OpenNotifications())
 	require.EqualValues(t, 60, w.counted("ops"), "the rest is in digests")
@@ -393,7 +393,7 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			check()
 		}
 		require.EqualValues(t, 2*failed, w.State.AlertRules.Get("all").Transitions, "a task and its run")
-		for range 400 { // all messages end
+		for range 400 { // until the tries of all messages have ended
 			w.send(event.NotificationFailed)
 			if !w.wake() {
 				break

@@ -49,7 +49,7 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 		asset, _ := ids.ParseAssetKey(t.AssetKey)
 		for _, key := range keys {
 			batches = true
-			partition, _ := ids.ParsePartition(key) // the event was valid
+			partition, _ := ids.ParsePartition(key) // the check of the event has accepted the key
 			all = append(all, named{ids.TaskKey(asset, partition), t})
 		}
 		return true

@@ -260,7 +260,7 @@ func (f *folder) lateTask(old *state.Task, now event.Time) {
 		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfTask)
 		what = fmt.Sprintf("has not ended %s after it was admitted", time.Duration(w.TaskSec)*time.Second)
 	}
-	f.putTask(&t, old.State) // sets the next time
+	f.putTask(&t, old.State) // putTask sets the time of the next judgement
 	if what != "" {
 		f.alert(transition{
 			subject: subjectAsset + t.AssetKey, asset: t.AssetKey, causes: []string{event.CauseSLAMissed}, item: t.PartitionKey,

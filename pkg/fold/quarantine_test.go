@@ -73,7 +73,7 @@ func TestQuarantineNeedsSettingAndOutput(t *testing.T) {
 	plain.Quarantine = nil
 	run := w.Run(plain, guarded("b", event.Quarantine{ExpiresSec: hour}), guarded("c", event.Quarantine{ExpiresSec: hour}))
 	w.MustFold(blockedBy(w, run, "a"))
-	noOutput := blockedBy(w, run, "b") // a check blocks b before the work
+	noOutput := blockedBy(w, run, "b") // a check before the work blocks b
 	noOutput.Output = nil
 	w.MustFold(noOutput)
 	w.MustFold(&event.RunCancelRequested{RunID: run})

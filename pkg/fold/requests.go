@@ -128,7 +128,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	if sla := specOf(s).SLASec; sla > 0 {
 		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
 	}
-	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor { // adopted: the calendar must not decide the instant again
+	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor { // the run was adopted: the calendar must not decide its instant again
 		next.Cursor = row.Logical
 		if next.Live() {
 			f.want(&next, max(next.WantedAt, row.Logical))
@@ -257,7 +257,7 @@ func (f *folder) keepWake() {
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
 		if fired = timer.FiredAt; fired != 0 { // the last call of this timer, or of the previous one
-			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // one call in each second at most
+			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // at most one call a second
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {
 			return

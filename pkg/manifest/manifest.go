@@ -176,7 +176,7 @@ type Store struct {
 	log      *slog.Logger
 
 	mu         sync.Mutex
-	newest     Ref // the newest revision, and committed, at verifiedAt
+	newest     Ref // the revision that was newest and committed at verifiedAt
 	verifiedAt time.Time
 	hintedAt   time.Time
 	texts      texts               // the texts of the last encoded manifest; never modified

@@ -28,7 +28,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 	if err != nil {
 		return err
 	}
-	var asked map[int64]bool // read once it is needed
+	var asked map[int64]bool // read when it is first needed
 	for i, revision := range pinned {
 		if revision >= oldest.Revision {
 			return nil // this revision is also live

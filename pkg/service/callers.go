@@ -133,7 +133,7 @@ func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *
 		}
 		return nil
 	}
-	accounts, _ := c.accounts() // checked with the configuration
+	accounts, _ := c.accounts() // the check of the configuration has found no problem in them
 	return &callers{identity.New(ctx, identity.Config{
 		Issuer: c.Issuer, KeysURL: c.IssuerKeys, Audience: c.Audience, Accounts: slices.Collect(maps.Keys(accounts)),
 		Client: p.Network.Client(), Now: p.Clock.Now,

@@ -35,7 +35,7 @@ type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // returns nil if the domain is unknown
 	metrics metrics.Recorder
 	clock   clock.Clock
-	limit   int // on open domains
+	limit   int // maximum number of open domains
 	// limitBytes bounds the memory of open domains. Domains in use and the most recently used domain stay open even if
 	// they exceed it.
 	limitBytes int64
@@ -70,7 +70,7 @@ type opened[T any] struct {
 	users int       // requests that use the domain; the registry's lock guards this field and those below
 	used  time.Time // time of the last request
 	stop  context.CancelFunc
-	gone  chan struct{} // closed when the domain is closed; nil while it is not closing
+	gone  chan struct{} // closed when the domain is closed; nil until the closing begins
 }
 
 func newRegistry[T any](m metrics.Recorder, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {

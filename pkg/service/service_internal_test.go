@@ -315,7 +315,7 @@ func TestShutdownFinishesRunningRequests(t *testing.T) {
 	stop, ended := serving(t, s)
 	status := make(chan int, 1)
 	go func() {
-		res, err := http.Post(s.url()+"/slow", "", nil) //nolint:gosec // of this test
+		res, err := http.Post(s.url()+"/slow", "", nil) //nolint:gosec // the URL of this test's server
 		if err != nil {
 			t.Errorf("post: %v", err)
 			status <- 0

@@ -48,7 +48,7 @@ func BenchmarkLoad(b *testing.B) {
 
 // live triggers runs with the given total number of tasks.
 func (fx *fixture) live(tasks int) {
-	const perRun = 500 // the maximum of an event
+	const perRun = 500 // the maximum number of tasks in an event
 	defs := make([]event.TaskDef, 0, perRun)
 	for i := range perRun {
 		defs = append(defs, foldtest.Task(fmt.Sprintf("t%d", i)))

@@ -364,7 +364,7 @@ func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.
 // newest is like partition, but includes hidden outputs.
 func (s *Snapshot) newest(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
-		return row, nil // newer than any in history
+		return row, nil // newer than any version in history
 	}
 	var newest *state.Partition
 	key := manifest.Cell{Asset: asset, Partition: partition}

@@ -69,7 +69,7 @@ func TestFindRunsEqualsListOfAllRows(t *testing.T) {
 	} {
 		for _, q := range []snapshot.RunQuery{{Limit: 7_000}, {Limit: 333}, {Limit: 50, Most: 1}, {Limit: 1000, Since: s.RunID(9_000)}} {
 			if match == nil && q.Limit < 100 {
-				continue // too many pages
+				continue // this combination would need too many pages
 			}
 			var want, got []string
 			for _, id := range all {

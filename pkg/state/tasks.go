@@ -89,7 +89,7 @@ type Task struct {
 
 	DepsTotal     int32 `col:"deps_total"`
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
-	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved in any way
+	DepsResolved  int32 `col:"deps_resolved_count"`  // number of resolved edges, whatever their resolution
 	// LeftOut is 0 if all upstreams had succeeded when the task became ready. Otherwise it is the fold
 	// sequence number at which the task became ready. The task does not read later outputs of the
 	// upstreams that had not succeeded.

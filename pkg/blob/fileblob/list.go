@@ -39,7 +39,7 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 		case !entry(at).isIn("", opts.StartAfter):
 			return // the whole folder is before StartAfter
 		case blob.ValidateKey(folder) != nil:
-			return // no key begins with it
+			return // no key can be in this folder
 		}
 		root, err := openFolder(s.root, folder)
 		if err != nil {
@@ -140,7 +140,7 @@ func (l *listing) read(folder *os.Root, at string) (entries []entry, err error) 
 				entries = append(entries, e)
 			}
 		}
-		if errors.Is(err, io.EOF) || isAbsent(err) { // absent: pruned meanwhile
+		if errors.Is(err, io.EOF) || isAbsent(err) { // absent: another process has pruned the folder
 			break
 		}
 		if err = errors.Join(err, l.ctx.Err()); err != nil {

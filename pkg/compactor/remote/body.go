@@ -51,7 +51,7 @@ func (c content) check() error {
 func (b body) encode() ([]byte, error) {
 	data := &bytes.Buffer{}
 	encoder := json.NewEncoder(data)
-	encoder.SetEscapeHTML(false) // entries are not escaped either
+	encoder.SetEscapeHTML(false) // the ledger does not escape HTML in entries either
 	if err := encoder.Encode(b); err != nil || data.Len() <= maxBody || b.Data == nil {
 		return data.Bytes(), err
 	}

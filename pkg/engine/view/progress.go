@@ -104,7 +104,7 @@ func missed(s *state.State, t *state.Task, was mark) []Happening {
 	var happened []Happening
 	from := max(was.attempt, 1)
 	if was.state == state.TaskRetryWait {
-		from++ // this attempt was reported when the task was last seen, waiting
+		from++ // this attempt was reported already, when the task was seen waiting for its retry
 	}
 	for n := from; n < t.Attempt; n++ {
 		if a := s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: n}); a != nil {

@@ -148,8 +148,8 @@ type scheduledStack struct {
 	cfg   Config
 	meter *cloudblob.Store
 
-	due     map[string]event.Time // by schedule and instant: when the tick is due
-	starts  map[string]event.Time // by schedule and instant: when the task of the tick started
+	due     map[string]event.Time // when the tick is due, by schedule and instant
+	starts  map[string]event.Time // when the task of the tick started, by schedule and instant
 	lastRun event.Time            // when the newest run was created
 }
 

@@ -94,7 +94,7 @@ func (p *pubsub) push(url string, body []byte) (acknowledged bool) {
 	if err != nil {
 		return false
 	}
-	_ = answer.Body.Close() // the body is in memory
+	_ = answer.Body.Close() // cannot fail: the body is in memory
 	return answer.StatusCode/100 == 2
 }
 

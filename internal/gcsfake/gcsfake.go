@@ -283,7 +283,7 @@ func respond(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client may be gone
+	_, _ = w.Write(data) // on an error, the client has disconnected
 }
 
 // fail answers with the service's status for an error of a store.

@@ -31,7 +31,7 @@ func LongProblem(w http.ResponseWriter, p contract.Problem) error {
 
 // Refuse writes a problem document with a status and a detail.
 func Refuse(w http.ResponseWriter, status int, detail string) {
-	_ = Problem(w, contract.Problem{Status: status, Detail: detail}) // the client has disconnected if this fails
+	_ = Problem(w, contract.Problem{Status: status, Detail: detail}) // on an error, the client has disconnected
 }
 
 func write(w http.ResponseWriter, contentType string, status int, body any) error {

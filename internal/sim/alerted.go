@@ -179,7 +179,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
 			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
 		}
-		if !n.final { // a final notification has expired, so its count is kept
+		if !n.final { // the count of a final notification is kept: the notification has expired
 			delete(f.noted.counts, id) // the transitions are now counted in a digest
 		}
 	}

@@ -55,7 +55,7 @@ func writeBatch(output string, e *worker.Execution, content string) error {
 			return err
 		}
 		if i > 0 && hashOf(e.RunID+cell.Key())%8 == 0 {
-			continue // a partition without files
+			continue // leave this partition without files
 		}
 		if err := write(folder, content+" "+cell["date"]); err != nil {
 			return err

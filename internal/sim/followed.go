@@ -13,7 +13,7 @@ import (
 type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
-	manifest  *manifest.Manifest // the newest committed one
+	manifest  *manifest.Manifest // the newest committed manifest
 	decoder   *manifest.Decoder  // a decoder of its own, so that the oracle shares no cache with the processes
 	// state is the state of manifest, including history.
 	state *state.State

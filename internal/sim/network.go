@@ -68,7 +68,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
-		_ = r.Body.Close() // the body is in memory
+		_ = r.Body.Close() // cannot fail: the body is in memory
 	}
 	w := t.p.machine.w
 	var got answer

@@ -85,7 +85,7 @@ func runWorker(ctx context.Context, p *process) {
 	_ = endpoint{p}.Serve(ctx, ctx, opened.Handler()) // cannot fail
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = opened.Close(gone) // the process was killed
+	_ = opened.Close(gone) // do not wait: the process was killed
 }
 
 // runReader reads the state repeatedly, and lets the oracle compare it with the published one.

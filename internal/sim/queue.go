@@ -44,7 +44,7 @@ func (q *cloudQueue) create(t queue.Task) error {
 	q.used[id] = true
 	f := q.w.faults.delivery()
 	if f.lost {
-		return nil // accepted, but lost
+		return nil // the queue accepts the task, but loses it
 	}
 	task := &queued{Task: t, since: q.w.now()}
 	q.waiting[id] = task

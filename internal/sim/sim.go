@@ -46,7 +46,7 @@ type Result struct {
 	Deployed, Automated bool
 	Steps               int           // events that the driver has executed
 	Calls               int           // calls of processes: to the store, to the queue, to each other and to their clocks
-	Virtual             time.Duration // elapsed in the world
+	Virtual             time.Duration // time that has passed in the world
 	// Faults counts faults and notable events of the system, by name.
 	Faults map[string]int
 	// Hash is the hash of the trace.

@@ -63,7 +63,7 @@ type ask struct {
 	after   time.Duration // delay after the previous request
 	verb    verb
 	project *project
-	only    int  // index of the selected asset; -1: all
+	only    int  // index of the selected asset; -1: all assets
 	alone   bool // select the asset without its upstreams
 	runKey  string
 	slots   int32 // parallelism of the run, or a limit

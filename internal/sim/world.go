@@ -81,7 +81,7 @@ func newWorld(b Bubble, cfg World) *world {
 	}
 	var err error
 	if w.keys, err = service.ReadKeys(b.Keys); err != nil {
-		panic(err) // the caller's own file
+		panic(err) // cannot happen: the caller created the file
 	}
 	for i := range cfg.Domains {
 		w.domains = append(w.domains, ids.Domain{Tenant: fmt.Sprintf("tenant%d", i), Workspace: "main"})
@@ -314,7 +314,7 @@ func (w *world) note(format string, args ...any) {
 // hash adds text to the hash of the trace only.
 func (w *world) hash(parts ...string) {
 	for _, part := range parts {
-		_, _ = w.trace.Write([]byte(part)) // hashes do not fail
+		_, _ = w.trace.Write([]byte(part)) // writes to a hash do not fail
 		_, _ = w.trace.Write([]byte{0})
 	}
 }

@@ -59,7 +59,7 @@ type Archiver struct {
 	position string // the entry after which the next file starts
 	yields   int    // calls in a row that left the work to another archiver
 	backoff  time.Duration
-	resume   time.Time // after an error, there is no attempt before this time
+	resume   time.Time // after an error, no call of Archive does anything before this time
 }
 
 // After errors, the archiver backs off for up to an hour: its work is not urgent, and an
@@ -213,7 +213,7 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 			}
 		}
 	}
-	if len(entries) == 0 && storeErrors > 0 { // the store is unavailable, the entries are probably fine
+	if len(entries) == 0 && storeErrors > 0 { // the store is unavailable; the entries themselves are probably intact
 		return nil, false, unreadable[0]
 	}
 	if len(unreadable) > 0 {

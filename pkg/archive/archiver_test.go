@@ -136,7 +136,7 @@ func TestConcurrentArchiversShareTheWork(t *testing.T) {
 		fx.hours(100)
 		until := cutoff(epoch.Add(97 * time.Hour))
 		bounds := []int{10, 10, 10, 10}
-		if round%2 == 0 { // two builds with different limits
+		if round%2 == 0 { // the archivers have different limits, as two builds might
 			bounds = []int{10, 17, 10, 17}
 		}
 		var running sync.WaitGroup
@@ -175,7 +175,7 @@ func TestArchiveSkipsUnreadableEntries(t *testing.T) {
 	require.Equal(t, []string{names[0] + ".json", names[5] + ".json", names[22] + ".json"}, left[:3])
 	require.Len(t, left, 3+7)
 
-	clear(fx.damaged) // the read failed, the objects are intact
+	clear(fx.damaged) // make the objects intact again, as if only the reads had failed
 	fx.archive(fx.archiver(archive.Config{}), cutoff(epoch.Add(26*time.Hour)))
 	require.Len(t, fx.keys(ledger.Prefix(domain)), 7)
 	fx.requireComplete()
@@ -223,7 +223,7 @@ func TestArchiveBacksOffAfterErrors(t *testing.T) {
 	fx.hours(30)
 	tries := 0
 	fx.hook = func(op faultblob.Op, _ string) faultblob.Fault {
-		if op == faultblob.Delete { // no permission to delete
+		if op == faultblob.Delete { // the archiver has no permission to delete
 			return faultblob.FailBefore
 		}
 		if op == faultblob.Create {

@@ -157,7 +157,7 @@ func (r *Reader) search(ctx context.Context, entry string, tried map[string]bool
 		}
 		tried[name] = true
 		if r.has(name) {
-			continue // cached, and the entry was not found in it
+			continue // the file is cached, and the entry was not found in it
 		}
 		entries, err := load(ctx, r.store, r.domain, name)
 		if err != nil {

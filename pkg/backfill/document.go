@@ -41,7 +41,7 @@ func (c *Chunks) Encode() (data []byte, sha string, err error) {
 			doc.Chunks[i][key] = append(doc.Chunks[i][key], cell.Partition)
 		}
 	}
-	if data, err = json.Marshal(doc); err != nil { // with sorted keys
+	if data, err = json.Marshal(doc); err != nil { // Marshal sorts the keys
 		return nil, "", fmt.Errorf("encode the chunks of a backfill: %w", err)
 	}
 	if len(data) > MaxBytes {

@@ -71,7 +71,7 @@ func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o
 	case o.Size < 0 || o.Size > event.MaxChunkCells:
 		return nil, fmt.Errorf("a chunk of %d partitions: must be 1 to %d", o.Size, event.MaxChunkCells)
 	case o.Size == 0:
-		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // chunks may be only half full
+		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // chunks may be half full
 	}
 	order, err := g.Topological()
 	if err != nil {

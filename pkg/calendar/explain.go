@@ -12,7 +12,7 @@ const localTime = "2006-01-02T15:04"
 
 // Kinds of a [Reason].
 const (
-	Shown   = "shown"   // the clocks show the local time once
+	Shown   = "shown"   // the clocks show the local time exactly once
 	Gap     = "gap"     // the clocks skip it
 	Overlap = "overlap" // the clocks show it more than once
 	Elapsed = "elapsed" // the schedule uses every, so its ticks do not depend on local times

@@ -66,7 +66,7 @@ func (p *parser) item(k *kind, item part) uint64 {
 	halves := item.split('/')
 	from, to := k.least, k.most
 	if k.name == kinds[weekdayField].name {
-		to-- // 0 and 7 are Sunday
+		to-- // 0 and 7 both mean Sunday
 	}
 	if base := halves[0]; base.text != "*" {
 		var ok bool

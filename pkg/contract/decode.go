@@ -20,7 +20,7 @@ import (
 
 // Limits of bodies and fields, in bytes and counts.
 const (
-	MaxEnvelopeBytes     = 100_000 // task queues accept no more
+	MaxEnvelopeBytes     = 100_000 // task queues do not accept larger bodies
 	MaxCallbackBytes     = 256 << 10
 	MaxCommitMarkerBytes = 8 << 20
 	MaxResponseBytes     = 64 << 10

@@ -92,7 +92,7 @@ func deny(w http.ResponseWriter, status int, detail string) {
 	if status == http.StatusUnauthorized {
 		p.Type, p.Title = "urn:servo:problem:unauthenticated", "Not authenticated"
 	}
-	_ = httpx.Problem(w, p) // the client has disconnected if this fails
+	_ = httpx.Problem(w, p) // on an error, the client has disconnected
 }
 
 func (a *access) authenticated(r *http.Request) bool {

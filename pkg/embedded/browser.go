@@ -160,7 +160,7 @@ func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
 		http.Redirect(w, r, home, http.StatusSeeOther) // without a session, the page says how to log in
 	})
 	mux.HandleFunc("POST /v1/logins", func(w http.ResponseWriter, _ *http.Request) {
-		_ = httpx.JSON(w, http.StatusCreated, Login{URL: s.LoginURL()}) // the client has disconnected if this fails
+		_ = httpx.JSON(w, http.StatusCreated, Login{URL: s.LoginURL()}) // on an error, the client has disconnected
 	})
 }
 

@@ -69,7 +69,7 @@ func TestLoginCodeWorksOnce(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, v.status)
 		require.Empty(t, v.cookie, again)
 	}
-	for range 20 { // the oldest codes are forgotten
+	for range 20 { // after this many codes, the oldest ones are forgotten
 		loginURL(t, owner)
 	}
 }

@@ -30,7 +30,7 @@ func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 			httpx.Refuse(rw, http.StatusNotFound, fmt.Sprintf("this process does not execute attempt %s", attempt))
 		case err != nil:
 			logger.DebugContext(r.Context(), "a reader of a log has disconnected", slog.Any("error", err))
-			panic(http.ErrAbortHandler) // the answer must not look complete
+			panic(http.ErrAbortHandler) // abort the response, so that it does not look complete
 		}
 	})
 }

@@ -113,7 +113,7 @@ type Reason string
 const (
 	Superseded Reason = "superseded" // a later run replaced the version, and Keep no longer protects it
 	Unseen     Reason = "unseen"     // an output that did not become visible, and never will
-	Lost       Reason = "lost"       // files of an execution that failed or lost to another one
+	Lost       Reason = "lost"       // files of an execution that failed, or that lost against another execution
 	Log        Reason = "log"
 	Scratch    Reason = "scratch" // a scratch folder of a dead worker, deleted by the caller of Run
 )

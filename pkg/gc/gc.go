@@ -138,7 +138,7 @@ type pass struct {
 	counts map[Count]*Count
 	known  *known
 
-	failures []error // of reading or deleting single objects
+	failures []error // errors of reading or deleting single objects
 }
 
 // failed records that an object could not be read or deleted. It returns an error if the pass

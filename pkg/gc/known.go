@@ -52,7 +52,7 @@ type known struct {
 func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	m, err := p.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		return 0, nil // without a state nothing is garbage
+		return 0, nil // without a state, no object is known to be garbage
 	}
 	if err != nil {
 		return 0, err

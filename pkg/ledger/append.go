@@ -79,7 +79,7 @@ type waiter struct {
 	// folded after every durable fact.
 	decides bool
 
-	lead chan struct{} // receives once, when its caller becomes the leader
+	lead chan struct{} // receives a value once, when the caller becomes the leader
 	done chan struct{} // closed when appended and err are set
 
 	appended Appended

@@ -124,7 +124,7 @@ func (u *update) open() (err error) {
 			_ = u.root.Close() // only read
 		}
 	}()
-	if u.above, err = way(u.Path, u.Store); err != nil { // a symbolic link may lead to the store
+	if u.above, err = way(u.Path, u.Store); err != nil { // a symbolic link in the path may lead to the store
 		return fmt.Errorf("publish to %s: %w", u.Name, err)
 	}
 	u.record, err = ReadRecord(filepath.Join(u.Path, RecordName))

@@ -30,12 +30,12 @@ import (
 // facts exist, a report may have preceded the decision.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
-	order       []string                // the keys of groups, in the order of arrival
-	rivals      map[string][]string     // the keys of groups, by run key
+	order       []string                // the runs in groups, in the order of arrival
+	rivals      map[string][]string     // the runs in groups, by run key
 	seen        map[string]bool         // runs with events before their triggers
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
-	cancelOrder []string                // the keys of cancels, in the order of arrival
+	cancelOrder []string                // the runs in cancels, in the order of arrival
 	touched     []string                // the runs of the last returned groups
 	deployments deployments
 	commands    earlyCommands

@@ -20,7 +20,7 @@ import (
 //
 // If waiting deployments of several releases could explain an event, the event proves none of them.
 type deployments struct {
-	waiting []fold.Group // in the order of the ids of deployments, which is the order in which they were folded
+	waiting []fold.Group // sorted by the ids of the deployments; they were folded in this order
 	// early holds definitions of schedules whose deployment was not read yet, by the id of the deployment.
 	early      map[string][]fold.Group
 	earlyOrder []string

@@ -140,7 +140,7 @@ func (e *evaluation) didYouMean(word string) string {
 func (e *evaluation) pattern(text string) set {
 	s := e.catalog.none()
 	namespace, name, _ := strings.Cut(text, "/")
-	last, inside := "", false // the keys are sorted by namespace
+	last, inside := "", false // the keys are sorted, so assets of a namespace are adjacent
 	for i, key := range e.catalog.keys {
 		if key.Namespace != last {
 			last, inside = key.Namespace, match(namespace, key.Namespace)

@@ -41,7 +41,7 @@ type Cache struct {
 
 // held is an archive that this process uses.
 type held struct {
-	lock *os.File // a shared lock while processes use the archive, an exclusive lock while one removes it
+	lock *os.File // shared while processes use the archive; exclusive while a process removes it
 	uses int
 	// checked means that the files are unchanged since they were unpacked: no program has run in the folder yet.
 	checked bool

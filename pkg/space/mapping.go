@@ -61,7 +61,7 @@ type Mapping struct {
 // mapPart is the operation that decides the values of one upstream dimension.
 type mapPart struct {
 	DimensionMap
-	reader int // the dimension of the reader that decides; -1: none
+	reader int // the dimension of the reader that decides the values; -1: there is none
 }
 
 // Infer checks a declared mapping, and infers the operations that it does not declare.

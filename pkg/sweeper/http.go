@@ -19,7 +19,7 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 		if text := r.URL.Query().Get("full"); text != "" {
 			var err error
 			if full, err = strconv.ParseBool(text); err != nil {
-				_ = httpx.Problem(w, contract.Problem{Title: "Malformed request", Status: http.StatusBadRequest, Detail: "full must be true or false"}) // the caller has gone if this fails
+				_ = httpx.Problem(w, contract.Problem{Title: "Malformed request", Status: http.StatusBadRequest, Detail: "full must be true or false"}) // on an error, the caller has disconnected
 				return
 			}
 		}
@@ -28,6 +28,6 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 			_ = httpx.Problem(w, contract.Problem{Title: "Sweep incomplete", Status: http.StatusInternalServerError, Detail: err.Error()}) // as above
 			return
 		}
-		_ = httpx.JSON(w, http.StatusOK, result) // the caller has gone if this fails
+		_ = httpx.JSON(w, http.StatusOK, result) // on an error, the caller has disconnected
 	})
 }

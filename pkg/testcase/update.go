@@ -129,7 +129,7 @@ func flowEnd(text string, start int) (int, error) {
 			}
 		case '"', '\'':
 			if !strings.ContainsRune(" ,[{:\n", rune(text[i-1])) {
-				continue // an apostrophe within a text without quotes
+				continue // this is an apostrophe within a text without quotes
 			}
 			n := closingQuote(text[i:])
 			if n < 0 {

@@ -94,7 +94,7 @@ func (v Value) number(fits *[candidates]bool) {
 			fits[decimal] = true
 		}
 	}
-	const exact = 15 // a DOUBLE keeps all decimal numbers with this many digits
+	const exact = 15 // a DOUBLE represents every decimal number with this many digits
 	fits[double] = len(v.Text) <= exact && !strings.ContainsAny(v.Text, "eE") || isDouble(v.Text)
 }
 

@@ -80,7 +80,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, span := t.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, About{}, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
 		oteltrace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Host)))
 	r = r.Clone(ctx)
-	r.Header.Del(StateHeader) // the tracestate may belong to another trace
+	r.Header.Del(StateHeader) // an existing tracestate may belong to another trace
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	res, err := t.inner.RoundTrip(r)
 	if err != nil {

@@ -116,7 +116,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		header.Set("Content-Encoding", "gzip")
-		_, _ = w.Write(f.packed) // the client has disconnected if this fails
+		_, _ = w.Write(f.packed) // on an error, the client has disconnected
 		return
 	}
 	unpacked, err := gzip.NewReader(bytes.NewReader(f.packed))

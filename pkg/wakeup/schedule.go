@@ -137,7 +137,7 @@ func soonest(w manifest.Wakeup, now event.Time) event.Time {
 func slotAfter(d ids.Domain, t event.Time) event.Time {
 	const minutes = int64(Slot / time.Minute)
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(d.String())) // hashes return no error
+	_, _ = h.Write([]byte(d.String())) // writes to a hash do not fail
 	minute := Minute(t).Time().Unix()/60 + 1
 	wait := (int64(h.Sum32()) - minute) % minutes
 	if wait < 0 {

@@ -21,7 +21,7 @@ type task struct {
 	queue.Task
 	due        time.Time
 	arrival    uint64
-	index      int // position in waiting; -1 while the task is being delivered
+	index      int // position in the heap waiting; -1 while the task is being delivered
 	ended      bool
 	attempts   int // failed attempts
 	executions int // failed attempts that the target answered with a status below 500

@@ -21,7 +21,7 @@ const (
 	DeployExplicit = "explicit"
 )
 
-// Environment holds the settings of an environment, with the base merged in.
+// Environment holds the settings of an environment: those of the base, with the changes of the environment.
 type Environment struct {
 	// Name is empty for the base.
 	Name      string
@@ -33,7 +33,7 @@ type Environment struct {
 	Protected bool
 }
 
-// maxEnvironments limits the environments of a project: each of them is read whenever servo.yaml is.
+// maxEnvironments limits the number of environments of a project, because every load of servo.yaml reads all of them.
 const maxEnvironments = 50
 
 // storePattern matches a bucket, or a folder below the project.
@@ -72,8 +72,8 @@ func environmentsShape() shape {
 	}
 }
 
-// environment returns the settings of the chosen environment: its node merged into the base. It
-// reads every other environment as well, so that its problems are reported, too.
+// environment returns the settings of the chosen environment: its node merged into the base. It also reads every other
+// environment, to report the problems of all of them.
 func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 	base, declared := without(n, "environments")
 	chosen := f.options.Environment
@@ -81,7 +81,7 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 		if chosen != "" {
 			f.report(place{file: f.name}, "declare it under environments", "unknown environment %s", quoteShort(chosen))
 		}
-		return n // the caller reports a field without a value
+		return n // the caller reports if environments has no value
 	}
 	known, found := fields{}, map[string]*yaml.Node{}
 	for i := 0; declared.Kind == yaml.MappingNode && i+1 < len(declared.Content); i += 2 {
@@ -158,8 +158,8 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds an environment to the others of its domain. It returns an environment that shares its store, if one of the
-// two restricts deployments and the other would circumvent that.
+// join adds an environment to the other environments of its domain. If one of them has the same store, and one of the
+// two restricts deployments, a run in the other would circumvent the restriction: join then returns that environment.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }
@@ -173,7 +173,8 @@ func (l *loader) join(others map[ids.Domain][]Environment) (name string, found b
 	return name, found
 }
 
-// without returns a mapping without a field, and the value of the field, or nil.
+// without returns a mapping without the named field, and the value of the field. The value is nil if there is no such
+// field.
 func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	rest = &yaml.Node{Kind: n.Kind, Tag: n.Tag, Line: n.Line, Column: n.Column}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -186,8 +187,8 @@ func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	return rest, value
 }
 
-// merge returns the fields of both mappings. Where both have a field, mappings are merged and other
-// values are those of more.
+// merge returns the fields of both mappings. If both have a field, and its values are mappings, it merges them. Other
+// values of more replace those of base.
 func merge(base, more *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode, Tag: base.Tag, Line: base.Line, Column: base.Column}
 	merged.Content = slices.Clone(base.Content)

@@ -46,7 +46,7 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 // byteOrderMark is a mark that some editors write before UTF-8 text.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// checkText reports bytes that are not text.
+// checkText reports a file that is not text.
 func (l *loader) checkText(name string, text []byte) bool {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
@@ -63,7 +63,7 @@ func (l *loader) checkText(name string, text []byte) bool {
 	return true
 }
 
-// reason returns an error without its path, which the problem's place already names.
+// reason returns an error without its path, because the place of the problem already names the file.
 func reason(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err

@@ -12,8 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// maxSuggestions limits the unknown names for which a similar name is suggested: each search visits
-// every asset.
+// maxSuggestions is for how many unknown names a similar name is suggested at most: each search visits every asset.
 const maxSuggestions = 200
 
 // link resolves dependencies and reports conflicts between the declarations.
@@ -38,7 +37,7 @@ func (l *loader) link() {
 		if a.Requires == plan.RequiresComplete {
 			a.Requires = "" // the default
 		}
-		work := map[ids.AssetKey]bool{} // dependencies of the query or the command
+		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command, without those of checks
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil {
@@ -82,7 +81,8 @@ func (l *loader) link() {
 	l.linkPublish()
 }
 
-// checkQuality reports dependencies whose require_quality could have no effect, or another effect than declared.
+// checkQuality reports dependencies with a require_quality that has no effect, or an effect other than the declared
+// one.
 func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 	for i := range l.assets {
 		a := &l.assets[i]
@@ -122,7 +122,7 @@ func (l *loader) addRead(a *declared, d dep) {
 // reader.
 func (l *loader) checkMappings(a *declared, known map[ids.AssetKey]*declared) {
 	seen := map[ids.AssetKey]bool{}
-	for _, declared := range []bool{true, false} { // first the places that declare a map, so that errors name such a place
+	for _, declared := range []bool{true, false} { // first the dependencies that declare a map, so that errors name the place of the map
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil || seen[d.key] || declared && d.mapping == nil || d.key == a.Key {
@@ -163,7 +163,7 @@ func (l *loader) checkPools() {
 	}
 }
 
-// knownNames holds all assets as keys and as tables, and counts the suggestions.
+// knownNames holds the names of all assets, as keys and as tables, and counts the searches for similar names.
 type knownNames struct {
 	keys, tables []string
 	asked        int
@@ -223,7 +223,7 @@ func (l *loader) checkItself(a *declared) {
 
 // checkBatch reports an asset that cannot have a batch.
 func (l *loader) checkBatch(a *declared) {
-	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem of the partitions is reported
+	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem with the partitions has been reported
 		return
 	}
 	if err := a.CheckBatch(); err != nil {
@@ -231,7 +231,7 @@ func (l *loader) checkBatch(a *declared) {
 	}
 }
 
-// checkCycles reports each cycle at the place where its first asset names the next.
+// checkCycles reports each cycle at the place where the first asset of the cycle names the next one.
 func (l *loader) checkCycles() {
 	g, err := plan.NewGraph(l.project.Assets)
 	if err != nil {
@@ -253,7 +253,7 @@ func (l *loader) checkCycles() {
 			l.cyclic = append(l.cyclic, a.File)
 		}
 		if len(cycle) == 1 {
-			continue // [loader.checkItself] reports it
+			continue // [loader.checkItself] reports an asset that reads itself
 		}
 		var path strings.Builder
 		for _, key := range cycle {

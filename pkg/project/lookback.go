@@ -32,7 +32,7 @@ type origin int
 const (
 	originUnknown origin = iota
 	originAbsent         // the asset has no such column
-	originDay            // the day of the partition, in all rows
+	originDay            // the column contains the day of the partition in all rows
 )
 
 func (c *lookbackCheck) check(a *declared) {
@@ -61,8 +61,8 @@ func (c *lookbackCheck) check(a *declared) {
 	}
 }
 
-// covered reports whether the declared mapping of an upstream asset covers a lookback, or states the
-// intent to read one day.
+// covered reports whether the declared mapping of an upstream asset covers a lookback, or says that the query is to
+// read only one day.
 func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 	for _, d := range a.Reads {
 		if d.Asset.String() != upstream {
@@ -113,8 +113,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. It returns none if another
-// table may have the column.
+// upstreams returns the partitioned assets that have one of the columns. It returns none if a table that is not such an
+// asset may have the column.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -132,12 +132,12 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 	return names
 }
 
-// day reports whether a name that refers to one of these columns is the day of the partition.
+// day reports whether a name that refers to one of these columns contains the day of the partition.
 func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the origin of a name that refers to one of these columns.
+// common returns the origin that all columns have to which a name may refer, or originUnknown.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent
 	for _, column := range columns {
@@ -162,7 +162,7 @@ func (c *lookbackCheck) origin(key ids.AssetKey, column, dimension string) origi
 	if found, ok := c.origins[at]; ok {
 		return found
 	}
-	c.origins[at] = originUnknown // the result for a cycle
+	c.origins[at] = originUnknown // ends the search if the asset reads itself through other assets
 	found := originUnknown
 	if a := c.known[key]; a != nil {
 		found = c.find(a, column, dimension)

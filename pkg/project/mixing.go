@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// BatchQuery is the query of an asset with a batch, and what the tables that it reads have in common with its
-// partitions.
+// BatchQuery is the query of an asset with a batch. For each table that the query reads, it says how the rows depend on
+// the partitions of the batch.
 type BatchQuery struct {
 	SQL        string
 	Dimensions []BatchDimension
@@ -27,7 +27,7 @@ type BatchQuery struct {
 // BatchDimension is a dimension of the partitions of a batch.
 type BatchDimension struct {
 	Name, Type string
-	// Unit is the unit of date_trunc that returns the start of a period: "day". Empty: there is none.
+	// Unit is the unit with which date_trunc returns the start of a period: "day". Empty: there is no such unit.
 	Unit string
 }
 
@@ -35,21 +35,23 @@ type BatchDimension struct {
 type BatchTable struct {
 	// Fixed means that every batch reads the same rows.
 	Fixed bool
-	// Column names the partition of a row or, with Finer, an instant of its period.
+	// Column is the column that contains the partition of a row or, if Finer is set, an instant within the period of
+	// the partition.
 	Column string
 	Finer  bool
-	// Why says why no column names the partition of a row, and Advice what to do.
+	// Why says why no column contains the partition of a row, and Advice what to do about it. Why is empty if there is
+	// such a column.
 	Why, Advice string
 }
 
-// Mixing is an expression with which a row may depend on several partitions of a batch.
+// Mixing is an expression because of which a row may depend on several partitions of a batch.
 type Mixing struct {
-	Offset         int // in the query, in bytes
+	Offset         int // the position in the query, in bytes
 	Reason, Advice string
 }
 
-// BatchChecker returns, for each query, the expressions with which its partitions may be mixed, by offset. If it
-// returns none, each partition has the same rows in every batch.
+// BatchChecker returns, for each query, the expressions that may mix partitions, by offset. If there are none, each
+// partition has the same rows in every batch.
 type BatchChecker func(ctx context.Context, queries []BatchQuery) ([][]Mixing, error)
 
 // checkMixing reports queries whose result may depend on which partitions are in one batch.
@@ -94,7 +96,7 @@ func (l *loader) checkMixing(ctx context.Context) error {
 	return nil
 }
 
-// partitionColumns finds the columns of assets that name the partition of a row.
+// partitionColumns finds the columns of assets that contain the partition of a row.
 type partitionColumns struct {
 	known map[ids.AssetKey]*declared
 	seen  map[assetColumn]columnOrigin
@@ -106,10 +108,10 @@ type columnOrigin int
 const (
 	columnUnknown   columnOrigin = iota
 	columnAbsent                 // the output has no such column
-	columnPartition              // the partition of the row
+	columnPartition              // the column contains the partition of the row
 )
 
-// query describes the query of an asset with a batch.
+// query returns the description of the query of an asset with a batch.
 func (c *partitionColumns) query(a *declared) BatchQuery {
 	q := BatchQuery{SQL: a.Work.SQL, Tables: map[string][]BatchTable{}}
 	for i := range a.Partitions.Dimensions {
@@ -147,11 +149,11 @@ func truncUnit(d *space.Dimension) string {
 	return ""
 }
 
-// table describes what the partitions of a reader read of an asset in one dimension.
+// table describes which rows of an asset the partitions of a reader read in one dimension.
 func (c *partitionColumns) table(upstream, reader *declared, dimension string) BatchTable {
 	m, err := plan.Mapping(&upstream.Asset, &reader.Asset)
 	if err != nil || upstream.Partitions == nil {
-		return BatchTable{Fixed: true} // an error is reported already
+		return BatchTable{Fixed: true} // an error has been reported already
 	}
 	t := BatchTable{Fixed: true}
 	for _, d := range upstream.Partitions.Dimensions {
@@ -178,11 +180,11 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 	return t
 }
 
-// origin returns what the column of an asset contains that has the name of one of its dimensions.
+// origin returns what the column that has the name of a dimension of an asset contains.
 func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	found := c.column(a, dimension, dimension)
 	if found == columnAbsent && !a.NoPartitionColumns {
-		return columnPartition // readers get it from the key
+		return columnPartition // readers get the column from the key of the partition
 	}
 	return found
 }
@@ -193,7 +195,7 @@ func (c *partitionColumns) column(a *declared, column, dimension string) columnO
 	if found, ok := c.seen[at]; ok {
 		return found
 	}
-	c.seen[at] = columnUnknown // the result for a cycle
+	c.seen[at] = columnUnknown // ends the search if the asset reads itself through other assets
 	found := c.find(a, column, dimension)
 	c.seen[at] = found
 	return found
@@ -206,7 +208,7 @@ func (c *partitionColumns) find(a *declared, column, dimension string) columnOri
 	o, named := a.output.Named[column]
 	switch {
 	case a.Work.SQL != "" && a.Work.Batch && column == dimension:
-		return columnPartition // the worker rejects other rows
+		return columnPartition // the worker rejects rows with other values
 	case a.Work.SQL == "" || !named && !a.output.Complete:
 		return c.declaredAbsent(a, column)
 	case named && o.Variable == dimension:
@@ -221,7 +223,8 @@ func (c *partitionColumns) find(a *declared, column, dimension string) columnOri
 	return c.common(a, o.Columns, dimension, named)
 }
 
-// declaredAbsent returns whether the declared columns of an asset exclude a column.
+// declaredAbsent returns columnAbsent if the asset declares its columns and the column is not among them, otherwise
+// columnUnknown.
 func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrigin {
 	contract := quality.DeclaredColumns(a.Work.Checks)
 	if contract != nil && !slices.ContainsFunc(contract, func(t quality.ColumnType) bool { return strings.EqualFold(t.Name, column) }) {
@@ -230,7 +233,8 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns what a column contains that is one of several columns of the tables that an asset reads.
+// common returns what a column of an asset contains if its values come from one of several columns of the tables that
+// the asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
 	for _, column := range columns {
@@ -251,7 +255,7 @@ func (c *partitionColumns) common(a *declared, columns []Column, dimension strin
 	return found
 }
 
-// upstream returns what a column contains that an asset passes through from another one.
+// upstream returns what a column contains that an asset passes through unchanged from an upstream asset.
 func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
 	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
 	if err != nil || upstream.Partitions == nil {
@@ -262,7 +266,7 @@ func (c *partitionColumns) upstream(a, upstream *declared, column, dimension str
 		found = c.origin(upstream, dimension)
 	}
 	if op, ok := m.Of(dimension); found == columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
-		return columnUnknown // it is the partition of the upstream asset, but not that of its reader
+		return columnUnknown // the column contains the partition of the upstream asset, but not that of the reader
 	}
 	return found
 }

@@ -19,7 +19,7 @@ type periods struct {
 	start, end *yaml.Node
 }
 
-// timeFields are the fields of every kind of time.
+// timeFields returns the fields of a kind of partitions by time.
 func timeFields(kind space.Kind) table[periods] {
 	noun := map[space.Kind]string{space.Every: "period", space.Hourly: "hour", space.Daily: "day", space.Weekly: "week", space.Monthly: "month", space.Yearly: "year"}[kind]
 	bound := typed("day", shape{})
@@ -158,7 +158,8 @@ func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
 	a.NoPartitionColumns = !on
 }
 
-// reservedNames describes a dimension whose variable would have the name of another one.
+// reservedNames describes a dimension whose variable would have the name of another variable. It returns "" if there is
+// none.
 func reservedNames(s *space.Space) string {
 	at := s.Time()
 	for i := range s.Dimensions {
@@ -242,7 +243,7 @@ func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimens
 	return &p.Dimension
 }
 
-// bounds reads start and end, which depend on the other fields.
+// bounds reads start and end. It runs after the other fields are read, because the form of these two depends on them.
 func (f yamlFile) bounds(n *yaml.Node, p *periods) {
 	if n.Kind != yaml.MappingNode {
 		return
@@ -304,7 +305,7 @@ var depFields = table[dep]{
 	}, func(f yamlFile, n *yaml.Node, d *dep) { f.boolean(n, "require_quality", &d.requireQuality) }),
 }
 
-// requiresField is the field that says whether partitions may be missing.
+// requiresField returns the field requires, which says whether partitions may be missing.
 func requiresField[T any](at func(*T) *string) field[T] {
 	return choice("requires", shape{
 		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: the run reads the partitions that exist, and warns.",
@@ -370,7 +371,7 @@ func (f yamlFile) depKey(n *yaml.Node, s string, d *dep) {
 	d.key = key
 }
 
-// Operations by the words of a project file.
+// The operations of a map, by their names in project files.
 var (
 	wholeOps     = []string{"identity", "all", "latest"}
 	dimensionOps = []string{"identity", "all", "latest", "project", "coarsen", "refine", "window", "values"}

@@ -9,13 +9,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/estimate"
 )
 
-// maxPrice is the greatest price, in dollars. Within it, no cost of a task leaves the range of an int64.
+// maxPrice is the greatest price, in dollars. Up to this price, the cost of a task fits into an int64.
 const maxPrice = 1000
 
-// dollar is a dollar in nano-dollars: prices are whole numbers of them.
+// dollar is a dollar in nano-dollars. Prices are whole numbers of nano-dollars.
 const dollar = 1_000_000_000
 
-// validPrice bounds the digits and the exponent of a price, because its value is computed exactly.
+// validPrice limits the digits and the exponent of a price, because prices are computed with exact arithmetic.
 var validPrice = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?$`)
 
 var pricingField = other("pricing", pricingFields.shape(shape{

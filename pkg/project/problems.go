@@ -10,7 +10,7 @@ import (
 // Problem is one problem in a project's files.
 type Problem struct {
 	File string `json:"file"`
-	// Line and Column count from 1; a column counts characters.
+	// Line and Column count from 1. Column counts characters.
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
 	Message string `json:"message"`
@@ -39,7 +39,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Sorted returns the problems by file, line and column, each once. It changes ps.
+// Sorted returns the problems by file, line and column, without repetitions. It changes ps.
 func (ps Problems) Sorted() Problems {
 	slices.SortFunc(ps, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
@@ -55,7 +55,7 @@ func (l *loader) report(at place, suggestion, format string, args ...any) {
 	})
 }
 
-// didYouMean returns a suggestion, or "" if word is empty.
+// didYouMean returns "did you mean WORD?", or "" if word is empty.
 func didYouMean(word string) string {
 	if word == "" {
 		return ""

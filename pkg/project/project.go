@@ -44,7 +44,8 @@ type Project struct {
 	Domain ids.Domain
 	// Environment holds the settings of the chosen environment, or of the base.
 	Environment Environment
-	// Environments are the environments of the project, by name, each with the base merged in.
+	// Environments are the environments of the project, by name, each with the settings of the base that it does not
+	// change.
 	Environments []Environment
 	// Vars are the project's variables by name.
 	Vars map[string]plan.Var
@@ -60,7 +61,7 @@ type Project struct {
 	Defaults       Defaults
 	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
 	Data []string
-	// Publish names the places where outputs are published. Nil: there are none. Assets say what is
+	// Publish names the places where outputs are published. Nil: there are none. Each asset says whether it is
 	// published.
 	Publish *release.Places
 	// Pricing has the prices of estimates. Nil: there are none.
@@ -76,7 +77,7 @@ type Project struct {
 	Watched []event.WatchedAsset
 }
 
-// Workers configures the workers on this machine. Zero: the worker decides.
+// Workers configures the workers on this machine. If a field is 0, the worker decides.
 type Workers struct {
 	// Concurrency is the number of tasks to execute at once.
 	Concurrency int
@@ -93,7 +94,7 @@ type Defaults struct {
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
-	// Keep says which superseded outputs to keep. With All, logs are kept, too.
+	// Keep says which superseded outputs to keep. If Keep.All is set, logs are kept, too.
 	Keep plan.Keep
 	// KeepLogs is how long to keep logs. 0: the collector's default.
 	KeepLogs time.Duration
@@ -121,7 +122,7 @@ type Parsed struct {
 	Output    Output
 	// Variables are the names that the query passes to getvariable, by offset.
 	Variables []Variable
-	// Tree is what the query computes.
+	// Tree describes what the query computes.
 	Tree *plan.Tree
 	// Files are the names of files that the query passes as literals to table functions, such as
 	// read_csv('data/x.csv').
@@ -129,7 +130,7 @@ type Parsed struct {
 	Bad   *SyntaxError
 }
 
-// Variable is a variable that a query reads. The name is empty if the query does not write it as a literal.
+// Variable is a variable that a query reads. The name is empty if it is not a literal in the query.
 type Variable struct {
 	Name   string // in lower case
 	Offset int    // in bytes; -1: unknown
@@ -172,7 +173,8 @@ type Lookback struct {
 	Days [][]Column
 	// Window is true for a window that is ordered by the column.
 	Window bool
-	// From is the first day that the expression needs, counted from the partition's, if it is known; else 0.
+	// From is the first day that the expression needs, as the number of days after the day of the partition: -7 is a
+	// week before. 0: unknown.
 	From int64
 }
 
@@ -243,7 +245,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return nil, problems
 	}
 	l.project.breakAssets(problems, append(l.cyclic, l.twice...))
-	release.SetCodes(l.project.Assets) // broken assets have none
+	release.SetCodes(l.project.Assets) // broken assets get no fingerprint
 	return &l.project, problems
 }
 
@@ -272,14 +274,13 @@ type loader struct {
 	assets    []declared
 	schedules []schedule
 	alerts    []alertRule
-	channels  []string // names of channels, also of those with problems
+	channels  []string // the names of all channels, including those with problems
 	// unreadable holds the files with problems outside their queries.
 	unreadable map[string]bool
-	// cyclic are the files of assets on a cycle. twice are the files of assets that another
-	// file declares again.
+	// cyclic are the files of assets on a cycle. twice are the files with assets that another file declares, too.
 	cyclic, twice []string
-	// places are the settings of servo.yaml about publishing. Nil: there are none. published is set if servo.yaml has
-	// such settings, for this or for any other environment.
+	// places are the settings of servo.yaml about publishing. Nil: there are none. published means that servo.yaml has
+	// such settings for some environment.
 	places    *places
 	published bool
 }
@@ -301,7 +302,7 @@ type declared struct {
 	// lookbacks are the expressions of the query that need rows of earlier days.
 	lookbacks []Lookback
 	output    Output
-	// files are the files that the query names. code are the patterns of the files that its field `code` lists.
+	// files are the files that the query names. code are the patterns in the field `code`.
 	files []string
 	code  []place
 	// contract are the checks that result from the field `columns`. checks are the checks of the field
@@ -311,8 +312,9 @@ type declared struct {
 	quarantine       *quarantine // nil: none
 	publish          *publish    // nil: the selection of servo.yaml decides
 	promises         promises
-	// batchAt is the place of `batch`. partitioned is set if the file declares partitions, be they valid or not.
-	// independent means that its author has stated that no row depends on the inputs of another partition.
+	// batchAt is the place of `batch`. partitioned means that the file declares partitions, even if the declaration has
+	// a problem. independent means that the asset's author states that no row depends on the inputs of another
+	// partition.
 	batchAt     place
 	partitioned bool
 	independent bool
@@ -323,9 +325,9 @@ type dep struct {
 	key   ids.AssetKey
 	at    place
 	query bool
-	// check is set if a check names it.
+	// check means that a check names the dependency.
 	check bool
-	// mapping says which partitions are read; nil: inferred.
+	// mapping says which partitions are read; nil: this is inferred.
 	mapping *space.Map
 	// requires is the field requires, or "".
 	requires string

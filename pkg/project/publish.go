@@ -14,13 +14,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
-// How a folder shows the files of outputs.
+// How a published folder shows the files of outputs: as links or as copies.
 const (
 	modeLink = "link"
 	modeCopy = "copy"
 )
 
-// maxPlace is the length of the longest path of a published place.
+// maxPlace is the greatest length of the path of a published place, in bytes.
 const maxPlace = 1_024
 
 // places holds the fields of `publish` of servo.yaml while that file is read.
@@ -131,7 +131,7 @@ var publishFields = table[publish]{
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
-// overlap reports whether a folder contains a DuckDB file, or belongs to it.
+// overlap reports whether a folder contains a DuckDB file, or is the folder of its links.
 func overlap(folder, file string) bool {
 	if folder == "" || file == "" {
 		return false
@@ -181,7 +181,7 @@ func (l *loader) checkPlaces() {
 	}
 }
 
-// linkPublish sets what is published of each asset.
+// linkPublish sets how each asset is published, if it is.
 func (l *loader) linkPublish() {
 	l.checkPlaces()
 	chosen := l.selected()
@@ -191,7 +191,7 @@ func (l *loader) linkPublish() {
 		p := a.publish
 		switch {
 		case p != nil && !l.published && len(l.problems) > 0:
-			continue // the problems may be about the places
+			continue // one of the problems may be about the places
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue

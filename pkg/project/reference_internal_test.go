@@ -29,7 +29,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	require.Equal(t, page, string(committed), "run make reference")
 }
 
-// settingsPage returns the reference of all files.
+// settingsPage returns the reference page of all project files.
 func settingsPage(t *testing.T) string {
 	t.Helper()
 	definitions := map[string]*shape{}
@@ -103,7 +103,7 @@ func channelOf(config *shape) *shape {
 	return each
 }
 
-// kindsTables returns a table of the fields of every kind of check that is a mapping.
+// kindsTables returns a table of fields for each kind of check that is a mapping.
 func kindsTables(check *shape) string {
 	var out []string
 	for _, p := range check.Properties {
@@ -143,7 +143,7 @@ func namesOf(s *shape) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// fieldsTable returns a table of the fields of a mapping. It omits the fields that except also has.
+// fieldsTable returns a table of the fields of a mapping, without the fields that except has, too.
 func fieldsTable(s, except *shape) string {
 	var rows strings.Builder
 	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")
@@ -199,7 +199,7 @@ func fieldsTable(s, except *shape) string {
 	return strings.TrimSpace(rows.String())
 }
 
-// linked adds links to the sections that say more.
+// linked adds links to the sections that explain a word.
 func linked(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
@@ -305,7 +305,7 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// exampleOf returns a file with every field that has an example, or a default.
+// exampleOf returns a file with every field that has an example or a default.
 func exampleOf(t *testing.T, s *shape) []byte {
 	t.Helper()
 	var out strings.Builder

@@ -36,17 +36,18 @@ func LoadRetention(ctx context.Context, dir string, o Options) (*Retention, erro
 	for _, a := range l.assets {
 		key := a.Key.String()
 		if _, twice := r.assets[key]; twice || bad[a.File] {
-			a.Keep = plan.Keep{All: true} // the intended rule is unknown
+			a.Keep = plan.Keep{All: true} // the rule that the project intends is unknown
 		}
 		r.assets[key] = a.Keep
 	}
 	return r, nil
 }
 
-// Assets returns the keys of the declared assets, in no order.
+// Assets returns the keys of the declared assets, in no particular order.
 func (r *Retention) Assets() []string { return slices.Collect(maps.Keys(r.assets)) }
 
-// Of returns the rule of an asset. It keeps all versions of an asset whose rule is unknown.
+// Of returns the rule of an asset. If the rule is unknown, because of problems in asset files, the result keeps all
+// versions.
 func (r *Retention) Of(asset string) plan.Keep {
 	keep, ok := r.assets[asset]
 	switch {

@@ -55,7 +55,7 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// until returns the end of the first mark at or after i, or the end of the text.
+// until returns the position after the first mark at or after i, or the end of the text.
 func until(sql string, i int, mark string) int {
 	if at := strings.Index(sql[i:], mark); at >= 0 {
 		return i + at + len(mark)

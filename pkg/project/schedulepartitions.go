@@ -8,13 +8,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// namedDimension is a dimension in the partitions of a schedule, and where the file names it.
+// namedDimension is a dimension in the partitions of a schedule, and the place where the file names it.
 type namedDimension struct {
 	name string
 	at   *yaml.Node
 }
 
-// runPartitionsField is the field partitions of run.
+// runPartitionsField is the field partitions in the field run of a schedule.
 var runPartitionsField = noted("partitions", shape{
 	AnyOf: []*shape{
 		{Type: "string"},
@@ -38,7 +38,7 @@ var runPartitionsField = noted("partitions", shape{
 	}
 })
 
-// runSelection reads a selection of the partitions of run, as in -p.
+// runSelection reads one selection of partitions, in the form of the flag -p.
 func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write, for example, [latest] or {date: latest}", "an item of partitions must be a string, got %s", kindOf(n))
@@ -55,7 +55,7 @@ func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
 	s.Run.Partitions = append(s.Run.Partitions, n.Value)
 }
 
-// runPartitions reads the partitions of run from a mapping, as one selection.
+// runPartitions reads a mapping from dimensions to partitions as one selection.
 func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
 	known := fields{}
 	var clauses []string
@@ -97,8 +97,8 @@ func (f yamlFile) scalars(n *yaml.Node, what string) []string {
 	return texts
 }
 
-// checkDimensions reports the named dimensions that no selected asset has. The dimension of time needs no
-// name.
+// checkDimensions reports named dimensions that no selected asset has. A selection that names no dimension is about the
+// dimension of time.
 func (s *schedule) checkDimensions(known map[string]bool) {
 	for _, d := range s.dimensions {
 		switch {

@@ -27,21 +27,21 @@ type schedule struct {
 	event.Schedule
 	file yamlFile
 	node *yaml.Node // the name of the schedule
-	// fields are the values of its fields, by name: cron, dst.gap.
+	// fields are the nodes of its fields, by name, such as cron and dst.gap.
 	fields map[string]*yaml.Node
 	// upstream is the field upstream of run, or "".
 	upstream string
-	// selections are the items of assets, and dimensions the names of dimensions in the partitions, which
-	// [loader.linkSchedules] checks.
+	// selections are the items of assets. dimensions are the dimensions that partitions names. [loader.linkSchedules]
+	// checks both.
 	selections []*yaml.Node
 	dimensions []namedDimension
 	start, end string
 }
 
-// runOfSchedule names the field run in problems.
+// runOfSchedule is the name of the field run in problems.
 const runOfSchedule = "run"
 
-// upstreams are the values of the field upstream.
+// The values of the field upstream.
 const (
 	upstreamNone    = "none"
 	upstreamMissing = "missing"
@@ -51,7 +51,7 @@ const (
 
 const schedulePattern = `^[a-z0-9][a-z0-9_-]{0,127}$`
 
-// schedulesField is the field of servo.yaml and of its environments.
+// schedulesField is the field schedules of servo.yaml and of its environments.
 var schedulesField = other("schedules", schedulesShape(), func(f yamlFile, n *yaml.Node, _ *Project) { f.schedules(n) })
 
 func schedulesShape() shape {
@@ -143,14 +143,14 @@ var scheduleFields = table[schedule]{
 	}, func(f yamlFile, n *yaml.Node, s *schedule) { f.boolean(n, "paused", &s.Paused) }),
 }
 
-// maxFailures is more failures in a row than anybody waits for.
+// maxFailures is the greatest number of failures in a row after which a schedule can be paused.
 const maxFailures = 1_000
 
 func boundShape(about, example string) shape {
 	return shape{Type: "string", Description: about, Examples: []any{example}}
 }
 
-// noted is a field whose place [loader.addSchedule] needs for its problems.
+// noted returns a field that also records its place, because [loader.addSchedule] may report a problem there.
 func noted(name string, about shape, read func(f yamlFile, n *yaml.Node, s *schedule)) field[schedule] {
 	return other(name, about, func(f yamlFile, n *yaml.Node, s *schedule) {
 		s.fields[name] = n
@@ -324,7 +324,8 @@ func (s *schedule) invalid(err error) {
 	s.fail(field.Field, "", "%s: %s", field.Field, field.Err)
 }
 
-// bound reads the text of a start or an end, which [schedule.compile] parses. YAML has dates, too.
+// bound reads the text of a start or an end, which [schedule.compile] parses. In YAML, the text may be a date without
+// quotes.
 func (f yamlFile) bound(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write 2026-01-31 or 2026-01-31T06:00", "%s must be a date or a time, got %s", what, kindOf(n))
@@ -381,7 +382,7 @@ func (l *loader) readSchedules(ctx context.Context) error {
 // linkSchedules adds the schedules to the project, and checks them against the assets.
 func (l *loader) linkSchedules() {
 	l.collectSchedules()
-	if len(l.problems) == 0 { // otherwise assets may be missing
+	if len(l.problems) == 0 { // if there are problems, assets may be missing
 		l.checkSelections()
 	}
 }

@@ -12,18 +12,17 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// SchemaFile is where servo init writes the schema, so that editors find it.
+// SchemaFile is the file in which servo init writes the schema, so that editors find it.
 const SchemaFile = "servo.schema.json"
 
-// Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions
-// "project" and "assets" describe these files; "query" describes the header of a SQL file, and "tests"
-// a file with unit tests. The schema comes from the tables that also read the files, so it has exactly their
-// fields and limits. It accepts every valid file. Load also checks what a schema cannot express,
-// for example that a pool exists.
+// Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions "project" and "assets"
+// describe these files; "query" describes the header of a SQL file, and "tests" a file with unit tests. The schema is
+// generated from the tables with which Load reads the files, so both have exactly the same fields and limits. It
+// accepts every valid file. Load also checks what a schema cannot express, for example that a pool exists.
 func Schema() []byte {
 	raw, err := json.Marshal(schema())
 	if err != nil {
-		panic("project: the schema: " + err.Error()) // cannot happen: it has only JSON types
+		panic("project: the schema: " + err.Error()) // cannot happen: a shape has only JSON types
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
@@ -45,7 +44,7 @@ type shape struct {
 	Ref         string `json:"$ref,omitempty"`
 	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Default is the value of an absent field. Nil: there is none, or the description says it.
+	// Default is the value of an absent field. Nil: there is no default, or the description states it.
 	Default  any   `json:"default,omitempty"`
 	Examples []any `json:"examples,omitempty"`
 
@@ -108,8 +107,8 @@ type field[T any] struct {
 	read  func(f yamlFile, n *yaml.Node, to *T)
 }
 
-// table lists the fields of a mapping. It is the only place that names them: it reads the files,
-// and the schema and the reference come from it.
+// table lists the fields of a mapping. It is the only place that names these fields: Load reads files with it, and the
+// schema and the reference are generated from it.
 type table[T any] []field[T]
 
 // fields returns functions that read the fields into to.
@@ -131,7 +130,7 @@ func (t table[T]) shape(about shape, required ...string) shape {
 	return about
 }
 
-// whole is a field with a whole number from least to most.
+// whole returns a field with a whole number from least to most.
 func whole[T any, I int | int32](name string, about shape, least, most int64, at func(*T) *I) field[T] {
 	about.Type, about.Minimum, about.Maximum = "integer", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {
@@ -141,7 +140,7 @@ func whole[T any, I int | int32](name string, about shape, least, most int64, at
 	}}
 }
 
-// decimal is a field with a number from least to most, which is stored as thousandths.
+// decimal returns a field with a decimal number from least to most. It is stored in thousandths.
 func decimal[T any](name string, about shape, least, most int64, at func(*T) *int32) field[T] {
 	about.Type, about.Minimum, about.Maximum = "number", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {
@@ -149,24 +148,24 @@ func decimal[T any](name string, about shape, least, most int64, at func(*T) *in
 	}}
 }
 
-// choice is a field with one of several words.
+// choice returns a field whose value is one of several words.
 func choice[T any](name string, about shape, words []string, at func(*T) *string) field[T] {
 	about.Enum = words
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { f.oneOf(n, name, words, at(to)) }}
 }
 
-// listing is a field with a list of strings.
+// listing returns a field with a list of strings.
 func listing[T any](name string, about shape, at func(*T) *[]string) field[T] {
 	about.Type, about.Items = "array", &shape{Type: "string"}
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { *at(to) = f.texts(n, name) }}
 }
 
-// other is a field with a function of its own.
+// other returns a field that a function of its own reads.
 func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, to *T)) field[T] {
 	return field[T]{name, about, read}
 }
 
-// typed returns about as a reference to the named definition.
+// typed returns the shape about with a reference to the named definition.
 func typed(name string, about shape) shape {
 	about.Ref = "#/definitions/" + name
 	return about
@@ -184,10 +183,10 @@ const (
 	workspacePattern = `^([a-z0-9-]|\$USER){1,63}$`
 )
 
-// schema returns the schema of all files.
+// schema returns the JSON Schema of all project files.
 func schema() shape {
 	command := slices.Concat(assetFields, commandFields)
-	empty := []string{"object", "null"} // a file or a header with comments only
+	empty := []string{"object", "null"} // null is a file or a header with only comments
 	project := configFields.shape(shape{Title: ConfigFile, Description: "The settings of a project. All fields are optional."})
 	query := assetFields.shape(shape{
 		Title:       "the header of a SQL file",

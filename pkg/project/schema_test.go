@@ -319,12 +319,12 @@ func schemaPlaces(t *testing.T) []schemaPlace {
 	return places
 }
 
-// starts has a valid start of each kind of partitions.
+// starts has a valid start for each kind of partitions.
 var starts = map[string]any{
 	"every": "2000-01-01", "hourly": "2000-01-01", "daily": "2000-01-01", "weekly": "2000-01-03", "monthly": "2000-01", "yearly": 2000,
 }
 
-// document returns a file in which the field at a path has a value. Required fields are there.
+// document returns a file in which the field at a path has a value. It also has the required fields.
 func document(file string, at []string, value any) []byte {
 	fields := map[string]any{}
 	if file == "assets/a/command.yaml" {
@@ -363,7 +363,7 @@ func document(file string, at []string, value any) []byte {
 	return text
 }
 
-// project1 returns a project with one file besides those that every project has.
+// project1 returns a project with the given file, and the files that the other fields need.
 func project1(file string, text []byte) fstest.MapFS {
 	files := fstest.MapFS{
 		project.ConfigFile:       {Data: []byte("pools: {charts: 1}\n")},
@@ -394,7 +394,7 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	require.Len(t, mappings, 43)
 	for id, m := range mappings {
 		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
-			continue // any other name is a dimension
+			continue // an unknown name is a dimension, and not an unknown field
 		}
 		problems := problemsOf(t, project1(m.file, document(m.file, append(slices.Clone(m.path), "zzzzzzzzzzzz"), 1)))[m.file]
 		require.Len(t, problems, 1, id)
@@ -456,7 +456,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 			if sample != nil {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
-					return strings.HasPrefix(p.Message, "publish ") || // a field alone chooses no asset or place
+					return strings.HasPrefix(p.Message, "publish ") || // a single field does not choose an asset or a place
 						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs partitions of time") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ")
 				})
 				require.Empty(t, problems, "%s: %v is an example or the default", p, sample)
@@ -480,8 +480,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	require.Greater(t, count, 5_000)
 }
 
-// TestDefaultsOfSchemaAreThoseOfLoad sets each field to its default: the project stays the same.
-// Zero values stand for the defaults of other packages, which gc and fold test.
+// TestDefaultsOfSchemaAreThoseOfLoad sets each field to its default, and checks that the project stays the same. A zero
+// value in the project stands for the default of another package; the tests of gc and fold check these.
 func TestDefaultsOfSchemaAreThoseOfLoad(t *testing.T) {
 	load := func(file string, text []byte) *project.Project {
 		p, err := project.LoadFS(t.Context(), project1(file, text), "/p", options)

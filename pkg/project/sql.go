@@ -78,7 +78,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	l.assets = append(l.assets, *a)
 }
 
-// Limits of a batch of queries: their syntax trees are large.
+// Limits of the queries that are parsed at once, because their syntax trees are large.
 const (
 	batchQueries = 500
 	batchBytes   = 2 << 20
@@ -124,8 +124,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds the tables that a query reads as dependencies. An asset with an invalid query
-// still exists, so that no problem is reported for its readers.
+// addRefs adds the tables that a query reads as dependencies. An asset with an invalid query is still added, so that
+// its readers get no problem of their own.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)
@@ -161,7 +161,7 @@ func (a *declared) queryPlace(offset int) place {
 // Kinds of table references.
 const (
 	refAsset = iota
-	refElse  // a file or a table of DuckDB
+	refElse  // a file, or a table of DuckDB itself
 )
 
 var (
@@ -169,8 +169,8 @@ var (
 	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
 )
 
-// classify distinguishes assets from files and DuckDB's own tables. The key is empty
-// unless the name has the form of an asset's. Names in SQL are case-insensitive.
+// classify distinguishes assets from files and DuckDB's own tables. The key is empty if the name does not have the form
+// of an asset's name. Names in SQL are case-insensitive.
 func (r Ref) classify() (ids.AssetKey, int) {
 	schema, table := strings.ToLower(r.Schema), strings.ToLower(r.Table)
 	switch {

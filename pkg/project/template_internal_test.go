@@ -1,6 +1,6 @@
 package project
 
-// settingsTemplate is docs/reference/settings.md, without what the schema says.
+// settingsTemplate is docs/reference/settings.md without the tables and examples that are generated from the schema.
 const settingsTemplate = `# Settings of a project
 
 <!-- Written by make reference from the tables in pkg/project. Edit those. -->

@@ -79,7 +79,7 @@ func (f yamlFile) given(n *yaml.Node, to *testcase.Given) {
 	}
 }
 
-// testRows reads a list of rows. The result is not nil.
+// testRows reads a list of rows. The result is never nil.
 func (f yamlFile) testRows(n *yaml.Node, what string) []testcase.Row {
 	list := []testcase.Row{}
 	f.each(n, what, func(item *yaml.Node) {
@@ -137,8 +137,8 @@ func (f yamlFile) testValue(n *yaml.Node) testcase.Value {
 	}
 }
 
-// spelled returns the list or the mapping that a text spells as YAML, for columns of such types. It
-// returns nil for other texts.
+// spelled parses a text that is a list or a mapping in YAML, for columns of list, struct and map types. It returns nil
+// for other texts.
 func spelled(text string) *testcase.Value {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -156,7 +156,7 @@ func spelled(text string) *testcase.Value {
 	return &v
 }
 
-// hasAlias reports whether a node refers to another one. Such nodes can be of any size.
+// hasAlias reports whether a node contains an alias. A short text with aliases can stand for a value of any size.
 func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
@@ -224,7 +224,7 @@ func (f yamlFile) csvRows(n *yaml.Node, name string) []testcase.Row {
 	return rows
 }
 
-// parseCSV reads rows from CSV. Its error belongs to the returned place.
+// parseCSV reads rows from CSV. If it returns an error, at is the place of the error.
 func parseCSV(name string, text []byte) (rows []testcase.Row, at place, err error) {
 	r := csv.NewReader(bytes.NewReader(text))
 	at = place{file: name}
@@ -284,7 +284,7 @@ func csvValue(field string) testcase.Value {
 		return testcase.Value{}
 	}
 	v := testScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: field})
-	if v.Kind == testcase.Null || v.Kind == testcase.Text || v.Text != field { // a word such as null, or a number such as 007
+	if v.Kind == testcase.Null || v.Kind == testcase.Text || v.Text != field { // a word such as null, or a number such as 007, is text in CSV
 		v = testcase.Value{Kind: testcase.Text, Text: field, Spelled: spelled(field)}
 	}
 	return v
@@ -322,7 +322,7 @@ func (f yamlFile) expectedChecks(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// readChecks reports expected checks that the asset does not have, or that a unit test cannot execute.
+// readChecks reports checks in expect that the asset does not have, or that a unit test cannot execute.
 func (d *testDeclaration) readChecks(f yamlFile) {
 	var names []string
 	for i := range d.asset.Work.Checks {
@@ -372,7 +372,7 @@ func (f yamlFile) expectedRows(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// lacking returns a column of one row that another row lacks, or "".
+// lacking returns a column of the row of that the row in lacks, or "".
 func lacking(of, in *testcase.Row) string {
 	for i := range of.Cells {
 		if in.Cell(of.Cells[i].Name) == nil {

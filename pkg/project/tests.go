@@ -26,8 +26,8 @@ const TestsDir = "tests"
 // MaxTests is the maximum number of unit tests of a project.
 const MaxTests = 100_000
 
-// LoadTests reads the unit tests in the YAML files below tests/. It returns the tests that have no
-// problems, by file and place, and the problems of the others.
+// LoadTests reads the unit tests in the YAML files below tests/. It returns the tests without problems, by file and
+// place, and the problems of the other tests.
 func LoadTests(ctx context.Context, p *Project) (tests []testcase.Test, problems Problems, err error) {
 	folder, err := os.OpenRoot(p.Root)
 	if err != nil {
@@ -109,13 +109,13 @@ func (t *testLoader) readTests(name string, text []byte) {
 type testDeclaration struct {
 	testcase.Test
 	loader *testLoader
-	// asset is the tested asset, or nil if it is not known.
+	// asset is the tested asset, or nil if there is no such asset.
 	asset           *plan.Asset
 	partition, vars *yaml.Node
 	given           *yaml.Node
 }
 
-// readTest reads a test. names holds the lines of the names in the file.
+// readTest reads a test. names maps the name of each test in the file to its line.
 func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 	before := len(t.problems)
 	d := testDeclaration{Test: testcase.Test{At: f.testPlace(n)}, loader: t}
@@ -258,7 +258,7 @@ func (d *testDeclaration) readAsset(f yamlFile, n *yaml.Node) {
 	}
 }
 
-// find returns the asset with a name as in SQL, or with a key.
+// find returns the asset with a name: namespace.name as in SQL, or the key namespace/name.
 func (t *testLoader) find(f yamlFile, n *yaml.Node, name string) *plan.Asset {
 	key, err := ids.ParseAssetKey(strings.Replace(name, ".", "/", 1))
 	if a := t.assets[key]; err == nil && a != nil {
@@ -322,7 +322,8 @@ func (d *testDeclaration) readPartition(f yamlFile, test *yaml.Node) {
 	}
 }
 
-// readKey reads the key of dimension i. The keys of a dynamic dimension are not known here.
+// readKey reads the key of dimension i. It accepts any key of a dynamic dimension, because the files of a project do
+// not contain these keys.
 func (d *testDeclaration) readKey(f yamlFile, n *yaml.Node, of *space.Dimension, i int, members *space.Members) {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write the key of the partition", "%s must be a string, got %s", of.Name, kindOf(n))

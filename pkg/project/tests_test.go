@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
-// tested is a project with a query, a partitioned query and a command.
+// tested returns a project with a query, a partitioned query and a command.
 func tested() *project.Project {
 	query := func(name string, dimensions map[string]string) plan.Asset {
 		a := plan.Asset{Key: ids.AssetKey{Namespace: "a", Name: name}, Work: plan.Work{SQL: "SELECT 1 AS x", Dimensions: dimensions}}

@@ -128,7 +128,7 @@ func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Dur
 	return d, true
 }
 
-// days reads a duration of hours or days into to: "12h", "30d".
+// days reads a duration in hours or days, such as "12h" or "30d", into to.
 func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 	const day, most = 24 * time.Hour, 36_500
 	if days, ok := strings.CutSuffix(n.Value, "d"); ok && n.Kind == yaml.ScalarNode {
@@ -147,7 +147,7 @@ func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 
 // seconds reads a timeout into to.
 func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
-	const week = 7 * 24 * time.Hour // how long callbacks are valid
+	const week = 7 * 24 * time.Hour // the URLs of callbacks are valid for so long
 	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
 		*to = int32(d / time.Second)
 	}

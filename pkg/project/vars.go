@@ -93,10 +93,11 @@ func (f yamlFile) declaredVars(n *yaml.Node, w *plan.Work) {
 	})
 }
 
-// queryVars finds the variables that a query reads.
+// queryVars checks and records the variables that a query reads.
 func (l *loader) queryVars(a *declared, names []Variable) { l.readVars(a, names, a.queryPlace) }
 
-// readVars finds the variables that a query or a check reads. at returns the place of an offset.
+// readVars checks and records the variables that a query or a check reads. at returns the place of an offset in the
+// SQL.
 func (l *loader) readVars(a *declared, names []Variable, at func(offset int) place) {
 	for _, v := range names {
 		name, ok := strings.CutPrefix(v.Name, plan.VarPrefix)
@@ -111,8 +112,8 @@ func (l *loader) readVars(a *declared, names []Variable, at func(offset int) pla
 	}
 }
 
-// ownVariable reports a name that is not one of the variables that a task of the asset sets. In
-// DuckDB such a variable is NULL, without an error.
+// ownVariable reports a name that is not one of the variables that a task of the asset sets. In DuckDB, an unknown
+// variable is NULL, without an error.
 func (l *loader) ownVariable(a *declared, name string, at place) {
 	known := []string{"servo_root"}
 	if a.Partitions != nil {
@@ -158,8 +159,8 @@ func (l *loader) useVar(at place, name string, w *plan.Work) {
 	w.Vars[name] = v
 }
 
-// Override replaces the values of variables, given as text, in the project and its assets. Each text
-// must have the type of the declared value. The assets are copies: those of p stay.
+// Override replaces the values of variables, given as text, in the project and its assets. Each text must have the type
+// of the declared value. Override returns a copy of the project with new assets, and does not change p.
 func (p *Project) Override(values map[string]string) (*Project, error) {
 	with := *p
 	with.Vars = maps.Clone(p.Vars)
@@ -195,7 +196,7 @@ func (p *Project) Override(values map[string]string) (*Project, error) {
 	}
 	release.SetCodes(changed)
 	for i := range changed {
-		// Other assets keep the fingerprints of their release.
+		// Assets that read none of these variables keep the fingerprints of their release.
 		if !maps.Equal(changed[i].Work.Vars, p.Assets[i].Work.Vars) {
 			with.Assets[i] = changed[i]
 		}

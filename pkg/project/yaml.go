@@ -16,13 +16,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Limits of a YAML text, with aliases expanded.
+// Limits of a YAML text after its aliases are expanded.
 const (
 	maxYAMLDepth = 32
 	maxYAMLNodes = 200_000
 )
 
-// yamlFile is a YAML text while it is read.
+// yamlFile reads one YAML text.
 type yamlFile struct {
 	*loader
 	name string

@@ -12,7 +12,7 @@ import (
 
 const (
 	dayHours   = 24
-	monthHours = 30 * dayHours // from the first to the last day
+	monthHours = 30 * dayHours // from the first to the last day of a month
 	yearHours  = 365 * dayHours
 )
 
@@ -22,7 +22,8 @@ type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
-	// label names the unit of a value that is a year, a month or a week instead of a date: 2025-01.
+	// label is set if the value is the name of a year, a month or a week, such as 2025-01, instead of a date. It names
+	// this unit.
 	label string
 }
 
@@ -33,7 +34,7 @@ func (v value) equal(w value) bool {
 	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
 }
 
-// plus returns a value that is lo to hi hours later.
+// plus returns a value that is between lo and hi hours later.
 func (v value) plus(lo, hi int64) value {
 	if !v.known() {
 		return v
@@ -45,7 +46,7 @@ func (v value) plus(lo, hi int64) value {
 // truncated returns the start of the period that contains a value.
 func (v value) truncated(hours int64) value { return v.plus(-hours, 0) }
 
-// labelled returns a value as a number or a text that names its period.
+// labelled returns the number or the text that names the period of a value.
 func (v value) labelled(label string) value {
 	v.label = label
 	return v
@@ -79,7 +80,7 @@ func (f *from) value(v any) value {
 	return value{}
 }
 
-// scalar evaluates a subquery that is an expression.
+// scalar evaluates a subquery that stands for a value.
 func (f *from) scalar(n map[string]any) value {
 	result := resultColumns(n, f.with, f)
 	if len(result.list) != 1 {
@@ -154,7 +155,7 @@ func (f *from) binary(name string, a, b any) value {
 	return value{}
 }
 
-// concatenation returns the date at the beginning of a text: strftime(…, '%Y-%m') || '-01'.
+// concatenation returns the date with which a concatenated text begins: strftime(…, '%Y-%m') || '-01'.
 func (f *from) concatenation(args []any) (found value) {
 	for i, arg := range args {
 		v := f.value(arg)
@@ -170,7 +171,7 @@ func (f *from) concatenation(args []any) (found value) {
 	return found
 }
 
-// unit truncates a value to a unit of time. An unknown unit makes it unknown.
+// unit truncates a value to a unit of time. The result is unknown if the unit is unknown.
 func (v value) unit(name string) value {
 	switch name {
 	case "day", "hour", "minute", "second", "millisecond", "microsecond":
@@ -275,7 +276,7 @@ func duration(v any) (lo, hi int64, ok bool) {
 	return count * hours[0], count * hours[1], true
 }
 
-// number returns the value of an integer constant. 0: unknown.
+// number returns the value of an integer constant, or 0 if v is not one.
 func number(v any) int64 {
 	count, _ := integer(v)
 	return count

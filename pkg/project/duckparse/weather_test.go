@@ -16,7 +16,7 @@ import (
 
 const weatherDir = "../../../examples/weather"
 
-// weatherPlan returns a plan of the whole example.
+// weatherPlan returns a plan that runs all assets of the weather example.
 func weatherPlan(t *testing.T) *plan.Plan {
 	t.Helper()
 	loaded, err := project.Load(t.Context(), weatherDir, project.Options{ParseSQL: open(t).Parse})
@@ -29,8 +29,7 @@ func weatherPlan(t *testing.T) *plan.Plan {
 	return p
 }
 
-// execute runs the queries of a plan in order, in an in-memory DuckDB. Partitions are rows of
-// one table.
+// execute runs the queries of a plan in order, in an in-memory DuckDB. All partitions of an asset are in one table.
 func execute(t *testing.T, p *plan.Plan) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("duckdb", "")
@@ -110,7 +109,7 @@ func TestWeatherExampleResults(t *testing.T) {
 	}, rows(t, db, "SELECT sentence FROM report.climate ORDER BY city, record"))
 	require.Equal(t, []string{"Seattle dry 2012-07-23 2012-10-11 81"},
 		rows(t, db, "SELECT format('{} {} {} {} {}', city, kind, first_day, last_day, days) FROM analytics.spells ORDER BY days DESC LIMIT 1"))
-	// The same figures, computed from the file in another way.
+	// The test computes the same figures from the file in another way.
 	require.Equal(t, rows(t, db, "SELECT round(sum(precipitation), 1)::VARCHAR FROM 'data/weather.csv' WHERE location = 'Seattle'"),
 		rows(t, db, "SELECT round(sum(precipitation_mm), 1)::VARCHAR FROM analytics.monthly WHERE city = 'Seattle'"))
 	require.Equal(t, []string{"0"}, rows(t, db, "SELECT count(*)::VARCHAR FROM "+

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted changes an envelope to one from a queue that admits an attempt before it delivers it.
+// admitted changes an envelope as a queue does that admits an attempt before it delivers the attempt.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
 func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {
@@ -45,8 +45,8 @@ func TestTaskNotAdmittedReportsByCallback(t *testing.T) {
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-// onlyStarted admits the attempt and removes all URLs except the URL of started, as in an envelope
-// of an attempt that has not started. The response to started has the other URLs.
+// onlyStarted admits the attempt, and removes all URLs from the envelope except that of the callback started. The
+// response to this callback contains the other URLs.
 func (w *fixture) onlyStarted(env *contract.Envelope) {
 	admitted(env)
 	all := env.Callbacks
@@ -76,7 +76,7 @@ func TestAdmittedLongTaskReportsByCallbacks(t *testing.T) {
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 }
 
-// Backoff takes no time here. A call to started is repeated five times before it fails.
+// In this test, a backoff takes no time. A call to started is repeated five times before it fails.
 func TestLateStartIsRetriedByHeartbeatOrEnd(t *testing.T) {
 	for name, beats := range map[string]int{"the next heartbeat": 1, "the end": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func gated(t *testing.T) (work plan.Work, open func()) {
 	fifo := t.TempDir() + "/gate"
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	return shell("read x < " + fifo + "; echo hello > $SERVO_OUTPUT/x"), func() {
-		gate, err := os.OpenFile(fifo, os.O_WRONLY, 0) // OpenFile waits for the command
+		gate, err := os.OpenFile(fifo, os.O_WRONLY, 0) // OpenFile blocks until the command opens the pipe
 		require.NoError(t, err)
 		_, err = gate.WriteString("x\n")
 		require.NoError(t, err)
@@ -83,10 +83,10 @@ func TestBackgroundTaskReportsItsEnd(t *testing.T) {
 	require.Equal(t, "hello\n", w.read(end.Output.URI+"x"))
 }
 
-// In the background, an end is retried while its URL is valid. If a delivery waits, retries end after an hour, and the
-// queue redelivers.
+// If the delivery has been answered already, the worker retries the report of the end while its URL is valid. If a
+// delivery still waits, the worker retries for an hour; after that, the queue redelivers.
 func TestBackgroundEndIsRetriedWhileURLIsValid(t *testing.T) {
-	const tries = 400 // the tries take half a minute each
+	const tries = 400 // there is half a minute between two tries
 	for name, c := range map[string]struct {
 		change func(*contract.Envelope)
 		status int
@@ -126,12 +126,12 @@ func TestBackgroundTaskKeepsItsSlot(t *testing.T) {
 	_, w.server = w.open(config)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	next := w.deliverLater("a/c")
-	w.clock.fire(t, 25*time.Minute) // this ends the delivery that waits for a slot
+	w.clock.fire(t, 25*time.Minute) // this time limit ends the delivery that waits for a slot
 	require.Equal(t, http.StatusInternalServerError, <-next, "not 429 or 503: the queue would slow down")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	open()
 	<-w.control.ended
-	<-w.control.ended // a/c, which has waited for the slot
+	<-w.control.ended // the end of a/c, which has waited for the slot
 	require.Equal(t, 2, w.control.calls(contract.VerbStarted))
 }
 
@@ -168,7 +168,7 @@ func TestCloseDuringCommitReportsSuccess(t *testing.T) {
 	closed := make(chan error, 1)
 	w = newFixture(t, faultyCommits(memblob.New(memblob.Options{}), func(int) faultblob.Fault {
 		go func() { closed <- w.worker.Close(t.Context()) }()
-		for { // until Close has set closing and interrupted all tasks
+		for { // repeat until Close has set closing and interrupted all tasks
 			if status, _ := post(t, w.server.URL, w.envelope("a/b", 2)); status == http.StatusInternalServerError {
 				return faultblob.None
 			}
@@ -176,7 +176,7 @@ func TestCloseDuringCommitReportsSuccess(t *testing.T) {
 	}), hello, ab)
 	w.control.answer = func(verb string, n int) (int, any) {
 		if verb == contract.VerbStarted && n > 1 {
-			return http.StatusConflict, nil // this delivery came before Close
+			return http.StatusConflict, nil // the second delivery arrived before Close
 		}
 		return 0, nil
 	}

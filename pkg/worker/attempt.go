@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// startTimeout limits the retries of a start report. After it, the queue redelivers.
+	// startTimeout is how long the report of a start is retried. After that, the queue redelivers.
 	startTimeout = 5 * time.Second
-	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends
-	// earlier, the response to the delivery carries both start and end.
+	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends earlier, the
+	// response to the delivery contains both the start and the end.
 	lateStart = 100 * time.Millisecond
-	// finishTimeout limits the retries of an end report, within the validity of its URL. If the
-	// queue does not redeliver, only the URL limits them.
+	// finishTimeout is how long the report of an end is retried while its URL is valid. If the queue will not
+	// redeliver, only the validity of the URL limits the retries.
 	finishTimeout = time.Hour
 )
 
-// attempt is one execution of one attempt.
+// attempt is one execution of an attempt in this process.
 type attempt struct {
 	w      *Worker
 	job    *job
@@ -43,7 +43,7 @@ type attempt struct {
 	nonce  string
 	// batch are the partitions of a task that has several.
 	batch []string
-	// views counts the inputs with partition columns that were made readable.
+	// views counts the inputs with partition columns for which a view was created.
 	views int
 	calls *callbacks
 	log   *slog.Logger
@@ -52,17 +52,17 @@ type attempt struct {
 	dir string
 	// output is the task's log.
 	output boundedLog
-	// shown is set when readers may follow the log.
+	// shown means that readers may follow the log.
 	shown bool
 	// parts stores parts of the log while a command runs. Nil: the log has no parts.
 	parts *logParts
 	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
-	// reporting is set by the first report of the attempt, of its start or of its end. It decides
-	// whether the response to the delivery may carry the end.
+	// reporting is set by the first report of the attempt, of its start or of its end. It decides whether the response
+	// to the delivery may contain the end.
 	reporting atomic.Bool
-	// startAccepted is set when the start was accepted. startMu serializes its reports.
+	// startAccepted means that the report of the start was accepted. startMu serializes the reports of the start.
 	startAccepted atomic.Bool
 	startMu       sync.Mutex
 	metrics       map[string]int64
@@ -71,16 +71,16 @@ type attempt struct {
 	// cpu is the CPU time of the query or the command, if measured is set.
 	cpu      time.Duration
 	measured bool
-	// checkResults are the results of the checks so far, or the results in an adopted marker.
+	// checkResults are the results of the checks that have run, or the results in an adopted marker.
 	checkResults []event.CheckResult
-	// codeChanged means that the task may have executed other code than the plan's.
+	// codeChanged means that the code which the task executed may differ from the code in the plan.
 	codeChanged bool
-	// laidOut is set when the folders of the inputs exist.
+	// laidOut means that the folders of the inputs exist.
 	laidOut bool
 	// freeSlot releases the slot, and then the memory, for the next task.
 	freeSlot func()
-	// resources are the resources that the asset declares, or nil. reserved is the memory that the
-	// task has.
+	// resources are the resources that the asset declares, or nil. reserved is the memory that is reserved for the
+	// task.
 	resources *plan.Resources
 	reserved  *reservation
 	// cleanups run after the deliveries are answered.
@@ -88,7 +88,7 @@ type attempt struct {
 }
 
 func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
-	asset, _ := ids.ParseAssetKey(env.AssetKey) // contract.Open has validated it
+	asset, _ := ids.ParseAssetKey(env.AssetKey) // contract.Open has validated the key
 	a := &attempt{
 		w: w, job: j, env: env, domain: env.Domain(), asset: asset, nonce: w.cfg.Nonce(),
 		calls: &callbacks{
@@ -120,13 +120,12 @@ func (a *attempt) showLog() {
 
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
-// run executes the attempt from the report of its start to the report of its end, and returns the
-// answer for the queue. ctx ends, with a cause, when the execution must stop. Reports that must
-// still be made use the job's life.
+// run executes the attempt from the report of its start to the report of its end, and returns the answer for the queue.
+// ctx ends, with a cause, when the execution must stop. Reports after that use the context job.life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
-	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // the delivery of a long task is answered early, which requires a reported start
+	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // the delivery of a long task is answered before its end, so its start must be reported
 	if !admitted {
 		if status := a.start(ctx); status != 0 {
 			return answer{status: status}
@@ -163,8 +162,8 @@ func (a *attempt) run(ctx context.Context) answer {
 	return answer{status: a.report(ctx, f)}
 }
 
-// encodeAnswer returns the end for the response to the delivery. If that response is lost, the
-// queue redelivers the task; it was short, so little work is lost.
+// encodeAnswer encodes the end for the response to the delivery. If the response is lost, the queue redelivers the
+// task; such tasks are short, so little work is lost.
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
@@ -179,7 +178,7 @@ func (a *attempt) isLong() bool {
 	return time.Duration(a.env.TimeoutSec)*time.Second > a.w.cfg.HoldFor
 }
 
-// start reports the start. It returns 0 if the attempt may execute, else the status for the queue.
+// start reports the start. It returns 0 if the attempt may execute, and otherwise the status for the queue.
 func (a *attempt) start(ctx context.Context) int {
 	status, err := a.reportStart(ctx, a.startedAt.Add(startTimeout))
 	switch {
@@ -217,16 +216,16 @@ func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int
 	return status, err
 }
 
-// reportLateStart reports the start of an attempt that was admitted with its delivery and runs
-// longer than lateStart. For shorter attempts the report of the end has the start time.
+// reportLateStart reports the start of an attempt that was admitted with its delivery and runs longer than lateStart.
+// If an attempt ends earlier, the report of its end contains the time of its start.
 func (a *attempt) reportLateStart(ctx context.Context) {
 	if a.w.cfg.Clock.Sleep(ctx, lateStart) == nil && a.reporting.CompareAndSwap(false, true) {
 		a.beat(ctx)
 	}
 }
 
-// heartbeatInterval returns the pause between two heartbeats: at most a third of the task's
-// heartbeat timeout, so that a slow response does not exceed it.
+// heartbeatInterval returns the pause between two heartbeats: at most a third of the task's heartbeat timeout, so that
+// a slow response does not make the attempt miss it.
 func (a *attempt) heartbeatInterval() time.Duration {
 	every := a.w.cfg.HeartbeatEvery
 	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {
@@ -244,8 +243,8 @@ func (a *attempt) heartbeats(ctx context.Context) {
 	}
 }
 
-// beat sends a heartbeat or, if the start was not accepted yet, the start. It returns false when
-// heartbeats must end.
+// beat sends a heartbeat or, if the report of the start has not been accepted yet, the start. It returns false if no
+// more heartbeats may be sent.
 func (a *attempt) beat(ctx context.Context) bool {
 	var answer contract.HeartbeatResponse
 	var status int
@@ -289,7 +288,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.resources = t.Resources // set here too: the plan may have been unreadable when the task reserved memory
+	a.resources = t.Resources // also set here, because the plan may have been unreadable when the task reserved memory
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}
@@ -327,8 +326,8 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	return marker.Output(), nil
 }
 
-// checkedWork executes the task between its checks. If it returns an error of a check, the task fails, and its files
-// are not stored.
+// checkedWork runs the PRE checks, executes the task, and runs the POST checks. If it returns the error of a check, the
+// task fails, and its files are not stored.
 func (a *attempt) checkedWork(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
 	checks := func(name string) error {
 		if len(quality.In(t.Checks, name)) == 0 {
@@ -371,8 +370,8 @@ func (a *attempt) cleanUp(ctx context.Context) {
 	}
 }
 
-// scratch creates the execution's folder, unless it exists. Tasks that need no folder never call
-// it: creating and removing a folder costs more than the rest of a small task.
+// scratch creates the execution's folder, unless it exists. Tasks that need no folder never call it: creating and
+// removing a folder takes longer than the rest of a small task.
 func (a *attempt) scratch() (err error) {
 	if a.dir != "" {
 		return nil
@@ -395,8 +394,8 @@ func (a *attempt) folder(name string) (string, error) {
 	return path, nil
 }
 
-// saveLog stores the task's log in the background, unless it is short; wait waits for that. A log that cannot
-// be stored does not fail the task.
+// saveLog stores the task's log in the background, unless the log is short. wait waits until the log is stored. A log
+// that cannot be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
 	a.parts.end()
 	// Each stream was masked as it arrived, because omitting the middle may cut a secret in two.
@@ -406,7 +405,7 @@ func (a *attempt) saveLog(err error) (wait func()) {
 		return func() {}
 	}
 	if len(text) <= int(a.env.LogBytes) && utf8.Valid(text) {
-		a.shortLog = string(text) // in the report, which saves an object
+		a.shortLog = string(text) // the report contains a short log, so no object is stored
 		a.dropParts()
 		return func() {}
 	}
@@ -442,7 +441,7 @@ func (a *attempt) dropParts() {
 // waitForLog waits until the log is stored.
 func (a *attempt) waitForLog(ctx context.Context, saved func()) {
 	if errors.Is(context.Cause(ctx), errInterrupted) {
-		a.cleanups = append(a.cleanups, saved) // a closing worker may only have time for the report
+		a.cleanups = append(a.cleanups, saved) // a worker that is closing may only have time for the report
 		return
 	}
 	saved()
@@ -479,7 +478,7 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 // report reports the end, and returns the status for the queue.
 func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	deadline := a.now().Add(finishTimeout)
-	status, err := a.reportStart(a.job.life, deadline) // an end is only accepted after a start
+	status, err := a.reportStart(a.job.life, deadline) // the control plane accepts an end only after a start
 	if err == nil && isOK(status) {
 		status, err = a.reportEnd(f, deadline)
 	}
@@ -493,15 +492,15 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 		a.log.ErrorContext(ctx, "the result was rejected", "status", status, "outcome", string(f.Outcome))
 		return http.StatusOK
 	}
-	// A redelivered attempt reports its start to the envelope's longer-lived URL, gets new URLs,
-	// and finds the commit marker if the task has output files. If the queue has dropped the
-	// attempt, its missing heartbeats are noticed, and the next attempt finds the marker.
+	// A redelivered attempt reports its start to the envelope's longer-lived URL, gets new URLs, and finds the commit
+	// marker if the task has output files. If the queue has dropped the attempt, the control plane notices the missing
+	// heartbeats and starts the next attempt, which finds the marker.
 	a.log.ErrorContext(ctx, "could not report the result; leaving it to a redelivery or to the next attempt",
 		"status", status, "error", err)
 	return http.StatusInternalServerError
 }
 
-// reportEnd reports the end while its URL is valid and, if the queue redelivers, at most until the
+// reportEnd reports the end, and retries while its URL is valid. If the queue redelivers, it retries only until the
 // deadline.
 func (a *attempt) reportEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
 	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {

@@ -24,8 +24,8 @@ import (
 // the directory of one execution, and one commit marker names them all. So either all partitions of the task are
 // committed or none, and two executions of a task never mix their partitions.
 
-// resultInBatch is the temporary table with the rows of a batch, and cellColumn the position of the partition of a
-// row. It is -1 for a row that belongs to no partition.
+// resultInBatch is the temporary table with the rows of a batch. Its column cellColumn contains the position of the
+// partition of a row, or -1 if the row belongs to no partition.
 const (
 	resultInBatch = "servo_batch_result"
 	cellColumn    = "servo_batch_partition"
@@ -39,8 +39,8 @@ func (a *attempt) executionPrefix() string {
 	return contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce)
 }
 
-// partitionVariable returns the name of the variable of a dimension: the dimension itself or, with a batch, that of the
-// list of its values.
+// partitionVariable returns the name of the variable of a dimension: the name of the dimension or, with a batch, the
+// name of the list of its values.
 func partitionVariable(w *plan.Work, dimension string) string {
 	if w.Batch {
 		return dimension + "_keys"
@@ -48,7 +48,7 @@ func partitionVariable(w *plan.Work, dimension string) string {
 	return dimension
 }
 
-// setPartitions is the statement that sets the variable of a dimension. Without a batch there is one partition.
+// setPartitions returns the statement that sets the variable of a dimension. Without a batch, cells has one partition.
 func setPartitions(w *plan.Work, dimension string, cells ...ids.Partition) (string, error) {
 	if w.Batch {
 		return keysVariable(w.Dimensions, dimension, cells)
@@ -56,7 +56,7 @@ func setPartitions(w *plan.Work, dimension string, cells ...ids.Partition) (stri
 	return setDimension(w.Dimensions, dimension, cells[0][dimension])
 }
 
-// keysVariable is the statement that sets the list of the values that partitions have in a dimension.
+// keysVariable returns the statement that sets the variable with the list of the values of partitions in a dimension.
 func keysVariable(kinds map[string]string, dimension string, cells []ids.Partition) (string, error) {
 	kind, err := dimensionType(kinds, dimension)
 	if err != nil {
@@ -69,7 +69,7 @@ func keysVariable(kinds map[string]string, dimension string, cells []ids.Partiti
 	return "SET VARIABLE " + quoteName(dimension+"_keys") + " = CAST(" + quoteList(values) + " AS " + kind + "[])", nil
 }
 
-// valuesIn returns the values of partitions in a dimension, each once.
+// valuesIn returns the values of partitions in a dimension, without repetitions.
 func valuesIn(cells []ids.Partition, dimension string) (values []string) {
 	seen := make(map[string]bool, len(cells))
 	for _, cell := range cells {
@@ -83,8 +83,8 @@ func valuesIn(cells []ids.Partition, dimension string) (values []string) {
 
 // arrange returns the files that a command has written for the partitions of its task, in the order of these
 // partitions. The files of a partition are in the folder that names it: "date=2025-01-15", or
-// "date=2025-01-15/region=eu". Each partition must have its folder, which may be empty: a step of a loop that the
-// command has left out would otherwise replace a partition with nothing.
+// "date=2025-01-15/region=eu". Each partition must have a folder, which may be empty. Otherwise a command that skips a
+// partition by mistake would replace it with an empty output.
 func (t *work) arrange(dir string, made []outputFile) ([]outputFile, error) {
 	keys := t.cellKeys()
 	cells, err := parseCells(keys)
@@ -145,8 +145,8 @@ func (t *work) requireFolders(dir string, cells []ids.Partition, dimensions []st
 	return nil
 }
 
-// folderOf returns the partition that the folders of a file name, and the name of the file below them. The key is "" if
-// they name none.
+// folderOf returns the key of the partition that the folders of a file name, and the name of the file below these
+// folders. The key is "" if the folders name no partition.
 func folderOf(name string, dimensions []string) (key, rest string) {
 	p := ids.Partition{}
 	for _, dimension := range dimensions {
@@ -184,8 +184,8 @@ func parseCells(keys []string) ([]ids.Partition, error) {
 // cellKeys returns the partitions of the task.
 func (t *work) cellKeys() []string { return t.task.EachPartition() }
 
-// copyBatch executes the query of a batch, and writes a Parquet file for each of its partitions. A partition without
-// rows gets a file without rows.
+// copyBatch executes the query of a batch, and writes a Parquet file for each of its partitions. If a partition has no
+// rows, its file has no rows.
 func (a *attempt) copyBatch(ctx context.Context, d *database, t *work, query *resolvedQuery) (made []outputFile, rows int64, err error) {
 	keys := t.cellKeys()
 	cells, err := parseCells(keys)
@@ -221,7 +221,7 @@ func (a *attempt) copyBatch(ctx context.Context, d *database, t *work, query *re
 	return made, rows, nil
 }
 
-// createBatch creates a table with the rows of the query and the position of their partitions.
+// createBatch creates a table with the rows of the query, and with the position of the partition of each row.
 func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuery, cells []ids.Partition) error {
 	dimensions := cells[0].Dimensions()
 	var values, on, names strings.Builder
@@ -232,7 +232,7 @@ func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuer
 		equal := "rows_of.%s = partitions.k%d"
 		if kind, err := dimensionType(t.Dimensions, dimension); err != nil {
 			return err
-		} else if kind == "VARCHAR" { // a collation of the column must not equate different values
+		} else if kind == "VARCHAR" { // encode compares bytes: with a collation of the column, different values could be equal
 			equal = "encode(rows_of.%s) = encode(partitions.k%d)"
 		}
 		fmt.Fprintf(&on, equal, quoteName(dimension), i)
@@ -337,7 +337,7 @@ func (a *attempt) setCells(m *contract.CommitMarker) error {
 	return nil
 }
 
-// sameCells reports whether a marker has the partitions of the task.
+// sameCells reports whether a marker has exactly the partitions of the task.
 func (a *attempt) sameCells(m *contract.CommitMarker) bool {
 	return slices.EqualFunc(m.Cells, a.batch, func(c contract.CommitMarkerCell, key string) bool { return c.PartitionKey == key })
 }
@@ -374,8 +374,9 @@ func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]e
 	return merged, nil
 }
 
-// mergeResult adds the result of a check of one partition to the result of the batch: the result of the first
-// partition that did not pass or, if all passed, of the first partition.
+// mergeResult adds the result of a check of one partition to the result of the batch. The result of the batch is that
+// of the first partition that did not pass or, if all passed, of the first partition. Its number of failing rows is the
+// sum over all partitions.
 func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	sum := to.Failing + result.Failing
 	if !result.Passed {
@@ -393,7 +394,8 @@ func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	to.Failing, to.Measured, to.Season = sum, nil, ""
 }
 
-// failedBefore reports whether a check failed for an earlier partition of the batch, which has the sample.
+// failedBefore reports whether a check failed for an earlier partition of the batch. The sample of that partition is
+// then the sample of the batch.
 func (r *checkRun) failedBefore(check string) bool {
 	return slices.ContainsFunc(r.first, func(e event.CheckResult) bool { return e.Name == check && !e.Passed })
 }

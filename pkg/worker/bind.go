@@ -17,30 +17,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Binding a query resolves its columns, functions, types and files without executing it. Its inputs
-// are replaced by empty files with the known columns. The columns of a query's output are found by
-// binding the query. The columns of a command's output are read from the footers of its files.
+// Binding a query resolves its columns, functions, types and files without executing it. Its inputs are replaced by
+// empty files with the known columns. Bind finds the columns of a query's output by binding the query, and reads the
+// columns of a command's output from the footers of its files.
 
 // Binding holds the arguments of [Bind].
 type Binding struct {
-	// Root is the absolute folder of the project's files, Data are its data folders.
+	// Root is the absolute folder of the project's files. Data are its data folders.
 	Root string
 	Data []string
-	// Scratch is an empty folder for working files, State the state folder.
+	// Scratch is an empty folder for working files. State is the state folder.
 	Scratch, State string
 	// Assets are all assets of the project. Bind omits broken assets, and assets that depend on them.
 	Assets []plan.Asset
-	// Outputs returns the Parquet files of the newest output of an asset or, with all, of its
-	// visible outputs. It returns nothing if none is known.
+	// Outputs returns the Parquet files of the newest output of an asset or, if all is set, of all its visible outputs.
+	// It returns nothing if the asset has no known output.
 	Outputs func(ctx context.Context, asset ids.AssetKey, all bool) ([]string, error)
 }
 
 // Bound is the result of [Bind].
 type Bound struct {
-	// Problems are the queries that would fail, in the order of their dependencies.
+	// Problems are the errors of the queries that would fail, in the order of the dependencies of their assets.
 	Problems []BindProblem
-	// Skipped are the assets whose queries were not bound, because they read assets with unknown
-	// columns. Unknown are those inputs that are outputs of commands.
+	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
+	// the commands among these assets with unknown columns.
 	Skipped, Unknown []ids.AssetKey
 }
 
@@ -51,11 +51,11 @@ type BindProblem struct {
 	Message, Suggestion string
 }
 
-// bindMemory suffices to bind any query and to read the start of files.
+// bindMemory is a memory limit that is enough to bind any query and to read the start of files.
 const bindMemory = "512MB"
 
-// Bind binds the queries of a project, each after its upstream queries. It executes none of them.
-// Errors of queries are part of the result.
+// Bind binds the queries of a project, each after its upstream queries. It executes no query. Errors of queries are
+// part of the result.
 func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	bd, err := bindAll(ctx, b, nil)
 	if err != nil {
@@ -69,8 +69,8 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	return bd.result, nil
 }
 
-// bindAll binds queries. It also finds the columns of the assets in read, which no query needs to
-// read. The caller closes the result.
+// bindAll binds queries. It also finds the columns of the assets in read, even if no query reads these assets. The
+// caller closes the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
@@ -131,15 +131,15 @@ type binder struct {
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool    // the tables that queries read
 	known      map[string]*schema // the schemas by "namespace.name"
-	files      int                // written so far
+	files      int                // the number of files that have been written
 	result     *Bound
 }
 
-// schema is what is known about the columns of an asset.
+// schema describes how the columns of an asset were found.
 type schema struct {
 	asset *plan.Asset
-	// made is set if the columns come from an output instead of a query. all is set if every output
-	// was read, not only the newest.
+	// made means that the columns come from an output instead of a query. all means that every visible output was read,
+	// and not only the newest.
 	made, all bool
 }
 
@@ -161,7 +161,7 @@ func (b *binder) close() error {
 	return errors.Join(errs...)
 }
 
-// confine parses the queries, and confines the database to the files that they may read.
+// confine parses the queries, and confines the database to the files that these queries may read.
 func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 	var paths []string
 	reads := false
@@ -171,7 +171,7 @@ func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 		}
 		query, err := b.users.resolvePaths(ctx, strings.TrimRight(asset.Work.SQL, "; \t\r\n"), b.Root, asset.Query)
 		if err != nil {
-			continue // the project's loader reports it
+			continue // the project's loader reports an invalid query
 		}
 		b.queries[asset.Key] = query
 		paths = append(paths, query.paths...)
@@ -182,7 +182,7 @@ func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 	}
 	var readable sandbox
 	if reads {
-		state, _ := os.Stat(b.State) // nil where there is none yet
+		state, _ := os.Stat(b.State) // nil if there is no state folder yet
 		p := plan.Plan{Data: b.Data}
 		var err error
 		if readable, err = dataFiles(b.Root, p.DataFolders(), state, paths); err != nil {
@@ -248,8 +248,8 @@ func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	return missing
 }
 
-// setPartition sets the project's variables and the variable of the asset's first partition. unset
-// resets the latter.
+// setPartition sets the project's variables and the variable of the asset's first partition. unset resets the variable
+// of the partition.
 func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset func(), err error) {
 	for _, statement := range setVars(asset.Work.Vars) {
 		if _, err := b.users.exec(ctx, statement); err != nil {
@@ -289,8 +289,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen considers the partitioned inputs of a query of which only the newest output was inspected,
-// and reads the columns of all their partitions. It reports whether anything changed.
+// widen reads the columns of all partitions of those partitioned inputs of a query of which only the newest output was
+// read so far. It reports whether it has read any.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -312,7 +312,7 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 	}
 	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + readParquet(files)})
 	if err != nil {
-		return ctx.Err() // a run that reads it returns the error
+		return ctx.Err() // a run that reads the file reports the error
 	}
 	return b.define(ctx, &schema{asset: asset, made: true, all: all}, columns)
 }
@@ -321,7 +321,7 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
 	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE " + plan.EmptyRows(asset.Work.Checks, nil)})
 	if err != nil {
-		return ctx.Err() // an unknown type, which is reported elsewhere
+		return ctx.Err() // the type is unknown; the project's loader reports it
 	}
 	return b.define(ctx, &schema{asset: asset}, columns)
 }
@@ -366,7 +366,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	switch e.kind {
 	case "Binder", "Catalog", "Not implemented":
 	case kindPermission, "IO", "Invalid Input":
-		// Files that depend on the partition need not exist.
+		// A file may be missing if its name depends on the partition.
 		i := slices.IndexFunc(s.query.literals, func(l literal) bool { return strings.Contains(e.message, `"`+l.path+`"`) })
 		if i < 0 {
 			return
@@ -403,7 +403,8 @@ func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
 		" offer their dimensions as columns, which partition_columns: false turns off"}
 }
 
-// suggestion returns DuckDB's candidates, and names the inputs whose columns a run may change.
+// suggestion returns the names that DuckDB suggests. It also names the inputs whose columns come from outputs, because
+// a run may change these columns.
 func (b *binder) suggestion(query *resolvedQuery, message, more string) string {
 	var parts []string
 	more, _, _ = strings.Cut(more, "\n")

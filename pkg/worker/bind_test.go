@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// sqlAsset is an SQL asset "a/NAME" that reads others.
+// sqlAsset returns an SQL asset "a/NAME" that reads other assets.
 func sqlAsset(name, text string, deps ...string) plan.Asset {
 	a := plan.Asset{
 		Key: ids.AssetKey{Namespace: "a", Name: name}, Work: plan.Work{SQL: text},
@@ -80,7 +80,8 @@ func messages(b *worker.Bound) (texts []string) {
 func TestBindFollowsColumnsThroughQueries(t *testing.T) {
 	bound := bindAll(
 		t, t.TempDir(), nil,
-		// Types are those that a file returns: an enum is text, a sum of integers a decimal.
+		// The columns have the types that a Parquet file returns: an enum becomes text, and a sum of integers becomes a
+		// decimal.
 		sqlAsset("one", `SELECT 'x'::ENUM('x', 'y') AS e, sum(n) AS total, {'k': 1::HUGEINT} AS s, NULL AS nothing, 1 AS "odd ""name" FROM range(3) t(n)`),
 		sqlAsset("two", `SELECT e || 'z' AS text, total / 2 AS half, s.k, nothing, "odd ""name" FROM a.one`, "one"),
 		sqlAsset("three", "SELECT text, half\n, k.x FROM a.two", "two"),
@@ -110,7 +111,7 @@ func TestBindKnowsOutputsOfCommands(t *testing.T) {
 		sqlAsset("q4", "SELECT x + z FROM a.once", "once"),
 		sqlAsset("q5", "SELECT z FROM a.never", "never"),
 		sqlAsset("q6", "SELECT z FROM a.bad", "bad"),
-		sqlAsset("q7", "SELECT 1 AS x", "never"), // depends on it without reading it
+		sqlAsset("q7", "SELECT 1 AS x", "never"), // depends on a/never without reading it
 		sqlAsset("q8", "SELECT y FROM a.q5, a.q7", "q5", "q7"),
 	)
 	require.Equal(t, []string{

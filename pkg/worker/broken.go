@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// brokenInput returns a permanent failure that names the input file if a damaged Parquet file has
-// caused the error of a query; otherwise it returns err. DuckDB reports a damaged page without the
-// file's name. The checksum of such a file is correct: its task has written it that way.
+// brokenInput checks whether a damaged Parquet file of an input has caused the error of a query. If so, it returns a
+// permanent failure that names the file; otherwise it returns err. DuckDB reports a damaged page without the name of
+// the file. The checksum of such a file is correct, because its task has already written it damaged.
 func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) error {
 	if ctx.Err() != nil || !mayBeBroken(err) {
 		return err
@@ -30,8 +30,8 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 	return err
 }
 
-// mayBeBroken reports whether a file's content can cause the error. It excludes errors of the query
-// itself, of memory and of disks.
+// mayBeBroken reports whether the content of a file can cause the error. It excludes errors of the query itself, of
+// memory and of disks.
 func mayBeBroken(err error) bool {
 	if f, ok := errors.AsType[*failure](err); ok && f.code != CodeSQL {
 		return false
@@ -50,7 +50,7 @@ func (a *attempt) readWhole(ctx context.Context, path string) error {
 	}
 	_, err = d.exec(ctx, "SELECT bit_xor(hash(t)) FROM "+readParquet([]string{path})+" AS t")
 	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || err == nil || !mayBeBroken(err) {
-		return nil //nolint:nilerr // not an error of the file
+		return nil //nolint:nilerr // the error is not about the file
 	}
 	e, _ := asQueryError(err, "")
 	return errors.New(firstLine(e.Error()))

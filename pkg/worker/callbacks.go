@@ -21,17 +21,17 @@ import (
 // callTimeout limits one callback.
 const callTimeout = 30 * time.Second
 
-// Backoff between tries of a callback or a storage operation.
+// Limits of the backoff between two tries of a callback or a storage operation.
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 30 * time.Second
 )
 
-// callbacks calls the control plane about one attempt. Responses may renew its URLs.
+// callbacks calls the control plane about one attempt. A response may contain new URLs.
 type callbacks struct {
 	client *http.Client
 	clock  clock.Clock
-	// traceparent and tracestate are those of the envelope.
+	// traceparent and tracestate are headers with the values from the envelope.
 	traceparent, tracestate string
 
 	mu   sync.Mutex
@@ -43,8 +43,8 @@ func (c *callbacks) url(verb string) string {
 	return to
 }
 
-// call returns the URL of a callback and its Authorization header. The header is empty if the URL
-// itself is signed.
+// call returns the URL of a callback and the value of its Authorization header. The header is empty if the URL itself
+// is signed.
 func (c *callbacks) call(verb string) (to, authorization string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +125,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// deliver repeats a call until it gets a final response or the deadline has passed. In the latter
-// case it returns the last status, or 0, and the last error.
+// deliver repeats a call until it gets a final response or the deadline has passed. After the deadline, it returns the
+// last status (0: none) and the last error.
 func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb string, body, answer any) (int, error) {
 	for wait := firstBackoff; ; wait = min(2*wait, maxBackoff) {
 		status, err := c.post(ctx, verb, body, answer)
@@ -144,7 +144,7 @@ func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb strin
 
 func isOK(status int) bool { return status >= 200 && status < 300 }
 
-// isTransient reports whether a retry of the call may get another status.
+// isTransient reports whether a retry of a call with this status may succeed.
 func isTransient(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout ||
 		status == http.StatusTooEarly || status == http.StatusTooManyRequests

@@ -22,15 +22,15 @@ import (
 // maxVerdict limits the size of the verdict that a command writes, in bytes.
 const maxVerdict = 64 << 10
 
-// commandVerdict is what a command writes to SERVO_VERDICT.
+// commandVerdict is the content of the file SERVO_VERDICT, which the command of a check may write.
 type commandVerdict struct {
 	Passed  *bool  `json:"passed"`
 	Failing int64  `json:"failing"`
 	Message string `json:"message"`
 }
 
-// command executes a check that is a command. Without a verdict, the check has passed if the command
-// exits with 0. A command that exits with another status is broken.
+// command executes a check that is a command. If the command exits with 0 and writes no verdict, the check has passed.
+// If it exits with another status, the check is broken.
 func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	var none event.CheckResult
 	if err := r.layOutCandidate(); err != nil {
@@ -63,7 +63,7 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	if err != nil {
 		return none, err
 	}
-	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the work may have written one
+	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the command of the task may have written one
 		return none, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("remove an earlier verdict: %w", err))
 	}
 	before, laidOut := r.stamps(), r.inputStamps()
@@ -83,7 +83,7 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	return r.readVerdict(c, verdict)
 }
 
-// layOutCandidate creates a folder with links to the files of the output, which become read-only.
+// layOutCandidate creates a folder with links to the files of the output, and makes these files read-only.
 func (r *checkRun) layOutCandidate() (err error) {
 	if r.candidate != "" {
 		return nil
@@ -110,7 +110,7 @@ func (r *checkRun) layOutCandidate() (err error) {
 	return nil
 }
 
-// stamps returns the stamps of the files of the output.
+// stamps returns the stamps of the files of the output. A stamp changes when the file is written.
 func (r *checkRun) stamps() map[string]string {
 	found := make(map[string]string, len(r.made))
 	for i := range r.made {
@@ -123,14 +123,14 @@ func (r *checkRun) stamps() map[string]string {
 	return found
 }
 
-// inputStamps returns the stamps of the files in the folders of the inputs, and of their downloaded
-// copies. [attempt.changedInput] looks at stored objects.
+// inputStamps returns the stamps of the files in the folders of the inputs, and of their downloaded copies.
+// [attempt.changedInput] examines stored objects.
 func (r *checkRun) inputStamps() map[string]string {
 	found := map[string]string{}
 	for _, dir := range []string{"inputs", "fetched"} {
 		_ = filepath.WalkDir(filepath.Join(r.dir, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
-				return nil //nolint:nilerr // a folder that cannot be read lacks its files
+				return nil //nolint:nilerr // the files of an unreadable folder are missing in the result
 			}
 			if info, err := entry.Info(); err == nil {
 				found[path] = filecheck.Stamp(info)

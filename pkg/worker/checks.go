@@ -24,11 +24,11 @@ import (
 // An execution that dies before the marker leaves nothing, and the next one repeats everything. An
 // execution that finds a marker reports the results in the marker.
 
-// Checker executes one check instead of DuckDB or a command. An error means that the check itself
-// is broken.
+// Checker executes one check. If it is set, it replaces DuckDB and commands. An error means that the check itself is
+// broken.
 type Checker func(ctx context.Context, e Execution, c *quality.Check) (quality.Measured, error)
 
-// samplesFolder is the folder of an output's directory with samples of failing rows.
+// samplesFolder is the folder with samples of failing rows, within the directory of an output.
 const samplesFolder = "_checks"
 
 // checkRun executes the checks of one phase.
@@ -40,23 +40,25 @@ type checkRun struct {
 	// made are the files of the output. The phase PRE has none.
 	made []outputFile
 	rows int64
-	// cell is the partition that is checked, if the task has several, and first the results for the partitions before it.
+	// cell is the partition that is being checked, if the task has several partitions. first are the results for the
+	// partitions before it.
 	cell  string
 	first []event.CheckResult
 	// all are the files of all partitions.
 	all []outputFile
-	// db is open from the first check that needs it. shown means that it has the view of the output.
+	// db is opened by the first check that needs it. shown means that db has the view of the output.
 	db    *database
 	shown bool
-	// queries are the SQL checks with absolute paths, by name; broken are the errors of the others.
+	// queries are the SQL checks with absolute paths, by name. broken are the errors of SQL checks whose paths cannot
+	// be resolved, by name.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
-	// candidate is the folder with the output that commands read.
+	// candidate is the folder in which commands read the output.
 	candidate string
-	// stored is the name of a view of the output's files without partition columns. "": the view of the
-	// asset has no partition columns either.
+	// stored is the name of a view of the output's files without partition columns. "": not needed, because the view of
+	// the asset has no partition columns.
 	stored string
-	// final is set if a check is broken in a way that a retry does not change.
+	// final contains the checks that are broken in a way that a retry does not change.
 	final map[string]bool
 }
 
@@ -70,8 +72,8 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 	return a.gate(a.checkResults[before:], final)
 }
 
-// runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds
-// to final the checks that fail in a way that a retry does not change. An error stops the attempt.
+// runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds to final the
+// checks that are broken in a way that a retry does not change. If it returns an error, the attempt stops.
 func (a *attempt) runChecks(
 	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
 ) error {
@@ -127,7 +129,7 @@ func (r *checkRun) close() error {
 	return nil
 }
 
-// run executes the checks one after another. Its error stops the attempt.
+// run executes the checks one after another. If it returns an error, the attempt stops.
 func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
 	onlyDrift := !slices.ContainsFunc(checks, func(c *quality.Check) bool { return c.Kind != quality.SchemaDrift })
 	if r.w.cfg.Checker == nil && !onlyDrift {
@@ -171,7 +173,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 	return results, nil
 }
 
-// limited calls do, at most for the time limit of the check.
+// limited calls do, and cancels it after the time limit of the check.
 func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(context.Context) error) error {
 	if c.Timeout() == 0 {
 		return do(ctx)
@@ -238,7 +240,7 @@ func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	var statements []string
 	for i := range r.inputs {
 		if r.inputs[i].asset == r.asset {
-			continue // in a check, the name of the asset means the output
+			continue // in a check, the name of the asset stands for the new output
 		}
 		query, files, err := r.inputView(ctx, r.db, r.t, &r.inputs[i])
 		if err != nil {
@@ -297,8 +299,8 @@ func parquetFiles(made []outputFile) (files []string) {
 	return files
 }
 
-// resolveQueries makes the paths of all SQL checks of the phase absolute, and returns the project's
-// files that they may read.
+// resolveQueries makes the paths in all SQL checks of the phase absolute, and returns the project's files that these
+// checks may read.
 func (r *checkRun) resolveQueries(ctx context.Context) (sandbox, error) {
 	r.queries, r.broken = map[string]*resolvedQuery{}, map[string]error{}
 	all := &resolvedQuery{}
@@ -318,7 +320,7 @@ func (r *checkRun) resolveQueries(ctx context.Context) (sandbox, error) {
 	return r.projectFiles(r.t, all)
 }
 
-// sql executes a check that is SQL.
+// sql executes a check that is a query, or that compiles to one.
 func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	if err := r.broken[c.Name]; err != nil {
 		return event.CheckResult{}, err
@@ -410,8 +412,9 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 	return key
 }
 
-// gate returns an error if results fail the task. A broken check is retried, because it may work at the next attempt. A
-// check that blocks the output is always retried; one that degrades the output is retried while attempts are left.
+// gate returns an error if results fail the task. A failed check of severity CRITICAL fails the task. A broken check
+// fails it if its severity is CRITICAL, or if its severity is ERROR and another attempt is left. After a broken check,
+// the task is retried, because the check may work at the next attempt, unless final contains the check.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false
@@ -435,7 +438,7 @@ func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error
 	return nil
 }
 
-// firstOf describes several checks by the first of them.
+// firstOf names the first of several checks, and the number of the others.
 func firstOf(verdict string, checks []string) string {
 	text := "check " + checks[0]
 	if more := len(checks) - 1; more > 0 {
@@ -448,14 +451,14 @@ func firstOf(verdict string, checks []string) string {
 	return text
 }
 
-// adopt returns the output of an existing marker. The results in the marker become the results of
-// the attempt. Checks without a result run on the committed files: the marker comes from a worker
-// that runs no checks.
+// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If the
+// marker lacks results, because it comes from a worker that runs no checks, adopt runs the missing checks on the
+// committed files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged = slices.Clone(m.Checks), m.CodeChanged
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
-		return m.Output(), err // a blocked output is a candidate, although it has the commit marker
+		return m.Output(), err // if a check blocks the output, the output is a candidate for quarantine, although it has the commit marker
 	}
 	inputs, err := a.resolve(ctx, t)
 	if err != nil {
@@ -474,8 +477,8 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	return m.Output(), nil
 }
 
-// committed fetches the files of a committed output and returns them as if this task had made them. own contains the
-// output as an input with one partition.
+// committed fetches the files of a committed output and returns them as if this task had made them. own is this output,
+// in the form of an input with one partition.
 func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
 	if err := a.fetch(ctx, own); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (w *fixture) end(key string, attempt int32) *contract.Finished {
 	return w.control.last(w.t)
 }
 
-// commitUnchecked commits a task as a worker does that runs no checks.
+// commitUnchecked commits a task like a worker that runs no checks.
 func (w *fixture) commitUnchecked(key string) {
 	w.t.Helper()
 	checked := w.plan
@@ -211,7 +211,7 @@ func TestBlockedOutputHasNoMarker(t *testing.T) {
 		require.Equal(t, "check names: 1 of 3 rows failed; for example {\"id\":2,\"name\":null,\"age\":-1,\"seen\":\"2026-11-22\"}; and 1 more check failed", end.Error.Message)
 		require.Nil(t, end.Output)
 		require.Len(t, end.CheckResults, 2)
-		// Only the samples are stored.
+		// The samples are the only stored objects.
 		keys := w.keysBelow("assets/")
 		require.Len(t, keys, 2)
 		for _, r := range end.CheckResults {
@@ -249,7 +249,7 @@ func TestPreCheckFailsBeforeTheWork(t *testing.T) {
 	require.NoFileExists(t, w.root+"/ran")
 }
 
-// TestPreCheckThatChangesAnInputFails: otherwise the work would read the inputs as the check has changed them.
+// TestPreCheckThatChangesAnInputFails: if it did not fail, the task would read the inputs that the check has changed.
 func TestPreCheckThatChangesAnInputFails(t *testing.T) {
 	const in, key = "raw/in", "a/b"
 	for format, script := range map[string]string{
@@ -361,7 +361,8 @@ func TestSlowCheckTimesOut(t *testing.T) {
 	require.Equal(t, "timed out after 1s", end.CheckResults[0].Message)
 }
 
-// TestI23AdoptedMarkerReportsItsResults: after the marker nothing runs twice.
+// TestI23AdoptedMarkerReportsItsResults: once there is a marker, a second attempt runs neither the task nor its checks
+// again.
 func TestI23AdoptedMarkerReportsItsResults(t *testing.T) {
 	const key = "a/b"
 	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
@@ -376,7 +377,8 @@ func TestI23AdoptedMarkerReportsItsResults(t *testing.T) {
 	require.Equal(t, "ran\n", string(ran))
 }
 
-// TestI23UnauditedMarkerIsChecked: the marker of a worker that runs no checks is not believed.
+// TestI23UnauditedMarkerIsChecked: if a marker comes from a worker that runs no checks, the next attempt runs the
+// checks.
 func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	const key = "a/b"
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
@@ -395,8 +397,8 @@ func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	}
 }
 
-// TestI23AllDoneReadsNoUnauditedOutput: a task that tolerates failures does not read the output of
-// an upstream that its checks block.
+// TestI23AllDoneReadsNoUnauditedOutput: a task that tolerates failures of its upstreams does not read an upstream
+// output that checks block.
 func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
 	const up, down = "a/b", "c/d"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)
@@ -431,7 +433,7 @@ func TestI23DeathBeforeTheMarkerPublishesNothing(t *testing.T) {
 	}
 }
 
-// dyingStore fails all writes after some of them.
+// dyingStore fails all writes after the first few.
 type dyingStore struct {
 	blob.Store
 	armed bool

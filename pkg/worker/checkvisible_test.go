@@ -22,8 +22,8 @@ func (w *fixture) checkTask(key string) plan.Task {
 	return check
 }
 
-// TestCheckTaskChecksCommittedOutput: it runs the checks of both phases although one fails, stores
-// samples, and neither executes the work nor commits anything.
+// TestCheckTaskChecksCommittedOutput: the task runs the checks of both phases, even if one of them fails, and stores
+// samples. It neither materializes nor commits anything.
 func TestCheckTaskChecksCommittedOutput(t *testing.T) {
 	const key = "clean/people"
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {

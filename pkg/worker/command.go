@@ -24,7 +24,7 @@ import (
 
 // executeCommand runs the task's command. The files in its output folder are the task's output.
 func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	secrets, err := a.findSecrets(ctx, t) // first: if a secret is missing, all other work is wasted
+	secrets, err := a.findSecrets(ctx, t) // this comes first: if a secret is missing, all other work is wasted
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		return nil, a.classify(err, t.ExitCodes)
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // the command exited with 0 on SIGTERM: the output may be incomplete
+		return nil, cause // the command may have exited with 0 after SIGTERM, with an incomplete output
 	}
 	made, err := collect(output)
 	switch {
@@ -85,14 +85,14 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	a.storeParts()
-	// The folder belongs to this execution: another process may execute the same attempt.
+	// The tag contains the folder of this execution, because another process may execute the same attempt.
 	p, err := a.w.launch(cmd, "SERVO_OUTPUT="+a.dir+string(filepath.Separator))
 	if err != nil {
 		return launchFailure(cmd.Path, err)
 	}
 	err = p.wait(ctx, a.w.cfg.Clock)
 	a.used(cpuOf(cmd.ProcessState))
-	_, _ = stdout.Flush(), stderr.Flush() // the writers are in memory and cannot fail
+	_, _ = stdout.Flush(), stderr.Flush() // writing to memory cannot fail
 	if err != nil {
 		return exitFailure(err, errorTail, cmd.Args[0])
 	}
@@ -146,8 +146,8 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 }
 
 // link creates links to the part's files. Parquet files are called {partition}.parquet, {partition}~2.parquet and so
-// on; other files keep their names, in a folder of the partition. The names of partitions contain no ~ and no %2E,
-// which only link adds. So no two files get the same name.
+// on; other files keep their names, in a folder of the partition. Two files never get the same name, because the names
+// of partitions contain neither ~ nor %2E: only link adds these.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
 	folder := segment
@@ -209,7 +209,7 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
-	// Partitions are those of a task of an asset with a batch, which has no Partition.
+	// Partitions are the partitions of a task, if its asset has a batch; Partition is then absent.
 	Partitions []ids.Partition `json:"partitions,omitempty"`
 	// Vars are the project's variables that the asset declares, as text.
 	Vars map[string]string `json:"vars,omitempty"`
@@ -218,7 +218,7 @@ type taskContext struct {
 	Output string            `json:"output"`
 }
 
-// environ returns the command's environment. Of two entries with one name, the later one wins.
+// environ returns the command's environment. If two entries have the same name, the later one applies.
 func (a *attempt) environ(t *work, secrets []string, inputs []input, output string) ([]string, error) {
 	cells, err := parseCells(t.cellKeys())
 	if err != nil {
@@ -284,8 +284,8 @@ func variableName(s string) string {
 	}, s)
 }
 
-// findProgram finds a program: relative to cwd if its name contains a slash, else in the PATH of
-// env.
+// findProgram finds a program. If its name contains a slash, the name is a path relative to cwd; otherwise findProgram
+// searches the PATH of env.
 func findProgram(name, cwd string, env []string) (string, error) {
 	var candidates []string
 	if strings.Contains(name, "/") {

@@ -30,7 +30,7 @@ func TestCommandGetsContextAndWritesOutput(t *testing.T) {
 		printf %s "$SERVO_CONTEXT" > "$SERVO_OUTPUT/deep/context.json"
 		env > "$SERVO_OUTPUT/deep/er/env"`)
 	work.Env = map[string]string{"OWN": "value", "SERVO_BIN": "not this"}
-	work.Text = &plan.TextOutput{Format: plan.TextNone} // context.json is no table
+	work.Text = &plan.TextOutput{Format: plan.TextNone} // context.json must not become a table
 	w := newFixture(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
 	end := w.run(key)
 	require.Zero(t, end.Output.RowCount)
@@ -229,8 +229,8 @@ func TestLogOmitsMiddleOfLargeOutput(t *testing.T) {
 	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes omitted …\n")
 }
 
-// processes is a command that starts a child; both run until they are killed. The command writes
-// its pid to the pipe, which ends when both are dead.
+// processes is a command that starts a child process. Both processes run until they are killed. The command writes its
+// process id to the pipe. Reading the pipe ends when both processes are dead.
 type processes struct {
 	script string
 	fifo   string
@@ -252,7 +252,7 @@ func newProcesses(t *testing.T, trap string) *processes {
 func (p *processes) started(t *testing.T) int {
 	t.Helper()
 	var err error
-	p.pipe, err = os.Open(p.fifo) // Open waits for the command to open the pipe
+	p.pipe, err = os.Open(p.fifo) // Open blocks until the command opens the pipe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.pipe.Close()) })
 	p.lines = bufio.NewReader(p.pipe)
@@ -264,7 +264,7 @@ func (p *processes) started(t *testing.T) int {
 	return pid
 }
 
-// dead waits until no process has the pipe open, and checks that the leader is gone.
+// dead waits until no process has the pipe open, and checks that the command itself is gone.
 func (p *processes) dead(t *testing.T, pid int) {
 	t.Helper()
 	rest, err := io.ReadAll(p.lines)

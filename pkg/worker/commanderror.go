@@ -21,7 +21,7 @@ const errorFile = "error.json"
 // maxErrorFile limits the size of that file.
 const maxErrorFile = 32 << 10
 
-// commandError is the content of the file: all members are optional.
+// commandError is the content of that file. All members are optional.
 type commandError struct {
 	Code            string          `json:"code"`
 	Category        string          `json:"category"`
@@ -42,11 +42,12 @@ type describedError struct {
 
 func (e describedError) Unwrap() error { return e.error }
 
-// exitCodes are the categories of exit statuses that an asset does not declare (sysexits.h).
+// exitCodes are the default categories of exit statuses, from sysexits.h. They apply to statuses that the asset does
+// not declare.
 var exitCodes = map[string]string{"75": event.CategoryTransient, "78": event.CategoryConfiguration}
 
-// classify completes the failure of a command: it sets the category from the exit status, and the
-// fields that the command has written to SERVO_ERROR.
+// classify completes the failure of a command. It sets the category according to the exit status, and then the fields
+// that the command has written to SERVO_ERROR.
 func (a *attempt) classify(err error, declared map[string]string) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.code != CodeExitStatus && f.code != CodeSignal {
@@ -100,13 +101,13 @@ func readCommandError(path string) (*commandError, error) {
 	return &e, e.check()
 }
 
-// codesOfCommands are Servo's own codes that a command may report. The other codes describe
-// failures of Servo itself: some of them grant another attempt.
+// codesOfCommands are Servo's own codes that a command may report. The other codes describe failures of Servo itself.
+// With some of them, the task gets another attempt.
 var codesOfCommands = []string{
 	"RATE_LIMITED", "NETWORK_ERROR", "SERVICE_UNAVAILABLE", CodeOutOfMemory, CodeDiskFull, CodeInvalidInput, CodeExitStatus,
 }
 
-// check returns the first mistake in e.
+// check returns an error about the first invalid member of e.
 func (e *commandError) check() error {
 	own := strings.HasPrefix(e.Code, event.UserCode) && event.ValidCode(e.Code)
 	switch {

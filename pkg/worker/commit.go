@@ -20,20 +20,20 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries limits the attempts to learn the outcome of a commit, to about two minutes.
+	// commitTries is how often the worker tries to learn the outcome of a commit: for about two minutes.
 	commitTries = 10
 )
 
 // outputFile is a file that the task wrote.
 type outputFile struct {
-	name string // relative to the output folder
+	name string // the path relative to the output folder
 	open func() (*os.File, error)
 	// path is where the file is on this machine.
 	path string
 	// stored means that the file is an object of the store, or a copy of one.
 	stored bool
 	rows   int64
-	// schema describes the columns of a Parquet file, as lines. columns are those columns.
+	// schema describes the columns of a Parquet file in text, one per line. columns are the same columns.
 	schema  string
 	columns []contract.CommitMarkerColumn
 }
@@ -54,7 +54,7 @@ func (a *attempt) existing(ctx context.Context, key string) (*contract.CommitMar
 	return a.checked(key, m)
 }
 
-// checked returns the marker at a key, or an error if it names another materialization.
+// checked returns the marker m, which is stored at a key, or an error if the marker names another materialization.
 func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
@@ -81,10 +81,10 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 		a.discard(ctx, m)
 		return nil, cause
 	}
-	// Point of no return: from here on, a stopped execution may have been committed.
+	// From here on, even an execution that is stopped may have been committed.
 	winner, err := a.mark(a.job.life, key, m)
 	if err != nil {
-		return nil, err // perhaps committed: keep the files
+		return nil, err // the output may be committed, so its files stay
 	}
 	if winner.Nonce != m.Nonce || winner.AttemptID != m.AttemptID {
 		a.log.InfoContext(ctx, "another execution committed first; using its output", "uri", winner.URI)
@@ -93,8 +93,8 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 	return winner, nil
 }
 
-// upload stores the files in this execution's directory, and returns the marker that commits them.
-// With an error, the marker lists the files that may have been stored.
+// upload stores the files in this execution's directory, and returns the marker that commits them. If it returns an
+// error, the marker lists the files that may have been stored.
 func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.CommitMarker, error) {
 	m := &contract.CommitMarker{
 		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
@@ -127,9 +127,8 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 	return m, err
 }
 
-// store uploads one file. It repeats an upload with an unknown outcome; an existing object with the
-// expected size and checksum then counts as success, because only this execution writes to the
-// directory.
+// store uploads one file. If the outcome of an upload is unknown, store repeats it. An existing object with the
+// expected size and checksum then counts as success, because only this execution writes to the directory.
 func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.CommitMarkerFile) error {
 	wait, begun := firstBackoff, false
 	for try := 1; ; try++ {
@@ -157,7 +156,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 	}
 }
 
-// stored reports whether an object has the given size and, if the store knows it, checksum.
+// stored reports whether an object has the given size and, if the store returns a checksum, the given checksum.
 func (a *attempt) stored(ctx context.Context, key string, size int64, sum uint32) bool {
 	object, err := a.w.cfg.Store.Head(ctx, key)
 	return err == nil && object.Size == size && (object.CRC32C == 0 || object.CRC32C == sum)
@@ -173,7 +172,7 @@ func (a *attempt) storeOnce(ctx context.Context, key string, from *outputFile) (
 	counted := &counter{}
 	object, err = a.w.cfg.Store.CreateFrom(ctx, key, io.TeeReader(file, io.MultiWriter(hash, counted)))
 	if err != nil && errors.Is(err, blob.ErrExists) {
-		// A store may report ErrExists before it has read all data.
+		// The store may have returned ErrExists before it has read all data, so the rest is read for the checksum.
 		_, copyErr := io.Copy(io.MultiWriter(hash, counted), file)
 		err = errors.Join(err, copyErr)
 	}
@@ -187,8 +186,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mark creates the marker and returns the one that counts: this one or the winner's. It retries
-// until the outcome is known or the tries are used up.
+// mark creates the marker, and returns the marker that counts: m, or the marker of an execution that was first. It
+// retries until the outcome is known or the tries are used up.
 func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	m.CommittedAt = a.now()
 	data, err := json.Marshal(m)
@@ -230,14 +229,14 @@ func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker
 // deleteTimeout limits the deletion of files that were not committed.
 const deleteTimeout = time.Minute
 
-// discard schedules the deletion of this execution's files after the report of the end: there may
-// be thousands, and a closing worker has only seconds.
+// discard schedules the deletion of this execution's files. It happens after the report of the end, because there may
+// be thousands of files, and a closing worker has only seconds.
 func (a *attempt) discard(ctx context.Context, m *contract.CommitMarker) {
 	a.cleanups = append(a.cleanups, func() { a.deleteFiles(ctx, m) })
 }
 
-// deleteFiles deletes the files that this execution has stored. It stops at the first error:
-// remaining files are below a directory that no marker names.
+// deleteFiles deletes the files that this execution has stored. It stops at the first error. The remaining files do no
+// harm: no marker names their directory.
 func (a *attempt) deleteFiles(ctx context.Context, m *contract.CommitMarker) {
 	clean, cancel := context.WithTimeout(a.job.life, deleteTimeout)
 	defer cancel()

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits on killing escaped processes.
+// Limits for killing processes that have left the process group of their command.
 const (
 	killRounds = 100
-	killWait   = 1000 // milliseconds for one process to die, which takes longer only in a hanging system call
+	killWait   = 1000 // how long to wait for a process to die, in milliseconds; only a hanging system call takes longer
 )
 
-// adoptOrphans makes this process the new parent of orphaned descendants. Thus a process that
-// leaves its group and session still becomes a child of the worker.
+// adoptOrphans makes this process the new parent of orphaned descendants. So even a process that has left the group and
+// the session of its command becomes a child of the worker.
 func adoptOrphans() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // if it fails, only process groups are killed
 }
@@ -40,10 +40,10 @@ func startedAt(pid int) uint64 {
 	return c.started
 }
 
-// killEscaped kills and reaps the descendants that a command has left outside its process group.
-// These are adopted processes with its tag in their environment, processes in a session of one of
-// them, and processes that no running command can have started. The command has exited and is not
-// yet reaped. killEscaped returns the number of processes that did not die.
+// killEscaped kills and reaps the descendants of a command that are outside its process group. These are adopted
+// processes that have the tag of the command in their environment, processes in the session of such a process, and
+// processes that no running command can have started. Callers call it when the command has exited, but is not yet
+// reaped. killEscaped returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)
 	if err != nil {
@@ -84,13 +84,13 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 	case !c.zombie && p.tag != "" && hasTag(c.pid, p.tag):
 		return true
 	}
-	// The process has left its session and has no tag. It is not a command, because commands stay in the worker's
-	// session. A command that has started it is older.
+	// The process has left the worker's session and has no tag. It is not a command, because commands stay in that
+	// session. Only a command that is older than the process can have started it.
 	return c.session != own && !others(c.started)
 }
 
-// adopted lists the children of this process's main thread, which adopts orphans. The commands
-// themselves are children of the starter's thread.
+// adopted lists the children of this process's main thread, which adopts orphans. It does not list the commands,
+// because they are children of the starter's thread.
 func adopted() []int {
 	pid := strconv.Itoa(os.Getpid())
 	text, err := os.ReadFile("/proc/self/task/" + pid + "/children")
@@ -142,7 +142,7 @@ func reap(c child) bool {
 		_ = unix.Kill(c.pid, unix.SIGKILL) // fails for another user's process
 		fd, err := unix.PidfdOpen(c.pid, 0)
 		if err == nil {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, killWait) //nolint:gosec // a descriptor is small
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, killWait) //nolint:gosec // a file descriptor fits into 32 bits
 			_ = unix.Close(fd)
 		}
 	}

@@ -24,10 +24,10 @@ func (w *fixture) pid(name string) int {
 	return pid
 }
 
-// waitForPID ends a script when its child process has written its pid.
+// waitForPID is the end of a script. It waits until the child process has written its process id.
 const waitForPID = "\nuntil test -s pid; do sleep 0.01; done"
 
-// Without the fix, a process that had called setsid outlived its task.
+// Fails if a process that has called setsid outlives its task.
 func TestEscapedProcessesEndWithTheirTask(t *testing.T) {
 	for name, script := range map[string]string{
 		"a session":           `setsid sh -c 'echo $$ > pid; exec sleep 1000' &`,

@@ -9,9 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Executor executes a task instead of DuckDB or a command. It writes files to the execution's
-// Output and returns early when ctx is done. An error of Files fails the task as it would fail a
-// query or a command. Any other error is a retryable failure of the task.
+// Executor executes a task. If it is set, it replaces DuckDB and commands. It writes files to the execution's Output,
+// and returns early when ctx is done. If it returns an error of Files, the task fails as a query or a command would.
+// Any other error is a retryable failure of the task.
 type Executor func(ctx context.Context, e Execution) error
 
 // Execution describes one task to an [Executor].
@@ -19,8 +19,8 @@ type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
-	// Partitions are those of a task of an asset with a batch. Each has a folder in Output: see the reference of
-	// batches.
+	// Partitions are the partitions of the task, if its asset has a batch. Each partition has a folder in Output: see
+	// the reference of batches.
 	Partitions []ids.Partition
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.
@@ -82,10 +82,10 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		return nil, &failure{CodeExitStatus, CategoryUser, true, err}
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // the executor was stopped and returned no error: the output may be incomplete
+		return nil, cause // the executor was stopped, so its output may be incomplete even though it returned no error
 	}
 	if !asked {
-		return nil, nil // no folder, so no files
+		return nil, nil // the executor has not asked for the folder, so there are no files
 	}
 	dir, err := output()
 	if err != nil {

@@ -41,7 +41,7 @@ const (
 	CodeCheckError        = "CHECK_ERROR"
 )
 
-// Categories of errors. A code that has a category of its own is reported with that category.
+// Categories of errors. Some codes always have the same category: see categoryOf.
 const (
 	CategoryUser           = event.CategoryUser
 	CategoryResource       = event.CategoryResource
@@ -66,7 +66,7 @@ func permanent(code, format string, args ...any) error {
 	return &failure{code, categoryOf(code, CategoryUser), false, fmt.Errorf(format, args...)}
 }
 
-// fail returns a retryable failure, unless err already is a failure. A full disk always has code
+// fail returns a retryable failure. If err is already a failure, it returns err. For a full disk, the code is always
 // DISK_FULL.
 func fail(code, category string, err error) error {
 	var known *failure
@@ -82,9 +82,9 @@ func fail(code, category string, err error) error {
 // categoryOf returns the category of a code, or the given one if the code has none.
 func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(code), category) }
 
-// Reasons to stop an execution, used as causes of its context.
+// Reasons to stop an execution. They are the causes with which its context ends.
 var (
-	// errReplaced: a later attempt is current, so this one reports nothing.
+	// errReplaced means that a later attempt is current. The execution then reports nothing.
 	errReplaced    = errors.New("the attempt was replaced by a later one")
 	errTimedOut    = errors.New("the task timed out")
 	errInterrupted = errors.New("the worker is shutting down; the task can be retried")

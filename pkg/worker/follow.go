@@ -32,14 +32,14 @@ func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer)
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
-	// saveLog masks the whole text a second time, and so does this copy.
+	// saveLog masks the whole text a second time, so this copy must do the same.
 	masked := j.log.mask.Writer(out)
 	err = j.log.text.follow(ctx, masked)
 	return true, errors.Join(err, masked.Flush())
 }
 
-// ReadLog returns the log of an attempt so far. found reports whether this worker executes the attempt.
-// The end of the log is left out while it may be the beginning of a secret.
+// ReadLog returns the log of an attempt so far. found reports whether this worker executes the attempt. While the end
+// of the log may be the beginning of a secret, ReadLog leaves out the end.
 func (w *Worker) ReadLog(attemptID string) (text []byte, found bool) {
 	w.mu.Lock()
 	j := w.jobs[attemptID]
@@ -50,7 +50,7 @@ func (w *Worker) ReadLog(attemptID string) (text []byte, found bool) {
 	select {
 	case <-j.live:
 	default:
-		return nil, true // it has no log yet
+		return nil, true // the execution has no log yet
 	}
 	var masked bytes.Buffer
 	_, _ = j.log.mask.Writer(&masked).Write(j.log.text.bytes()) // a buffer accepts everything

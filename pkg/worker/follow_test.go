@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// pipe creates a named pipe. A command that reads from it waits for release.
+// pipe creates a named pipe. A command that reads from the pipe waits until release is called.
 func (w *fixture) pipe(name string) (release func()) {
 	w.t.Helper()
 	path := filepath.Join(w.root, name)
@@ -65,7 +65,7 @@ func TestFollowLogWritesWhileTheCommandRuns(t *testing.T) {
 	require.False(t, found, "the attempt has ended")
 }
 
-// errClosed is the error of writing to a reader that has gone.
+// errClosed is the error of a write whose reader has gone.
 var errClosed = errors.New("closed")
 
 type broken struct{}
@@ -86,7 +86,7 @@ func TestFollowLogEndsWithItsReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var text bytes.Buffer
 	_, err := w.worker.FollowLog(ctx, attemptID, writerFunc(func(p []byte) (int, error) {
-		cancel() // the next read finds nothing, and must not wait
+		cancel() // the log has no more text, and the next read must not wait for it
 		return text.Write(p)
 	}))
 	require.ErrorIs(t, err, context.Canceled)

@@ -19,15 +19,15 @@ func fixedFolder(path string) (folder, pattern string) {
 	return path[:i], path[i+1:]
 }
 
-// globber finds out what the patterns of queries match.
+// globber finds out whether the patterns of queries match hidden files.
 type globber struct {
 	*lister
 	left int // remaining number of entries that may be listed
 }
 
-// matchesHidden reports whether a pattern below a folder matches a name that queries cannot read:
-// a hidden one, one in the state folder, or one behind a symbolic link to a folder. It reports true
-// if there are too many files to tell.
+// matchesHidden reports whether a pattern below a folder matches a name that queries cannot read: a hidden one, one in
+// the state folder, or one behind a symbolic link to a folder. It also reports true if there are too many files to find
+// out.
 func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) boo
 	return false
 }
 
-// recursively reports whether a pattern that begins with ** matches hidden names. ** matches any number of folders.
+// recursively does the work of matchesHidden for a pattern that begins with **, which stands for any number of folders.
 func (g *globber) recursively(dir string, entries []fs.DirEntry, pattern []string, inHidden bool) bool {
 	rest := pattern[1:]
 	if len(rest) == 0 {
@@ -107,7 +107,7 @@ func matcher(part string) func(name string) bool {
 	literal(part[at:])
 	compiled, err := regexp.Compile("(?s)^" + expression.String() + "$")
 	if err != nil {
-		return all // an empty range: [z-a]
+		return all // the pattern has an empty range, such as [z-a]
 	}
 	return compiled.MatchString
 }

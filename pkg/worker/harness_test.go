@@ -37,8 +37,8 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// manualClock advances at once when code sleeps for a backoff. All other sleepers wait until the
-// test fires them.
+// manualClock is a clock for tests. A sleep whose duration is in manual ends when the test calls fire. Any other sleep
+// is a backoff: it ends at once, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex
 	now      time.Time
@@ -51,9 +51,8 @@ type sleeper struct {
 	wake chan struct{}
 }
 
-// manual lists the sleeps that the test must fire: the delay of a late start, the grace period of a
-// kill, the time between heartbeats, a task's timeout, the time that a delivery waits, and the time between parts of a
-// log.
+// manual lists the durations of sleeps that only fire ends: the delay of a late start, the grace period of a kill, the
+// time between heartbeats, a task's timeout, the time that a delivery waits, and the time between parts of a log.
 var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute, worker.LogPartInterval}
 
 const (
@@ -103,7 +102,7 @@ func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	})
 }
 
-// awaitSleeper waits until a goroutine sleeps for d, and passes its index to then.
+// awaitSleeper waits until a goroutine sleeps for d, and calls then with the index of the sleeper.
 func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {

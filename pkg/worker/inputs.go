@@ -83,7 +83,7 @@ func (in *input) rows() ([]string, error) {
 	return nil, in.withoutParquet(in.asset.String(), others)
 }
 
-// labelOf returns how errors name a partition of an input.
+// labelOf returns the name of a partition of an input in errors.
 func labelOf(asset ids.AssetKey, partitionKey string) string {
 	if partition, err := ids.ParsePartition(partitionKey); err == nil {
 		return ids.TaskKey(asset, partition)
@@ -101,7 +101,7 @@ func (p *part) hasTextRows() bool {
 	return false
 }
 
-// withoutParquet returns the error for an input that has only other files.
+// withoutParquet returns the error for an input that has no Parquet files. names are the files that it has.
 func (in *input) withoutParquet(label string, names []string) error {
 	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
 	if len(names) == 0 {
@@ -140,11 +140,12 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
 				if err == nil && items[i].TaskKey != "" && t.task.TriggerRule == event.RuleAllDone && !audited(t.plan.Assets[name].Checks, in.parts[i].marker) {
-					// The upstream may have failed because of its checks, after a worker without checks committed.
+					// A worker that runs no checks may have committed the output, and the checks may have failed later:
+					// do not read it.
 					in.parts[i] = part{}
 				}
 				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
-					return nil // the upstream has no output, which the trigger rule allows
+					return nil // the trigger rule allows that the upstream has no output
 				}
 				return err
 			})
@@ -184,9 +185,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	}
 	marker, err := a.w.marker(ctx, key)
 	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.For(item.URI) == nil) {
-		// A decision has published the output from quarantine. An output of this run is read only with
-		// its commit marker. Otherwise two tasks of the run could read different outputs: one before and
-		// one after the decision.
+		// The output may have been in quarantine until a decision published it. This applies only to outputs of earlier
+		// runs. An output of this run is read only with its commit marker: otherwise a task that starts before the
+		// decision and a task that starts after it could read different outputs.
 		if approved, otherErr := a.w.marker(ctx, contract.QuarantineMarkerKeyOf(item.URI)); otherErr == nil || !errors.Is(otherErr, blob.ErrNotFound) {
 			marker, err = approved, otherErr
 		}
@@ -236,8 +237,8 @@ func (w *Worker) marker(ctx context.Context, key string) (*contract.CommitMarker
 	return m, nil
 }
 
-// fetch sets the local path of every input file. In a local store that is the object's own path;
-// otherwise fetch downloads the file. Either way, size and checksum are verified.
+// fetch sets the local path of every input file. In a local store, this is the path of the object itself. From other
+// stores, fetch downloads the file. In both cases, fetch verifies size and checksum.
 func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	if len(inputs) == 0 {
 		return nil
@@ -257,7 +258,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 		for j := range inputs[i].parts {
 			p := &inputs[i].parts[j]
 			if p.paths != nil {
-				continue // fetched for the checks before the work
+				continue // already fetched for the checks of the phase PRE
 			}
 			p.paths = make([]string, len(p.marker.Files))
 			for k, file := range p.marker.Files {
@@ -297,11 +298,11 @@ func (a *attempt) check(ctx context.Context, path, key string, want contract.Com
 	}
 }
 
-// changedInput returns an error if a command has written to one of its inputs. In a local store
-// they are the stored objects themselves. Files that were checked before cost one stat each.
+// changedInput returns an error if a command has written to one of its inputs. In a local store, the inputs are the
+// stored objects themselves. For a file that was checked before, one call of stat is enough.
 func (a *attempt) changedInput(ctx context.Context, inputs []input) error {
 	if _, local := a.w.cfg.Store.(blob.Local); !local {
-		return nil // the inputs were copies
+		return nil // the inputs were copies, so no stored object has changed
 	}
 	for i := range inputs {
 		for _, p := range inputs[i].parts {

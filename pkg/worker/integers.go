@@ -12,8 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// Parquet has no 128-bit integers. DuckDB writes them as DOUBLE, which loses digits beyond 15. Its
-// sum of integers is a 128-bit integer. Therefore the worker stores them as DECIMAL(38,0).
+// Parquet has no 128-bit integers. DuckDB writes them as DOUBLE, which keeps only about 15 digits. In DuckDB, the sum
+// of integers is a 128-bit integer, so such columns are common. Therefore the worker stores 128-bit integers as
+// DECIMAL(38,0).
 
 // exactInteger is the type in which 128-bit integers are stored.
 const exactInteger = "DECIMAL(38,0)"
@@ -69,11 +70,11 @@ func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s 
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
 }
 
-// sourceColumn is how DuckDB names the column of a failed cast. Its names are given by exact.
+// sourceColumn matches the column in DuckDB's error about a failed cast. exact has named the columns c0, c1 and so on.
 var sourceColumn = regexp.MustCompile(`from source column c(\d+)\b`)
 
-// failedCast returns the column to which an error of a cast belongs, or all columns that were cast if
-// DuckDB does not say.
+// failedCast returns the column whose cast has failed. If DuckDB's error does not name it, failedCast returns all
+// columns that were cast.
 func failedCast(message string, columns []resultColumn, cast []string) []string {
 	m := sourceColumn.FindStringSubmatch(message)
 	if m == nil {
@@ -86,7 +87,7 @@ func failedCast(message string, columns []resultColumn, cast []string) []string 
 	return []string{columns[at].name}
 }
 
-// columnsText names the columns to which an error may belong.
+// columnsText returns the beginning of a sentence about the columns whose cast may have failed.
 func columnsText(names []string) string {
 	if len(names) == 1 {
 		return "Column " + names[0]
@@ -121,8 +122,8 @@ func unstorable(kind string) (instead string) {
 	return ""
 }
 
-// storedType returns the type in which a column is stored, and whether it differs from the type of
-// the column. declared are the integers of the contract, by column in lower case.
+// storedType returns the type in which a column is stored, and whether it differs from the type of the column. declared
+// are the integer types that the contract declares, by column in lower case.
 func storedType(c resultColumn, declared map[string]string) (kind string, changed bool) {
 	kind, changed = exactType(c.kind)
 	if as := declared[strings.ToLower(c.name)]; as != "" && changed && kind == exactInteger {
@@ -144,8 +145,8 @@ func exactType(kind string) (exact string, changed bool) {
 	return b.String(), changed
 }
 
-// words yields the words, quoted texts and single other characters of a type's name in order, each
-// with the rest of the name behind it.
+// words yields the words, quoted texts and other single characters of a type's name, in order. With each of them, it
+// yields the rest of the name after it.
 func words(kind string) iter.Seq2[string, string] {
 	return func(yield func(word, rest string) bool) {
 		for kind != "" {

@@ -11,13 +11,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// drainWait is how long a stopping worker waits until its tasks have ended and are reported as
-// interrupted. Cloud Run kills a worker after 10 seconds; the remaining time is for the last
-// spans.
+// drainWait is how long a stopping worker waits until its tasks have ended and have been reported as interrupted. Cloud
+// Run kills a worker 10 seconds after SIGTERM; the other 2 seconds are for exporting the last spans.
 const drainWait = 8 * time.Second
 
-// Serve accepts deliveries until ctx is done, and then closes the worker. It returns nil if all
-// tasks have ended by then.
+// Serve accepts deliveries until ctx is done, and then closes the worker. It returns nil if all tasks have ended and
+// have been reported within drainWait.
 func (w *Worker) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait, MaxHeaderBytes: contract.MaxHeaderBytes}
 	served := make(chan error, 1)
@@ -32,10 +31,10 @@ func (w *Worker) Serve(ctx context.Context, listener net.Listener) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	closed := w.Close(drain)
-	_ = server.Shutdown(drain) // answer the queue's deliveries, if there is time
+	_ = server.Shutdown(drain) // lets the server answer open deliveries, if there is time
 	err = errors.Join(err, closed, server.Close())
 	if ctx.Err() != nil && closed == nil {
-		return nil // a clean shutdown on request
+		return nil // the caller has requested the shutdown, and it was clean
 	}
 	return err
 }

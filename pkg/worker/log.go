@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// logEnd is the number of bytes that a log keeps of its beginning, and again of its end.
+// logEnd is how many bytes a log keeps of its beginning, and also of its end.
 const logEnd = 5 << 20
 
 // boundedLog keeps the beginning and the end of the text that is written to it. Its zero value is
@@ -17,7 +17,7 @@ type boundedLog struct {
 	mu   sync.Mutex
 	head []byte
 	tail tail
-	// closed is set when nothing more will be written.
+	// closed means that nothing more will be written.
 	closed bool
 	// more is closed at the next write or close. It is nil while no reader waits.
 	more chan struct{}
@@ -54,9 +54,8 @@ func (l *boundedLog) wake() {
 	}
 }
 
-// read returns at most chunk bytes from an offset on, and the next offset. Omitted text is replaced
-// by one line. If there is nothing to read yet, text is empty and more is closed at the next write;
-// if the log is complete, more is nil.
+// read returns at most chunk bytes from an offset on, and the next offset. One line replaces omitted text. If there is
+// nothing to read yet, text is empty, and more is closed at the next write. At the end of a complete log, more is nil.
 func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,12 +104,12 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// omitted replaces omitted text.
+// omitted is the line that replaces omitted text.
 const omitted = "\n… %d bytes omitted …\n"
 
 func (l *boundedLog) printf(format string, args ...any) { fmt.Fprintf(l, format, args...) }
 
-// bytes returns the log. Omitted text is replaced by one line.
+// bytes returns the log. One line replaces omitted text.
 func (l *boundedLog) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +126,7 @@ func (l *boundedLog) bytes() []byte {
 type tail struct {
 	limit int
 	ring  []byte
-	next  int   // index of the oldest byte, once the ring is full
+	next  int   // the index of the oldest byte, if the ring is full
 	total int64 // bytes written
 }
 
@@ -148,7 +147,7 @@ func (t *tail) write(p []byte) {
 	}
 }
 
-// from returns at most n of the kept bytes, starting at the i-th.
+// from returns at most n of the kept bytes, starting with byte i.
 func (t *tail) from(i, n int) []byte {
 	i = (t.next + i) % len(t.ring)
 	oldest := t.next
@@ -163,7 +162,7 @@ func (t *tail) bytes() []byte {
 	return append(append(make([]byte, 0, len(t.ring)), t.ring[t.next:]...), t.ring[:t.next]...)
 }
 
-// lastLines keeps the end of a command's stderr. One goroutine writes it; it is read after that
+// lastLines keeps the end of a command's stderr. Only one goroutine writes to it. Other code reads it after that
 // goroutine has ended.
 type lastLines struct{ tail tail }
 
@@ -174,5 +173,5 @@ func (l *lastLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// maxStderr is the number of bytes of stderr in an error message.
+// maxStderr is how many bytes of stderr an error message contains at most.
 const maxStderr = 2 << 10

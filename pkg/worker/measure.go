@@ -11,8 +11,8 @@ import (
 // profiling are the settings with which DuckDB measures the CPU time of statements.
 const profiling = `SET enable_profiling = 'no_output'; SET custom_profiling_settings = '{"CPU_TIME": "true"}'`
 
-// measure records what the execution of a task took. The report of its end contains these metrics, also if
-// the task fails.
+// measure records the time, CPU time and memory of the execution of a task. The report of the end contains these
+// metrics, even if the task has failed.
 func (a *attempt) measure(took time.Duration) {
 	a.metrics["execute_ms"] = took.Milliseconds()
 	if a.measured {
@@ -34,8 +34,8 @@ func cpuOf(s *os.ProcessState) time.Duration {
 	return s.UserTime() + s.SystemTime()
 }
 
-// cpuTime returns the CPU time of the last statement, as DuckDB measures it: the time of its threads in
-// operators. On a machine with too few cores that includes time in which a thread waits for a core.
+// cpuTime returns the CPU time of the last statement, as DuckDB measures it: the time of its threads in operators. On a
+// machine with too few cores, this includes the time in which a thread waits for a core.
 func (d *database) cpuTime() (time.Duration, bool) {
 	info, err := duckdb.GetProfilingInfo(d.conn)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// footer returns the number of rows of a Parquet file, its columns as lines of path and types, and
-// as the commit marker has them.
+// footer returns the number of rows of a Parquet file, and its columns in two forms: as text with one line of path and
+// types per column, and as the commit marker lists them.
 func footer(f *os.File) (rows int64, lines string, names []contract.CommitMarkerColumn, err error) {
 	defer func() {
 		// The reader validates most of its input, but may panic on a crafted footer.
@@ -45,7 +45,7 @@ var columnTypes = map[string]string{
 	"BYTE_ARRAY None": "BLOB", "BYTE_ARRAY String": "VARCHAR", "INT32 Date": "DATE",
 }
 
-// columnType returns the SQL name of a Parquet type, or Parquet's own name of a type that SQL lacks.
+// columnType returns the SQL name of a Parquet type. If SQL has no such type, it returns Parquet's own name.
 func columnType(c *parquet.Column) string {
 	physical := c.PhysicalType().String()
 	switch t := c.LogicalType().(type) {
@@ -75,8 +75,8 @@ func zoned(name string, utc bool) string {
 	return name
 }
 
-// columnsOf returns the columns of the output's Parquet files. It returns none if the files differ,
-// or if a marker cannot hold the columns.
+// columnsOf returns the columns of the output's Parquet files. It returns none if the columns of the files differ, or
+// if there are too many columns for a marker.
 func columnsOf(made []outputFile) (columns []contract.CommitMarkerColumn) {
 	lines := ""
 	for _, f := range made {
@@ -116,8 +116,8 @@ func (f *outputFile) describe() error {
 	return nil
 }
 
-// schemaHash returns a hash of the columns of the output's Parquet files. Outputs with the same
-// hash can be read together. It is empty if there are no Parquet files.
+// schemaHash returns a hash of the columns of the output's Parquet files. A query can read outputs with the same hash
+// as one table. The hash is empty if there are no Parquet files.
 func schemaHash(made []outputFile) string {
 	var schemas []string
 	for _, f := range made {

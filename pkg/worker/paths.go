@@ -11,11 +11,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Queries name files relative to the project. DuckDB resolves relative paths against the process's
-// working directory, which a server shares between projects, and its sandbox rejects them under
-// file_search_path. Therefore the worker makes paths absolute in the query's text. It finds them
-// with DuckDB's own parser: the first argument of functions that read files, and file names used as
-// tables.
+// Queries name files relative to the project. DuckDB resolves relative paths against the working directory of the
+// process, which a server shares between projects. DuckDB's setting file_search_path does not help, because DuckDB's
+// sandbox rejects the files that it finds. Therefore the worker makes paths absolute in the query's text. It finds the
+// paths with DuckDB's own parser: they are the first arguments of functions that read files, and file names that are
+// used as tables.
 
 // edit is an insertion into a query.
 type edit struct {
@@ -23,8 +23,8 @@ type edit struct {
 	text string
 }
 
-// resolvePaths returns the query with absolute paths below root. A query that DuckDB cannot
-// serialize (PIVOT) stays unchanged and counts as reading files.
+// resolvePaths returns the query with absolute paths below root. A query that DuckDB cannot serialize, for example with
+// PIVOT, stays unchanged, and is assumed to read files.
 func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
@@ -49,7 +49,7 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 	}
 	if parsed.Error {
 		asWritten.reads = true
-		return asWritten, nil // if the query is wrong, executing it returns a better error
+		return asWritten, nil // if the query is wrong, its execution returns a better error
 	}
 	if n := len(parsed.Statements); n != 1 {
 		return nil, permanent(CodeSQL, "an asset's query must be a single SELECT, got %d statements", n)
@@ -94,7 +94,7 @@ func (r *resolver) walk(node any) {
 				r.tables = append(r.tables, strings.ToLower(schema+"."+name))
 			}
 		case "SHOW_REF":
-			r.reads = true // SUMMARIZE 'data/x.csv' has no table node with the file's name
+			r.reads = true // the parse tree of SUMMARIZE 'data/x.csv' has no table node with the name of the file
 		}
 		for _, child := range n {
 			r.walk(child)
@@ -116,8 +116,8 @@ func (r *resolver) function(node any) {
 	}
 }
 
-// argument handles a path argument: a string, a list of strings, or an expression that begins with
-// a string. whole says that nothing follows the string.
+// argument handles a path argument: a string, a list of strings, or an expression that begins with a string. whole
+// means that the argument is only this string, so the string is a whole path.
 func (r *resolver) argument(node any, whole bool) {
 	n, _ := node.(map[string]any)
 	children, _ := n["children"].([]any)

@@ -15,7 +15,7 @@ import (
 // loadedPlan is a plan with an index of its tasks.
 type loadedPlan struct {
 	*plan.Plan
-	at map[string]int // task key → position
+	at map[string]int // the position of each task, by task key
 }
 
 // work is one task of a plan, with everything needed to execute it.
@@ -24,7 +24,7 @@ type work struct {
 	plan *loadedPlan
 	task *plan.Task
 	root string
-	// unpacked means that root contains the files of the release, which no edit changes.
+	// unpacked means that root contains the unpacked files of the release, which nobody edits.
 	unpacked bool
 }
 
@@ -58,7 +58,8 @@ func (w *Worker) loadPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 	if p, ok := w.plans.get(ref); ok {
 		return p, nil
 	}
-	// The read uses the worker's context, because the first caller may be stopped.
+	// The read uses the context of the worker, because the caller that begins it may be stopped before the other
+	// callers.
 	result := w.loading.DoChan(ref, func() (any, error) { return w.readPlan(w.ctx, a) })
 	select {
 	case got := <-result:

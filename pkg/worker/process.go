@@ -20,12 +20,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// drainTime limits the wait for a command's output after its process group is dead. Only a process
-// that has left the group can still hold the pipe open.
+// drainTime limits the wait for a command's output after its process group is dead. After that, only a process that has
+// left the group can keep the pipe open.
 const drainTime = 2 * time.Second
 
-// starter starts all processes from one locked OS thread. Pdeathsig kills a child when the *thread*
-// that started it exits, and the Go runtime may end any thread that is not locked.
+// starter starts all processes from one locked OS thread. With Pdeathsig, the kernel kills a child when the *thread*
+// that started the child exits, and the Go runtime may end any thread that is not locked.
 type starter struct {
 	requests chan func()
 	done     chan struct{}
@@ -60,18 +60,18 @@ func (s *starter) close() {
 type process struct {
 	w   *Worker
 	cmd *exec.Cmd
-	// tag is a string in the command's environment that no other command's has.
+	// tag is a string in the environment of this command, and of no other command.
 	tag string
-	// started is the start time: see startedAt.
+	// started is the time when the process started, as startedAt returns it.
 	started uint64
 }
 
-// launch starts a program in its own process group, without a shell. The tag identifies the
-// processes that it starts.
+// launch starts a program in its own process group, without a shell. The tag identifies the processes that the program
+// starts.
 func (w *Worker) launch(cmd *exec.Cmd, tag string) (*process, error) {
 	cmd.SysProcAttr, cmd.WaitDelay = newProcessGroup(), drainTime
 	w.commands.mu.Lock()
-	defer w.commands.mu.Unlock() // so that a started command is always in the list
+	defer w.commands.mu.Unlock() // the lock is held until the started command is in the list
 	if err := w.starter.start(cmd); err != nil {
 		return nil, err
 	}
@@ -108,9 +108,9 @@ func (c *commands) remove(p *process) {
 	delete(c.running, p)
 }
 
-// wait waits until the process exits. If ctx is done first, wait sends SIGTERM and, after
-// killGrace, SIGKILL. Afterwards no descendant is left; on Linux that includes processes that have
-// left the group or the session.
+// wait waits until the process exits. If ctx is done first, wait sends SIGTERM and, after killGrace, SIGKILL. When wait
+// returns, no process of the group is left. On Linux, no descendant is left, even if it has left the group or the
+// session.
 func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	pid := p.cmd.Process.Pid
 	exited := make(chan struct{})
@@ -130,7 +130,7 @@ func (p *process) wait(ctx context.Context, c clock.Clock) error {
 		<-exited
 		stop()
 	}
-	// The leader is dead and not yet reaped, so its pid still identifies the group.
+	// The command is dead but not yet reaped, so its process id still identifies the group.
 	signalGroup(pid, syscall.SIGKILL)
 	p.w.commands.remove(p)
 	if left := p.killEscaped(p.w.commands.startedBy); left > 0 {
@@ -138,12 +138,12 @@ func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	}
 	err := p.cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // the command exited with 0; a process that could not be killed holds the output open
+		return nil // the command exited with 0, but a process that could not be killed keeps the output open
 	}
 	return err
 }
 
-// signalGroup sends a signal to a process group. It ignores errors: the group may be gone.
+// signalGroup sends a signal to a process group. It ignores errors, because the group may be gone.
 func signalGroup(pid int, signal syscall.Signal) { _ = syscall.Kill(-pid, signal) }
 
 // exitFailure returns the failure of a command, with the end of its stderr.
@@ -166,7 +166,7 @@ func exitFailure(err error, stderr *lastLines, name string) error {
 	return &failure{code, CategoryUser, true, exitStatusError{errors.New(text), exit.ExitCode()}}
 }
 
-// signalName returns the name of a signal, such as SIGSEGV.
+// signalName returns the name of a signal, for example "SIGSEGV".
 func signalName(s syscall.Signal) string {
 	if name := unix.SignalName(s); name != "" {
 		return name

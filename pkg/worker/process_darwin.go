@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// newProcessGroup returns attributes for a new group. On macOS, a process outlives a killed worker.
+// newProcessGroup returns attributes for a new group. On macOS, processes continue to run after their worker is killed.
 func newProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// beWorker is the argument that makes the test binary a worker, which runs a command and waits to
-// be killed.
+// beWorker is the argument that makes the test binary act as a worker: it runs a command and waits to be killed.
 const beWorker = "be-a-worker"
 
 func TestMain(m *testing.M) {

@@ -14,15 +14,15 @@ import (
 // its asset has a quarantine. Readers and other tasks look for commit markers, so they do not find
 // the output until a decision publishes it.
 //
-// Two executions of a task may create one marker each, because a check may have different results. The
-// report of the current attempt decides which of them counts.
+// A check may have different results in two executions of a task, so one execution may create the commit marker and the
+// other one the marker in quarantine. The report of the current attempt decides which of the two markers counts.
 
 func (a *attempt) quarantineKey() string {
 	return contract.QuarantineMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
-// finishedBefore returns the output of an existing marker: the commit marker or, if there is none, the
-// marker in quarantine. found is false if there is neither.
+// finishedBefore returns the output that an existing marker names: the commit marker or, if there is none, the marker
+// in quarantine. found is false if there is neither.
 func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Output, found bool, err error) {
 	marker, err := a.existing(ctx, a.markerKey())
 	if err != nil {
@@ -51,10 +51,9 @@ func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) 
 	return nil, permanent(CodeInvalidMarker, "marker %s has no check that blocks the output", a.quarantineKey())
 }
 
-// quarantine stores an output that a check of the phase POST has blocked, if the asset has a
-// quarantine. It returns the output and the error of the checks. If the output cannot be stored now,
-// quarantine returns the error of the store, and the results of the checks are dropped: the next
-// attempt repeats everything.
+// quarantine stores an output that a check of the phase POST has blocked, if the asset has a quarantine. It returns the
+// output and the error of the checks. If the output cannot be stored, quarantine returns the error of the store and
+// drops the results of the checks, because the next attempt repeats everything.
 func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, blocked error) (*event.Output, error) {
 	if t.Quarantine == nil || !t.HasFiles() || !slices.ContainsFunc(a.checkResults, blocksOutput) {
 		return nil, blocked

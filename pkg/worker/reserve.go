@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// overtaking is how long tasks that fit may start before a task that waits for memory.
+// overtaking is how long a task may wait for memory while later tasks that fit start before it.
 const overtaking = 60 * time.Second
 
-// reservation is the memory of a task that runs or waits.
+// reservation is the memory for a task that runs or waits.
 type reservation struct {
 	bytes int64
-	// declared means that the asset declares its memory. Other tasks have the share of one of
-	// MaxConcurrent tasks, and wait only for tasks that declare theirs.
+	// declared means that the asset declares its memory. The memory of other tasks is an equal share for MaxConcurrent
+	// tasks. Such tasks wait only while tasks with declared memory run.
 	declared bool
 	since    time.Time
 	granted  chan struct{} // closed when the task may start
@@ -31,7 +31,7 @@ type memory struct {
 	waiting  []*reservation // in the order of arrival
 }
 
-// reserve waits until a task may start. The caller must release a reservation that it got.
+// reserve waits until a task may start. If it returns nil, the caller must release the reservation.
 func (m *memory) reserve(ctx context.Context, r *reservation, now func() time.Time) error {
 	r.granted = make(chan struct{})
 	m.mu.Lock()
@@ -56,7 +56,7 @@ func (m *memory) reserve(ctx context.Context, r *reservation, now func() time.Ti
 	return context.Cause(ctx)
 }
 
-// release ends the task of a reservation.
+// release frees the memory of a task that has ended, and starts waiting tasks.
 func (m *memory) release(r *reservation, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,8 +72,8 @@ func (m *memory) free(r *reservation) {
 	}
 }
 
-// admit starts all waiting tasks that may start. A task that has waited for long enough lets no later
-// one start before it.
+// admit starts all waiting tasks that may start. If a task has waited for the time overtaking, no later task may start
+// before it.
 func (m *memory) admit(now time.Time) {
 	blocked := false
 	m.waiting = slices.DeleteFunc(m.waiting, func(r *reservation) bool {

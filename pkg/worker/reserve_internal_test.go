@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reservations is a memory of 10 bytes with a clock of its own.
+// reservations is a memory of 10 bytes with its own clock.
 type reservations struct {
 	t   *testing.T
 	m   memory
 	now time.Time
 }
 
-// ask adds a waiting task and returns it with the function that gives it up.
+// ask adds a waiting task. It returns the task, and a function that stops waiting.
 func (r *reservations) ask(bytes int64, declared bool) (*reservation, func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancelCause(r.t.Context())

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// queryMemory is the fraction of the machine's memory that all queries may use together. The rest
-// is for commands, the page cache and the process itself.
+// queryMemory is the fraction of the machine's memory that all queries together may use. The rest of the memory is for
+// commands, the page cache and the worker itself.
 const queryMemory = 0.5
 
 const (
-	// leastMemory is the minimum for one query: with less, DuckDB fails almost any query.
+	// leastMemory is the minimum for one query, in bytes. With less memory, almost every query fails.
 	leastMemory = 64 << 20
-	// unknownMemory is assumed when the machine's memory cannot be determined.
+	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30
 )
 
@@ -47,12 +47,12 @@ func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }
 
-// threads returns the number of threads of a query when that many tasks run. With fewer running
-// tasks than slots, a query uses the idle cores.
+// threads returns the number of threads of a query while running tasks run. If there are fewer running tasks than
+// slots, a query uses the idle cores, too.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
-// memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, its origin, and how
-// to get more.
+// memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that it comes from,
+// and how to raise it.
 func (a *attempt) memoryLimit() (limit, from, advice string) {
 	if r := a.resources; r != nil && r.MemoryBytes > 0 {
 		return strconv.FormatInt(r.MemoryBytes, 10) + "B", "resources.memory of " + a.env.AssetKey, "raise it"
@@ -62,7 +62,8 @@ func (a *attempt) memoryLimit() (limit, from, advice string) {
 	return limit, from, advice
 }
 
-// share returns the memory limit of a query without declared memory in DuckDB's syntax, and its origin.
+// share returns the memory limit of a query without declared memory in DuckDB's syntax, and the setting that it comes
+// from.
 func (w *Worker) share() (limit, from string) {
 	if w.cfg.DuckDB.MemoryLimit != "" {
 		return w.cfg.DuckDB.MemoryLimit, "workers.memory_limit"
@@ -72,9 +73,9 @@ func (w *Worker) share() (limit, from string) {
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
-// reserve waits until the memory of the attempt fits beside the memory of the running tasks.
+// reserve waits until the memory of the attempt fits into the memory that the running tasks leave.
 func (a *attempt) reserve(ctx context.Context) error {
-	// An error is reported by the attempt, which loads the plan again.
+	// The attempt loads the plan again, and then reports an error.
 	if p, err := a.w.loadPlan(ctx, a); err == nil {
 		a.resources = p.Assets[a.env.AssetKey].Resources
 	}
@@ -109,7 +110,7 @@ var sizeUnits = map[string]int64{
 	"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }
 
-// bytesOf returns the bytes of a memory limit, or false if only DuckDB knows its form.
+// bytesOf returns a memory limit in bytes. It reports false for a form of the limit that only DuckDB can parse.
 func bytesOf(limit string) (int64, bool) {
 	m := sizePattern.FindStringSubmatch(limit)
 	if m == nil {
@@ -123,8 +124,8 @@ func bytesOf(limit string) (int64, bool) {
 	return count * unit, true
 }
 
-// advice returns the memory and the threads that a command should use, as environment variables. Servo
-// does not enforce them.
+// advice returns, as environment variables, how much memory and how many threads a command should use. Servo does not
+// enforce these limits.
 func (a *attempt) advice() []string {
 	env := []string{"SERVO_THREADS=" + strconv.Itoa(a.threads())}
 	limit, _, _ := a.memoryLimit()
@@ -134,7 +135,7 @@ func (a *attempt) advice() []string {
 	return env
 }
 
-// threads returns the number of threads of a query of the attempt that starts now.
+// threads returns the number of threads for a query of the attempt that starts now.
 func (a *attempt) threads() int {
 	if r := a.resources; r != nil && r.Threads > 0 {
 		return r.Threads
@@ -142,7 +143,7 @@ func (a *attempt) threads() int {
 	return a.w.threadsNow()
 }
 
-// threadsNow returns the number of threads of a query that starts now.
+// threadsNow returns the number of threads for a query that starts now, if its asset does not declare one.
 func (w *Worker) threadsNow() int {
 	if w.cfg.DuckDB.Threads > 0 {
 		return w.cfg.DuckDB.Threads
@@ -150,7 +151,7 @@ func (w *Worker) threadsNow() int {
 	return w.machine.threads(len(w.slots))
 }
 
-// explainMemory adds the memory limit and its origin to an out-of-memory error.
+// explainMemory adds the memory limit, and the setting that it comes from, to an out-of-memory error.
 func (a *attempt) explainMemory(err error) error {
 	var f *failure
 	if !errors.As(err, &f) || f.code != CodeOutOfMemory {
@@ -165,7 +166,7 @@ func (a *attempt) explainMemory(err error) error {
 
 func megabytes(bytes int64) string { return strconv.FormatInt(bytes/1_000_000, 10) + "MB" }
 
-// memoryOf returns the memory of this machine or its container, whichever is less; 0: unknown.
+// memoryOf returns the memory of this machine or the limit of its container, whichever is less, in bytes; 0: unknown.
 func memoryOf(read func(string) ([]byte, error)) int64 {
 	memory := physicalMemory(read)
 	for _, name := range limitFiles(read) {
@@ -173,7 +174,7 @@ func memoryOf(read func(string) ([]byte, error)) int64 {
 		if err != nil {
 			continue
 		}
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // "max": no limit
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // the text "max", which is not a number, means no limit
 		if err == nil && limit > 0 && (memory == 0 || limit < memory) {
 			memory = limit
 		}

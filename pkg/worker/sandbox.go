@@ -13,15 +13,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// maxDataEntries limits the entries of the data folders, which are listed for each query that reads
-// files.
+// maxDataEntries limits the number of files and folders in the data folders, because the worker lists them for each
+// query that reads files.
 const maxDataEntries = 200_000
 
-// sandbox lists the files that a query may read. DuckDB compares resolved paths, so that a symbolic
-// link grants no access beyond the sandbox.
+// sandbox lists the files that a query may read. DuckDB resolves symbolic links before it compares paths, so a link
+// gives no access to files outside the sandbox.
 type sandbox struct {
-	directories []string // recursively
-	files       []string // files and patterns
+	directories []string // folders with all their files and subfolders
+	files       []string // single files, and patterns of files
 }
 
 func (s *sandbox) add(other sandbox) {
@@ -44,9 +44,8 @@ func (d *database) lock(ctx context.Context, s sandbox) error {
 	return nil
 }
 
-// projectFiles returns the project's files that a query may read: the files in its data folders,
-// without hidden names and without the state folder. For a query that names no files, the folders
-// are not listed.
+// projectFiles returns the project's files that a query may read: the files in its data folders, without hidden names
+// and without the state folder. If a query reads no files, projectFiles does not list the folders.
 func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
@@ -54,8 +53,7 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	return dataFiles(t.root, t.plan.DataFolders(), a.w.stateFolder(), query.paths)
 }
 
-// dataFiles returns the sandbox for the data folders of a project, for a query that names these
-// paths.
+// dataFiles returns the sandbox with the data folders of a project, for a query that names the given paths.
 func dataFiles(project string, folders []string, state fs.FileInfo, paths []string) (sandbox, error) {
 	root, err := filepath.EvalSymlinks(project)
 	if err != nil {
@@ -86,7 +84,7 @@ func (w *Worker) stateFolder() fs.FileInfo {
 	}
 	info, err := os.Stat(filepath.Dir(local.Path("x")))
 	if err != nil {
-		return nil // reading inputs from the folder returns the error
+		return nil // reading an input from the folder returns this error
 	}
 	return info
 }
@@ -165,12 +163,12 @@ func (l *lister) isState(dir string) bool {
 func (l *lister) mayName(path string) bool {
 	fixed, pattern := fixedFolder(path)
 	if pattern != "" {
-		g := globber{lister: l, left: 2 * maxDataEntries} // ** lists folders twice
+		g := globber{lister: l, left: 2 * maxDataEntries} // a pattern with ** lists folders twice
 		if g.matchesHidden(fixed, strings.Split(pattern, "/"), false) {
 			return false
 		}
 	} else if _, err := os.Lstat(path); err == nil {
-		return false // listed already, or not readable
+		return false // the file is in the sandbox already, or a query must not read it
 	}
 	if relative, err := filepath.Rel(l.root, path); err != nil || hidden(relative) {
 		return false

@@ -41,7 +41,8 @@ func newSandboxFixture(t *testing.T, state string, data []string, queries map[st
 	return w
 }
 
-// Without the fix, read_text('.servo/keys.json') returned the signing keys.
+// Fails if a query can read files outside the data folders, for example the signing keys with
+// read_text('.servo/keys.json').
 func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	queries := map[string]string{
 		"keys":      "FROM read_text('.servo/keys.json')",
@@ -76,7 +77,8 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	}
 }
 
-// Without the fix, glob and read_blob listed hidden names, whose contents they could not read.
+// Fails if glob or read_blob lists hidden names. The contents of these files would not be readable, but the names would
+// be.
 func TestQueriesCannotListHiddenNames(t *testing.T) {
 	hidden := map[string]string{
 		"all":      "SELECT * FROM glob('data/**')",

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// scratch is a worker's folder below a shared folder. The process holds a lock on it, which shows
-// other workers that it is alive.
+// scratch is a worker's folder below a shared folder. The process holds a lock on the folder. The lock shows other
+// workers that the process is alive.
 type scratch struct {
 	dir  string
 	lock *os.File
@@ -56,8 +56,8 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// guardScratch waits for the lock under which folders are created. A folder without its final name
-// that is seen under this lock was left by a dead process.
+// guardScratch takes the lock under which workers create their folders, and waits for it. A process that holds this
+// lock and sees a folder without its final name knows that a dead process has left the folder.
 func guardScratch(parent string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

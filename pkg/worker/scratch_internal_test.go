@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The folders belong to dead processes. Some died before their folder had its final name, and some
-// afterwards. The folder of a living worker stays.
+// SweepScratch removes the folders of dead processes, whether a process died before or after its folder got its final
+// name. It keeps the folder of a living worker.
 func TestSweepScratchRemovesFoldersOfDeadWorkers(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "scratch")

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// findSecrets resolves the command's secrets and returns them as "NAME=value". From then on they
-// are masked in logs and reports of the attempt.
+// findSecrets resolves the command's secrets and returns them as "NAME=value". From then on, the logs and reports of
+// the attempt mask the values.
 func (a *attempt) findSecrets(ctx context.Context, t *work) ([]string, error) {
 	if len(t.Secrets) == 0 {
 		return nil, nil
@@ -56,8 +56,8 @@ func secretFailure(name string, err error) error {
 	return &failure{CodeSecretUnavailable, event.CategoryTransient, true, fmt.Errorf("%s: %w", name, err)}
 }
 
-// learnSecrets records the environment variables that a plan's project uses as secrets. From then
-// on no command of this worker inherits them, and their values are masked in all logs.
+// learnSecrets records the environment variables that a plan's project uses as secrets. From then on, no command of
+// this worker inherits these variables, and all logs mask their values.
 func (w *Worker) learnSecrets(p *plan.Plan) {
 	names := slices.Clone(p.SecretVariables)
 	for key := range p.Assets {

@@ -18,7 +18,7 @@ import (
 
 const canary = "hunter2-canary"
 
-// vault resolves every reference to the canary, except those with a special meaning.
+// vault resolves every reference to the canary, except the references listed below.
 type vault struct{ asked atomic.Int64 }
 
 func (v *vault) resolve(_ context.Context, reference string) (string, error) {
@@ -77,8 +77,8 @@ func TestCommandGetsSecretsAndLogMasksThem(t *testing.T) {
 	require.EqualValues(t, 2, v.asked.Load(), "and resolves no secret")
 }
 
-// Omitting the middle of a log may cut a secret in two. Without the fix, only the kept text was
-// masked.
+// If the middle of a log is omitted, a secret may be cut in two. Fails if secrets are masked only in the text that is
+// kept, so that a part of such a secret stays.
 func TestSplitSecretsAreMasked(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/many":   shellWithSecrets(`yes "$TOKEN," | tr -d '\n' | head -c 1500000 >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
@@ -105,7 +105,7 @@ func TestSplitSecretsAreMasked(t *testing.T) {
 
 func TestErrorMessagesMaskSecrets(t *testing.T) {
 	secrets := map[string]string{"TOKEN": "file:token"}
-	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // a name in the project that equals a secret by chance
+	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // the name of this program happens to equal a secret
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/link": shellWithSecrets(`ln -s /etc/passwd $SERVO_OUTPUT/$TOKEN`, secrets), "a/none": named,
 		"a/parquet": shellWithSecrets(`echo no > $SERVO_OUTPUT/$TOKEN.parquet`, secrets),
@@ -166,8 +166,7 @@ func TestCommandsDoNotInheritWorkersVariables(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("length %d\n", len(canary)), w.log("a/d"))
 }
 
-// Without the fix, a command inherited the variable of another asset's secret, and printed its
-// value in plain text.
+// Fails if a command inherits the variable with the secret of another asset, and can print its value in plain text.
 func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
 	printing := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
 	w, _ := withSecrets(t, map[string]plan.Work{"a/b": printing, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))

@@ -36,18 +36,18 @@ func (w *Worker) Handler() http.Handler {
 	return mux
 }
 
-// job is an attempt in this process. All deliveries of the attempt share one job.
+// job is an attempt that this process executes. All deliveries of the attempt share one job.
 type job struct {
-	// life ends with the worker, and carries the values of the first delivery's context.
+	// life ends with the worker, and has the values of the first delivery's context.
 	life context.Context //nolint:containedctx // for work that continues after the attempt is stopped
 	stop func(cause error)
 	// executing is true while the task executes: after its start was accepted or it was admitted,
 	// and before its end is reported.
 	executing atomic.Bool
-	// long is closed when the attempt executes and its timeout exceeds Config.HoldFor.
+	// long is closed when an attempt whose timeout exceeds Config.HoldFor begins to execute.
 	long chan struct{}
-	// released is set when a delivery may have been answered with 202 Accepted, after which the
-	// queue does not redeliver.
+	// released means that a delivery may have been answered with 202 Accepted. After this answer, the queue does not
+	// redeliver.
 	released atomic.Bool
 	// live is closed when readers may follow the log. log is set before that.
 	live chan struct{}
@@ -59,7 +59,7 @@ type job struct {
 // answer is the response to a delivery.
 type answer struct {
 	status int
-	// report is the end of the attempt, if the response carries it.
+	// report is the end of the attempt, if the response contains it.
 	report []byte
 }
 
@@ -86,7 +86,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 	}
 	j := w.join(trace.Within(r.Context(), env.Traceparent, env.Tracestate), env)
 	if j == nil {
-		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
+		rw.WriteHeader(http.StatusInternalServerError) // not 503: a queue would slow down all its deliveries
 		return
 	}
 	end := w.await(r.Context(), j)
@@ -102,8 +102,8 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reject answers a delivery that is not a valid task. The status is an error, because a
-// queue deletes a delivery that succeeds, and this one was never reported.
+// reject answers a delivery that is not a valid task. The status is an error: after a success, the queue would delete
+// the delivery, although the control plane has received no report.
 func (w *Worker) reject(rw http.ResponseWriter, r *http.Request, status int, err error) {
 	w.cfg.Logger.ErrorContext(r.Context(), "rejected an envelope", "status", status, "error", err)
 	problem := &contract.Problem{Status: status, Detail: err.Error()}
@@ -141,11 +141,11 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	return j
 }
 
-// jobContext ends with the embedded context, and returns the values of both.
+// jobContext ends when the embedded context ends. It has the values of both contexts.
 type jobContext struct {
 	context.Context //nolint:containedctx // jobContext is a context
 
-	values context.Context //nolint:containedctx // a source of values only
+	values context.Context //nolint:containedctx // only its values are used
 }
 
 func (l jobContext) Value(key any) any {
@@ -160,20 +160,20 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():
-		w.finish(j, env, answer{status: http.StatusInternalServerError}) // not started: the queue redelivers it to another worker
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the attempt has not started, so the queue redelivers it to another worker
 		return
 	}
 	a := newAttempt(w, j, env)
 	if err := a.reserve(ctx); err != nil {
 		a.freeSlot()
-		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the answer is the same as without a slot
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the same answer as when there is no slot
 		return
 	}
 	w.finish(j, env, a.run(ctx))
-	a.cleanUp(ctx) // deliveries are answered already
+	a.cleanUp(ctx) // the deliveries have been answered already
 }
 
-// finish answers all deliveries of a job and removes the job. A later delivery starts a new one.
+// finish answers all deliveries of a job and removes the job. A later delivery starts a new job.
 func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	w.mu.Lock()
 	delete(w.jobs, env.AttemptID)
@@ -181,9 +181,8 @@ func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	j.finish(end)
 }
 
-// await returns the answer to a delivery: the job's end, or 202 Accepted if the job may take longer
-// than a queue waits and heartbeats keep it alive. If ctx is done, the status is 0: the client has
-// gone.
+// await returns the answer to a delivery: the end of the job or, if the job may take longer than a queue waits and
+// sends heartbeats, 202 Accepted. If ctx is done, because the client has gone, the status is 0.
 func (w *Worker) await(ctx context.Context, j *job) answer {
 	expired := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {
@@ -200,22 +199,22 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			long = nil // another goroutine is reporting the end: wait for the report
+			long = nil // another goroutine is reporting the end, so wait for the report
 		case <-expired:
 			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			return answer{status: http.StatusInternalServerError} // waiting for a slot, or for the report: the redelivery joins the job
+			return answer{status: http.StatusInternalServerError} // the job waits for a slot, or for its report; the redelivery joins the job
 		case <-ctx.Done():
 			return answer{}
 		}
 	}
 }
 
-// release reports whether the queue may drop the delivery. It may while the attempt executes: the
-// end is reported, or missing heartbeats reveal that the attempt has died. It may not while the end
-// is being reported, because only a redelivery repeats a failed report.
+// release reports whether the queue may drop the delivery. The queue may drop it while the attempt executes: later, the
+// worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while the end
+// is being reported, because if the report fails, only a redelivery repeats it.
 func (j *job) release() bool {
-	j.released.Store(true) // set before the check, so that the report sees it
+	j.released.Store(true) // set before executing is read, so that a report that begins meanwhile sees it
 	return j.executing.Load()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// If the report fails, only a redelivery repeats it.
+// If the report of the end fails, only a redelivery repeats the report.
 func TestDeliveryWaitsForReportOfLongTask(t *testing.T) {
 	for name, reported := range map[string]bool{"reported": true, "not reported in time": false} {
 		t.Run(name, func(t *testing.T) {

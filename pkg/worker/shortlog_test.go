@@ -11,8 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// TestShortLogIsPartOfTheReport stores no object for a log that the sender accepts in the report. Secrets in it
-// are masked. Longer logs, logs that are not UTF-8, and logs for older senders are objects.
+// TestShortLogIsPartOfTheReport: if a log is short enough for the report, the worker stores no object for it. Secrets
+// in such a log are masked. Longer logs, logs that are not UTF-8, and logs for older control planes are stored as
+// objects.
 func TestShortLogIsPartOfTheReport(t *testing.T) {
 	const limit = 16
 	for name, c := range map[string]struct {

@@ -24,7 +24,7 @@ import (
 // outputName is the file name of a query's result.
 const outputName = "data.parquet"
 
-// database is a DuckDB instance of one execution. It is not shared, because settings and sandbox
+// database is a DuckDB instance of one execution. Executions do not share an instance, because settings and sandbox
 // apply to a whole instance.
 type database struct {
 	db   *sql.DB
@@ -52,7 +52,7 @@ func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*d
 		"SET autoload_known_extensions = false",
 		"SET TimeZone = 'UTC'",
 		"SET errors_as_json = true",
-		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query
+		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query, and would read the footers twice
 		profiling,
 	}
 	settings = append(settings, "SET memory_limit = "+quote(memoryLimit), "SET threads = "+strconv.Itoa(threads))
@@ -128,14 +128,15 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	return d.storeResult(ctx, t, query, storing{before: "COPY (", after: "\n) TO " + quote(target) + " (FORMAT parquet, COMPRESSION zstd)"})
 }
 
-// storing is a statement around a query, which stores its result. check may refuse the columns of the result.
+// storing is the text before and after a query that makes it a statement which stores the result. check may reject the
+// columns of the result.
 type storing struct {
 	before, after string
 	check         func([]resultColumn) error
 }
 
 // storeResult executes the task's query within a statement that stores its result. Its errors name the place in the
-// user's file.
+// file of the asset.
 func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuery, to storing) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
 	description := query.within("DESCRIBE ", "")
@@ -157,7 +158,7 @@ func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuer
 		return rows, nil
 	}
 	err = result.explain(err, source)
-	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 { //nolint:errorlint // explain does not wrap
+	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 { //nolint:errorlint // explain does not wrap the error
 		cast = failedCast(e.message, columns, cast)
 		switch {
 		case strings.Contains(e.message, exactInteger):
@@ -170,8 +171,8 @@ func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuer
 	return 0, sqlFailure(err)
 }
 
-// prepare creates views of the inputs and variables for the partition, and then locks the sandbox:
-// the query may read its inputs, the project's data folders, and its scratch folder.
+// prepare creates views of the inputs, sets the variables of the partition, and then locks the sandbox. After that, the
+// query may read only its inputs, the project's data folders, and its scratch folder.
 func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery) error {
 	statements, err := variables(t, t.cellKeys()...)
 	if err != nil {
@@ -215,8 +216,8 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	return d.lock(ctx, readable)
 }
 
-// variables returns the statements that set the variables for getvariable: the partition's values,
-// the project's folder and the project's variables.
+// variables returns the statements that set the variables for getvariable: the values of the partition, the folder of
+// the project, and the variables of the project.
 func variables(t *work, keys ...string) ([]string, error) {
 	cells, err := parseCells(keys)
 	if err != nil {
@@ -230,7 +231,7 @@ func variables(t *work, keys ...string) ([]string, error) {
 		}
 		statements = append(statements, statement)
 	}
-	if p := t.task.Period; p != nil && len(keys) == len(t.cellKeys()) { // not while one partition of a batch is checked
+	if p := t.task.Period; p != nil && len(keys) == len(t.cellKeys()) { // the period is that of the whole task, so a check of one partition of a batch does not get it
 		for _, dimension := range periodDimensions(t, cells[0]) {
 			statements = append(statements, setInstant(dimension+"_start", p.Start), setInstant(dimension+"_end", p.End))
 		}
@@ -243,7 +244,7 @@ func periodDimensions(t *work, partition ids.Partition) []string {
 	return slices.DeleteFunc(partition.Dimensions(), func(dimension string) bool { return t.Dimensions[dimension] == "VARCHAR" })
 }
 
-// setInstant is the statement that sets a variable to an instant.
+// setInstant returns the statement that sets a variable to an instant.
 func setInstant(name string, at time.Time) string {
 	return "SET VARIABLE " + quoteName(name) + " = CAST(" + quote(at.UTC().Format("2006-01-02 15:04:05+00")) + " AS TIMESTAMPTZ)"
 }
@@ -259,7 +260,7 @@ func setVars(vars map[string]plan.Var) []string {
 	return statements
 }
 
-// setDimension is the statement that sets a partition's value in a dimension.
+// setDimension returns the statement that sets the variable of a dimension to the value of a partition.
 func setDimension(kinds map[string]string, dimension, value string) (string, error) {
 	kind, err := dimensionType(kinds, dimension)
 	if err != nil {
@@ -281,8 +282,8 @@ func isNotTypeName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_ (),", r)
 }
 
-// readParquet returns the SQL that reads files as one table. Hive partitioning is off: a folder
-// called "date=2025-01-15" adds no column.
+// readParquet returns the SQL that reads files as one table. Hive partitioning is off, so a folder called
+// "date=2025-01-15" adds no column.
 func readParquet(files []string) string { return partcolumn.ReadParquet(files) }
 
 func rowCount(n int64) string {
@@ -336,8 +337,8 @@ func sqlFailure(err error) error {
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}
 }
 
-// folderRead returns the folder that a query has read as a file, or "". DuckDB says of a folder that no file has its
-// name, as it says of a file that does not exist yet.
+// folderRead returns the folder that a query has read as a file, or "". For a folder, DuckDB returns the same error as
+// for a missing file: that no file has this name.
 func folderRead(message string) string {
 	_, rest, _ := strings.Cut(message, "No files found that match the pattern \"")
 	name, _, quoted := strings.Cut(rest, "\"")

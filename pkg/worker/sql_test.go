@@ -92,7 +92,7 @@ func TestInputPartitionsAreOneTable(t *testing.T) {
 	w.storePlan()
 	w.run(one)
 	w.run(two)
-	// Folders called date=… add no columns.
+	// A folder called date=… adds no column.
 	require.Equal(t, []string{"2|2012-01-01|2012-01-02|2"}, w.rows(w.run(all), "n, first, last, columns"))
 }
 
@@ -286,7 +286,7 @@ func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
 		"a/big":   query("SELECT list(range ORDER BY hash(range)) AS l FROM range(2_000_000)"),
 	}, task("a/alone", "", nil), task("a/big", "", nil))
 	w.config.DuckDB = worker.DuckDB{}
-	w.config.MaxConcurrent = 1_000_000 // so that a share is the minimum
+	w.config.MaxConcurrent = 1_000_000 // so that the share of a task is leastMemory
 	w.worker, w.server = w.open(w.config)
 	require.Equal(t, []string{fmt.Sprintf("%d|64.0 MiB", runtime.GOMAXPROCS(0))}, w.rows(w.run("a/alone"), "threads, memory"))
 	got := w.failed("a/big")
@@ -319,11 +319,11 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	require.Contains(t, w.log("a/command"), "134217728 3\n")
 }
 
-// A plan that cannot be read when the task reserves memory does not give the task other limits.
+// Fails if a task does not get the declared limits because its plan could not be read when the task reserved memory.
 func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
 	limits := query("SELECT current_setting('threads') AS threads")
 	limits.Resources = &plan.Resources{Threads: 3}
-	const outage = 4 // the number of tries of one read
+	const outage = 4 // one read of an object makes so many tries
 	var reads atomic.Int32
 	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if (op == faultblob.Open || op == faultblob.Get) && strings.Contains(key, "plans/") && reads.Add(1) <= outage {

@@ -25,7 +25,7 @@ type queryError struct {
 	message string
 	// position is the byte offset of the error in the statement; -1: unknown.
 	position int
-	// place is "file:line:column: " and snippet shows the line; both are empty if unknown.
+	// place is "file:line:column: ", and snippet shows the line. If the place is unknown, both are empty.
 	place, snippet string
 }
 
@@ -63,7 +63,7 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 	e := &queryError{kind: fields.Kind, message: strings.TrimRight(fields.Message, "\n"), position: -1}
 	if position, err := strconv.Atoi(fields.Position); err == nil {
 		e.position = position
-		if e.kind == kindParser || e.kind == kindSyntax { // DuckDB counts characters here, not bytes
+		if e.kind == kindParser || e.kind == kindSyntax { // for these errors, DuckDB counts characters instead of bytes
 			e.position = byteOffset(statement, position)
 		}
 	}
@@ -95,8 +95,8 @@ func (e *queryError) final() bool {
 	return slices.Contains([]string{kindParser, kindSyntax, "Binder", "Catalog", kindPermission, "Not implemented"}, e.kind)
 }
 
-// statement is the SQL that DuckDB executes: the user's query with absolute paths, within text that
-// the worker adds.
+// statement is the SQL that DuckDB executes: the user's query with absolute paths, and the text that the worker adds
+// before and after it.
 type statement struct {
 	text string
 	// start and length locate the query in the text, in bytes.
@@ -107,20 +107,20 @@ type statement struct {
 // resolvedQuery is a query with absolute paths.
 type resolvedQuery struct {
 	text string
-	// written is the user's query. edits are the insertions, in order of their offsets.
+	// written is the query as the user wrote it. edits are the insertions into that query, in order of their offsets.
 	written string
 	edits   []edit
-	// paths are the files that the query names by literals. reads is set if the query may read
-	// files other than its inputs.
+	// paths are the files that the query names in literals. reads means that the query may read files that are not its
+	// inputs.
 	paths []string
 	reads bool
-	// literals are the paths that are written as a whole, and tables the names with a schema
-	// that it reads, in lower case.
+	// literals are the paths that the query contains as whole literals. tables are the tables with a schema that the
+	// query reads, in lower case.
 	literals []literal
 	tables   []string
 }
 
-// literal is a path that a query names, and where, in bytes.
+// literal is a path in a query, and its offset in bytes.
 type literal struct {
 	path string
 	at   int
@@ -136,7 +136,7 @@ func (s *statement) within(before, after string) statement {
 	return statement{before + s.text + after, len(before) + s.start, s.length, s.query}
 }
 
-// origin converts a position in the statement to an offset in the user's query; -1: the position is
+// origin converts a position in the statement to an offset in the user's query. It returns -1 if the position is
 // outside the query.
 func (s *statement) origin(position int) int {
 	at := position - s.start
@@ -179,7 +179,7 @@ func (s *statement) explain(err error, source plan.Source) error {
 	return &located
 }
 
-// snippetWidth is the length at which a snippet is cut, in characters.
+// snippetWidth is the greatest length of a snippet, in characters.
 const snippetWidth = 120
 
 // locate returns the line and column in the source file of an offset in the query, and a snippet

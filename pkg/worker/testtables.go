@@ -23,13 +23,13 @@ func viewName(asset ids.AssetKey) string {
 	return quoteName(asset.Namespace) + "." + quoteName(asset.Name)
 }
 
-// givenTable is an asset with given rows in the database.
+// givenTable is the table in the database with the given rows of an asset.
 type givenTable struct {
 	asset ids.AssetKey
 	name  string
-	// open is set if the columns of the asset are not known: it may have more columns than are given.
+	// open means that the columns of the asset are not known, so the asset may have more columns than the test gives.
 	open bool
-	// added are columns that are not given, and that the query reads. They are NULL.
+	// added are columns that the query reads but the test does not give. Their values are NULL.
 	added []string
 }
 
@@ -68,7 +68,7 @@ func (r *testRunner) view(ctx context.Context, t *givenTable) error {
 	return nil
 }
 
-// written returns a query for the given rows. Columns that are not given are NULL.
+// written returns a query for the given rows, if the test lists them. Columns that the test does not give are NULL.
 func written(g *testcase.Given, columns []resultColumn, known bool) (string, error) {
 	if !known {
 		columns = givenColumns(g)
@@ -95,7 +95,7 @@ func written(g *testcase.Given, columns []resultColumn, known bool) (string, err
 	return "SELECT " + strings.Join(list, ", ") + " FROM (VALUES " + values(g.Rows, columns) + ") AS t(" + positions(len(columns)) + ")", nil
 }
 
-// values returns rows as SQL, each with all columns.
+// values returns rows in the form of SQL VALUES. Each row has all columns.
 func values(rows []testcase.Row, columns []resultColumn) string {
 	var b strings.Builder
 	for i := range rows {
@@ -118,7 +118,7 @@ func values(rows []testcase.Row, columns []resultColumn) string {
 	return b.String()
 }
 
-// positions returns the names c0, c1 and so on.
+// positions returns the names of n columns by position: c0, c1 and so on.
 func positions(n int) string {
 	names := make([]string, n)
 	for i := range names {
@@ -178,7 +178,7 @@ func wrongType(cell *testcase.Cell, c resultColumn) error {
 	return &testcase.Problem{At: cell.At, Message: fmt.Sprintf("column %s has the type %s, got %s", c.name, c.kind, cell.Value)}
 }
 
-// queried returns a query for the given rows of an asset, from the query of a test.
+// queried returns a query for the given rows of an asset, if the test gives them by a query.
 func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []resultColumn) (string, error) {
 	query := r.given[g]
 	var found []resultColumn
@@ -210,8 +210,8 @@ func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []r
 	return "SELECT " + strings.Join(list, ", ") + " FROM (" + query.text + "\n) AS t(" + positions(len(found)) + ")", nil
 }
 
-// exactCast returns a cast to the type of a column. The cast fails for a value that it would change. Numbers become the
-// nearest floating-point number.
+// exactCast returns a cast to the type of a column. The cast fails for a value that it would change. Only in a column
+// of type DOUBLE or FLOAT, a number becomes the nearest floating-point number.
 func exactCast(value, from string, to resultColumn) string {
 	cast := "CAST(" + value + " AS " + to.kind + ")"
 	if from == to.kind || to.kind == "DOUBLE" || to.kind == "FLOAT" {
@@ -270,9 +270,9 @@ var unknownNames = []*regexp.Regexp{
 	regexp.MustCompile(`^Column "([^"]+)" does not exist on `),
 }
 
-// describe binds the query of the tested asset. If the query reads a column that the test does not
-// give, and only one given asset has unknown columns, the column is added to that asset. DuckDB's
-// binder gives its NULLs the type that the query needs.
+// describe binds the query of the tested asset. If the query reads a column that the test does not give, and only one
+// given asset has unknown columns, describe adds the column to that asset. DuckDB's binder gives the NULLs in this
+// column the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
 	s := query.within("DESCRIBE ", "")
 	for range maxAddedColumns {
@@ -293,7 +293,7 @@ func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *
 	return nil, fmt.Errorf("the query reads more than %d columns that are not given", maxAddedColumns)
 }
 
-// withAdded names the columns without a type in an error, which may be about them.
+// withAdded adds the names of the added columns to an error, because the error may be about these columns.
 func withAdded(err error, t *givenTable) error {
 	if t == nil || len(t.added) == 0 {
 		return err
@@ -302,7 +302,8 @@ func withAdded(err error, t *givenTable) error {
 		err, t.asset.SQL(), strings.Join(t.added, ", "))
 }
 
-// onlyOpen returns the only table that may have more columns than are given, or nil.
+// onlyOpen returns the only table that may have more columns than the test gives. If there is none, or more than one,
+// it returns nil.
 func onlyOpen(tables []givenTable) (found *givenTable) {
 	for i := range tables {
 		if tables[i].open && found != nil {
@@ -332,7 +333,7 @@ func unknownName(err error) string {
 // pick returns the positions and types of the columns to compare.
 func pick(t *testcase.Test, asset *plan.Asset, columns []resultColumn) (at []int, picked []testcase.Column, err error) {
 	declared := quality.DeclaredIntegers(asset.Work.Checks)
-	if len(t.Expect.Rows) == 0 { // every column, so that every expression is evaluated
+	if len(t.Expect.Rows) == 0 { // compare every column, so that the query evaluates every expression
 		for i, c := range columns {
 			at = append(at, i)
 			kind, _ := storedType(c, declared)

@@ -23,9 +23,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// Text files of a command become one Parquet file before its checks. The worker reads them twice: to
-// find the columns and their types, and to fill a table of texts, from which DuckDB casts the columns.
-// The types depend on all rows, so that no late row is lost or changed.
+// Text files of a command become one Parquet file before its checks. The worker reads the text files twice: first to
+// find the columns and their types, then to fill a table of texts. DuckDB casts the columns of this table to their
+// types. The types depend on all rows, so that no late row is lost or changed.
 
 // textTable is the table of texts. Its name cannot be the name of an asset.
 const textTable = "text_rows"
@@ -34,7 +34,7 @@ const textTable = "text_rows"
 type textColumn struct {
 	name  string
 	found textrows.Type
-	row   int // the last row that has it
+	row   int // the last row that has the column
 }
 
 // textReader reads the text files of an output.
@@ -46,8 +46,9 @@ type textReader struct {
 	rows    int
 }
 
-// convertText makes one Parquet file of the text files of an output. It replaces files of the declared
-// format. Without a declared format, it keeps the files: other commands may read them.
+// convertText makes one Parquet file of the text files of an output. If the asset declares a format, the Parquet file
+// replaces the text files. Without a declared format, convertText keeps the text files, because other commands may read
+// them.
 func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
 	switch {
 	case t.Text == nil:
@@ -101,7 +102,7 @@ func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([
 	}
 	file, err := a.tableOf(ctx, t, r)
 	if f, ok := errors.AsType[*failure](err); ok && f.code == CodeInvalidOutput {
-		return nil, permanent(CodeInvalidOutput, "%w; if the files are no table, declare output: files", err)
+		return nil, permanent(CodeInvalidOutput, "%w; if the files are not a table, declare output: files", err)
 	}
 	if err != nil || file == nil {
 		return made, err
@@ -113,8 +114,8 @@ func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([
 	return append(made, *file), nil
 }
 
-// tableOf writes the rows of text files to a Parquet file. It returns nil if there are neither rows nor
-// columns.
+// tableOf writes the rows of text files to a Parquet file. It returns nil if the columns are unknown, because there are
+// no rows and no declared columns.
 func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputFile, error) {
 	if err := r.scan(ctx); err != nil {
 		return nil, err
@@ -306,7 +307,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 				err = sqlFailure(closeErr)
 			}
 		}()
-		const before = 2 // file and place
+		const before = 2 // the columns with the file and the place of a row
 		values := make([]driver.Value, before+len(r.columns))
 		for i := range r.files {
 			values[0] = int32(i) //nolint:gosec // at most contract.MaxFiles
@@ -334,7 +335,8 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
-// cast returns the SQL that casts a column to its declared type, or else to the type that holds all of its values.
+// cast returns the SQL that casts a column to its declared type or, without one, to the type that can represent all of
+// its values.
 func (r *textReader) cast(i int, declared, cast string) string {
 	column, kind := "c"+strconv.Itoa(i), declared
 	if kind == "" {
@@ -352,8 +354,8 @@ func (r *textReader) cast(i int, declared, cast string) string {
 	return cast + "(" + column + " AS " + kind + ")"
 }
 
-// exactly returns a pattern of the texts that a declared type holds without change, or "". DuckDB would
-// round the others.
+// exactly returns a pattern for the texts that a declared type can represent without a change, because DuckDB would
+// round other texts. It returns "" for types that need no pattern.
 func exactly(kind string, format plan.TextOutput) string {
 	switch {
 	case integerKind.MatchString(kind):

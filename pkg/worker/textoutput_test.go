@@ -11,7 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// textAsset runs a script whose text files become a table, with declared columns: "name TYPE, …".
+// textAsset returns a fixture with an asset whose script writes text files that become a table. columns are the
+// declared columns: "name TYPE, …".
 func textAsset(t *testing.T, script, columns string, o plan.TextOutput) *fixture {
 	t.Helper()
 	work := shell(script)
@@ -29,12 +30,12 @@ func textAsset(t *testing.T, script, columns string, o plan.TextOutput) *fixture
 
 func TestTextOutputKeepsValues(t *testing.T) {
 	for _, c := range []struct{ script, columns, format, column, want string }{
-		// A late row decides the type: nothing is sampled.
+		// Even a late row can decide the type, because all rows are read.
 		{`(echo n; seq 30000; echo x) >$SERVO_OUTPUT/a.csv`, "", "csv", "n", "VARCHAR"},
 		{`(echo n; seq 30000; echo 0.5) >$SERVO_OUTPUT/a.csv`, "", "csv", "n", "DOUBLE"},
 		{`echo '{"n":123456789012345678901}' >$SERVO_OUTPUT/a.ndjson`, "", "ndjson", "n", "DECIMAL(38,0)"},
 		{`echo '{"n":{"Key":[1]}}' >$SERVO_OUTPUT/a.ndjson`, "n STRUCT(Key INTEGER[])", "ndjson", "n", `STRUCT("Key" INTEGER[])`},
-		// The name of a file is no pattern and no SQL.
+		// The name of a file must not be read as a pattern or as SQL.
 		{`(echo n; echo 1) >"$SERVO_OUTPUT/*';x.csv"; echo 2 >"$SERVO_OUTPUT/other.txt"; rm "$SERVO_OUTPUT/other.txt"`, "", "csv", "n", "BIGINT"},
 	} {
 		w := textAsset(t, c.script, c.columns, plan.TextOutput{Format: c.format})
@@ -62,7 +63,7 @@ func TestTextOutputRejectsDoubt(t *testing.T) {
 	require.Equal(t, []string{"a.json"}, filesOf(w, w.run("a/x")), "no rows, so the columns are unknown")
 }
 
-// Without a declared format, the names of the files decide, and the files are kept.
+// Without a declared format, the names of the files determine the format, and the text files are kept.
 func TestTextOutputIsDetected(t *testing.T) {
 	both := func(names ...string) []string { return append(names, "data.parquet") }
 	for script, want := range map[string][]string{
@@ -82,7 +83,7 @@ func TestTextOutputIsDetected(t *testing.T) {
 	require.Contains(t, w.failed("a/x").Message, "convert a.csv: line 2: ")
 }
 
-// DuckDB would round or cut these values.
+// DuckDB would round or truncate these values.
 func TestTextOutputRoundsNothing(t *testing.T) {
 	for _, c := range [][3]string{
 		{"BIGINT", "1.5", "is not BIGINT"},
@@ -97,7 +98,7 @@ func TestTextOutputRoundsNothing(t *testing.T) {
 		{"BIGINT", "7.0", ""},
 	} {
 		w := textAsset(t, `(echo n; echo "`+c[1]+`") >$SERVO_OUTPUT/a.csv`, "n "+c[0], plan.TextOutput{Format: "csv"})
-		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // a warning: the check fails, because it expects DuckDB's spelling of types
+		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // only a warning, because the check fails: it expects DuckDB's spelling of types
 		w.storePlan()
 		if c[2] == "" {
 			w.run("a/x")

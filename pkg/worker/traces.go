@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// trace starts the span of an attempt whose start was accepted or that was admitted. A delivery
-// that is turned away has no span: it would replace the span of the execution that counts.
+// trace starts the span of an attempt that was admitted, or whose start was accepted. A rejected delivery gets no span,
+// because its span would replace that of the execution that counts.
 func (a *attempt) trace(ctx context.Context) (context.Context, *trace.Span) {
 	return a.w.cfg.Traces.StartAttempt(ctx, a.about(), a.startedAt.Time())
 }
@@ -33,7 +33,7 @@ func endTrace(span *trace.Span, f *contract.Finished) {
 	span.End(err)
 }
 
-// phase runs do in a span of its own.
+// phase calls do within a span.
 func phase[T any](ctx context.Context, a *attempt, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, span := a.w.cfg.Traces.Start(ctx, name, trace.About{})
 	done, err := do(ctx)
@@ -45,5 +45,5 @@ func phase[T any](ctx context.Context, a *attempt, name string, do func(context.
 	return done, nil
 }
 
-// errPhase replaces an error that may contain the task's output.
+// errPhase replaces the error of a phase in traces, because the error may contain the task's output.
 var errPhase = errors.New("failed")

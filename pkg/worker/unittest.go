@@ -25,14 +25,14 @@ import (
 
 // UnitTests holds the arguments of [RunUnitTests].
 type UnitTests struct {
-	// Root is the absolute folder of the project's files, Data are its data folders.
+	// Root is the absolute folder of the project's files. Data are its data folders.
 	Root string
 	Data []string
-	// Scratch is an empty folder for working files, State the state folder, which queries cannot read.
+	// Scratch is an empty folder for working files. State is the state folder, which queries cannot read.
 	Scratch, State string
-	// MemoryLimit is the limit of each DuckDB, for example "512MB"; "" is a default.
+	// MemoryLimit is the memory limit of each DuckDB instance, for example "512MB"; "": the default.
 	MemoryLimit string
-	// Parallel is the number of tests that are executed at once.
+	// Parallel is how many tests are executed at once.
 	Parallel int
 	// Assets are all assets of the project.
 	Assets []plan.Asset
@@ -69,17 +69,17 @@ func RunUnitTests(ctx context.Context, u UnitTests) (_ []testcase.Result, err er
 	return results, nil
 }
 
-// preparedTests is what the tests share.
+// preparedTests holds the data that all tests share.
 type preparedTests struct {
 	UnitTests
 	assets map[ids.AssetKey]*plan.Asset
-	// queries are those of the tested assets, and given those of given rows. Errors are failures of
-	// the queries.
+	// queries are the queries of the tested assets. given are the queries that return given rows. If a query is wrong,
+	// its error is in parsedQuery.err.
 	queries map[ids.AssetKey]parsedQuery
 	given   map[*testcase.Given]parsedQuery
 	// checks are the SQL checks that the tests expect, by asset and name.
 	checks map[checkName]parsedQuery
-	// columns are the columns of the given assets, if they are known.
+	// columns are the known columns of the given assets.
 	columns  map[ids.AssetKey][]resultColumn
 	readable sandbox
 }
@@ -148,7 +148,7 @@ func (p *preparedTests) upstream(keys []ids.AssetKey) []plan.Asset {
 	return found
 }
 
-// parse parses the queries of the tests, and finds the files that they may read.
+// parse parses the queries of the tests, and finds the files that these queries may read.
 func (p *preparedTests) parse(ctx context.Context, d *database) error {
 	var paths []string
 	reads := false
@@ -182,7 +182,7 @@ func (p *preparedTests) parse(ctx context.Context, d *database) error {
 	if !reads {
 		return ctx.Err()
 	}
-	state, _ := os.Stat(p.State) // nil where there is none yet
+	state, _ := os.Stat(p.State) // nil if there is no state folder yet
 	data := plan.Plan{Data: p.Data}
 	var err error
 	p.readable, err = dataFiles(p.Root, data.DataFolders(), state, paths)
@@ -305,7 +305,7 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	return testcase.Result{Status: testcase.Passed}
 }
 
-// checkGiven checks that the test has rows of exactly the assets that the query reads.
+// checkGiven checks that the test gives rows for exactly the assets that the query reads.
 func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	if query.resolvedQuery == nil {
 		return nil
@@ -318,7 +318,7 @@ func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	tables := slices.Concat(query.tables, r.readByChecks(t))
 	for _, dep := range r.assets[t.Asset].Deps {
 		if len(query.tables) > 0 && !slices.Contains(tables, dep.SQL()) {
-			continue // the query only waits for this asset
+			continue // the asset only waits for this dependency, and its query does not read it
 		}
 		reads = append(reads, dep.SQL())
 		if !given[dep] {

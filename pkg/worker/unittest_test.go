@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// unitTests reads the tests of a file, and executes them.
+// unitTests reads the unit tests in the text of a file, and executes them.
 func unitTests(t testing.TB, root, file string, assets ...plan.Asset) []testcase.Result {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, project.TestsDir), 0o700))
@@ -102,8 +102,8 @@ FROM a.n ORDER BY n`, "n"))
 	require.Contains(t, got[6], "seven")
 }
 
-// An expected or given value that does not fit the type of its column is an error. It is never
-// rounded or shortened to a value that equals the actual one.
+// An expected or given value that does not fit the type of its column is an error. Fails if such a value is rounded or
+// shortened to a value that equals the actual one.
 func TestUnitTestRoundsNoValues(t *testing.T) {
 	values := sqlAsset("v", `SELECT [2, 3] AS l, DATE '2025-01-01' AS d, TIMESTAMP '2025-01-01' AS t, {'a': 1, 'b': 7} AS s, [true] AS lb,
 		TIMESTAMP_S '2025-01-01' AS ts, TIME '10:00:00' AS tm, 5e-10::DOUBLE AS p, TIMESTAMPTZ '2025-01-01 00:00:00Z' AS tz, MAP {'k': 1} AS m, 'x' AS x`)

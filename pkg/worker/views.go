@@ -15,11 +15,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Queries and checks read assets as views. The view of a partitioned asset has the dimensions as
-// columns, unless the asset says otherwise or its files have them.
+// Queries and checks read assets as views. The view of a partitioned asset has the dimensions as columns. It does not
+// add them if the asset sets partition_columns: false, or if the files of the asset already have columns with these
+// names.
 
-// storedSchema holds a view of the output that is checked, with the columns of its files only. Its
-// name cannot be the namespace of an asset.
+// storedSchema is the schema with a view of the checked output that has only the columns of the files. The name of the
+// schema cannot be the namespace of an asset.
 const storedSchema = `"stored files"`
 
 // createView returns the statements that make the rows of a query readable under an asset's name.
@@ -30,8 +31,8 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
-// noRows returns a query for the rows that the first partitions of an asset read of itself: none, with the
-// declared columns.
+// noRows returns the query that replaces the input of the first partitions of an asset that reads itself: it returns no
+// rows, and has the declared columns.
 func (a *attempt) noRows(t *work) string {
 	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
 }
@@ -50,7 +51,7 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 			return "", nil, a.explainMemory(a.brokenInput(ctx, []input{*in}, sqlFailure(err)))
 		}
 	}
-	a.views++ // PRE checks, the query and POST checks have folders of their own
+	a.views++ // PRE checks, the query and POST checks each have their own folder
 	folder, err := a.folder(filepath.Join("partitions", strconv.Itoa(a.views)))
 	if err != nil {
 		return "", nil, err
@@ -70,8 +71,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	return view.SQL, files, nil
 }
 
-// partOf returns a partition with the names of its columns. The names come from the commit marker or,
-// if it has none, from the files.
+// partOf returns a partition with the names of its columns. The names come from the commit marker or, if the marker
+// does not list columns, from the files.
 func (d *database) partOf(ctx context.Context, p *part, columns []space.Column) (partcolumn.Part, error) {
 	found := partcolumn.Part{Key: p.partitionKey}
 	for i, f := range p.marker.Files {
@@ -106,8 +107,8 @@ func (d *database) columnNames(ctx context.Context, files []string) ([]string, e
 	return names, err
 }
 
-// checkOverlap returns an error if the files of some partitions have a dimension with another type
-// than other partitions get from their keys.
+// checkOverlap returns an error if the files of some partitions have a column with the name of a dimension, and the
+// type of this column differs from the type that other partitions get from their keys.
 func (d *database) checkOverlap(ctx context.Context, asset ids.AssetKey, o *partcolumn.Overlap) error {
 	found, err := d.describe(ctx, statement{text: "DESCRIBE " + o.Query})
 	if err != nil {
@@ -170,8 +171,8 @@ func createLinks(links []partcolumn.Link) error {
 	return nil
 }
 
-// withPartitionColumns adds the partition columns of an asset to the columns of its outputs. The
-// result is what readers of the asset get.
+// withPartitionColumns adds the partition columns of an asset to the columns of its outputs. The result has the columns
+// that readers of the asset get.
 func withPartitionColumns(a *plan.Asset, columns []resultColumn) []resultColumn {
 	names := make([]string, len(columns))
 	for i := range columns {

@@ -37,13 +37,13 @@ import (
 
 // Limits and durations of a worker.
 const (
-	// defaultHold is well below 30 minutes, the longest time that a task queue waits for a delivery
-	// before it redelivers.
+	// defaultHold is how long a delivery waits for its task to end. It is well below 30 minutes, after which a task
+	// queue redelivers.
 	defaultHold = 25 * time.Minute
-	// killGrace is the time from SIGTERM to SIGKILL. Together with drainTime and a report it fits
-	// into the 10 seconds that Cloud Run grants a worker.
+	// killGrace is the time from SIGTERM to SIGKILL. Together with drainTime and a report, it fits into the 10 seconds
+	// that Cloud Run gives a worker to stop.
 	killGrace = 5 * time.Second
-	// maxJobs limits the attempts that run or wait for a slot.
+	// maxJobs is how many attempts may run or wait for a slot at once.
 	maxJobs = 10_000
 
 	planBudget   = 256 << 20 // approximate bytes of cached plans
@@ -70,8 +70,8 @@ type Config struct {
 	// the project's files that the plan names. If the plan names no archive, the worker uses the
 	// folder that the plan names.
 	Project string
-	// Environ is the environment of commands, as "NAME=value". Its PATH is used to find programs.
-	// Commands do not inherit the variables that [plan.WorkersOwn] reports.
+	// Environ is the environment of commands, as "NAME=value". The worker searches its PATH for programs. Commands do
+	// not inherit the variables that [plan.WorkersOwn] reports.
 	Environ []string
 	// Secrets resolves a reference to a secret; the value stays in memory. An error that wraps
 	// [secret.ErrRefused] fails the task permanently; other errors are retried. Nil: the worker has no
@@ -90,11 +90,11 @@ type Config struct {
 	// HoldFor is how long a delivery waits for its task to end; 0: 25 minutes. A delivery of a task
 	// with a longer timeout is answered as soon as the task's start is accepted.
 	HoldFor time.Duration
-	// DuckDB limits each query.
+	// DuckDB limits the resources of each query.
 	DuckDB DuckDB
-	// Executor executes all tasks. Nil: DuckDB executes queries, and commands run as processes.
+	// Executor executes all tasks. Nil: DuckDB executes queries, and processes execute commands.
 	Executor Executor
-	// Checker executes all checks. Nil: DuckDB and processes do.
+	// Checker executes all checks. Nil: DuckDB and processes execute checks.
 	Checker Checker
 	// Traces records spans of attempts. Nil: no spans.
 	Traces *trace.Tracer
@@ -102,11 +102,11 @@ type Config struct {
 
 // DuckDB limits the resources of one query.
 type DuckDB struct {
-	// MemoryLimit is in DuckDB's syntax, such as "2GB". Empty: half the memory of the machine or
+	// MemoryLimit is a memory limit in DuckDB's syntax, such as "2GB". Empty: half the memory of the machine or
 	// container, divided by MaxConcurrent.
 	MemoryLimit string
-	// Threads of one query. 0: the cores divided by the number of tasks that run when the query
-	// starts, at least 1.
+	// Threads is the number of threads of one query. 0: the number of cores, divided by the number of tasks that run
+	// when the query starts, but at least 1.
 	Threads int
 }
 
@@ -125,7 +125,8 @@ type Worker struct {
 	markers *cache[*contract.CommitMarker]
 	// sources are the unpacked archives of projects.
 	sources *source.Cache
-	// codeTexts are the texts of files of code in folders that are not unpacked archives.
+	// codeTexts caches the texts of files that are part of the code, for project folders that are not unpacked
+	// archives.
 	codeTexts source.Texts
 	files     *filecheck.Cache // local input files whose checksums were verified
 	loading   singleflight.Group
@@ -139,7 +140,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	closing bool
-	jobs    map[string]*job // the jobs by attempt id
+	jobs    map[string]*job // jobs by attempt id
 	// secretVars are the environment variables that the loaded plans use as secrets.
 	secretVars map[string]bool
 }
@@ -195,8 +196,8 @@ func (c *Config) complete() error {
 			transport = &http.Transport{}
 		}
 		transport = transport.Clone()
-		// Each running task needs a connection. With the default of two idle connections, nearly
-		// every callback would open and close one.
+		// Each running task needs a connection. By default, a transport keeps only two idle connections, so nearly
+		// every callback would open and close a connection.
 		transport.MaxIdleConnsPerHost = 2 * c.MaxConcurrent
 		transport.MaxIdleConns = 0
 		c.HTTPClient = &http.Client{Transport: transport}
@@ -204,9 +205,9 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Close stops accepting tasks, interrupts the running ones, and waits until they have reported
-// WORKER_INTERRUPTED, so that they are retried elsewhere. When ctx is done, Close stops waiting and
-// kills the remaining tasks.
+// Close stops accepting tasks and interrupts the running tasks. It waits until these tasks have reported
+// WORKER_INTERRUPTED, so that they are retried on another worker. When ctx is done, Close stops waiting and kills the
+// remaining tasks.
 func (w *Worker) Close(ctx context.Context) error {
 	w.mu.Lock()
 	first := !w.closing

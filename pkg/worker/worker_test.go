@@ -152,7 +152,7 @@ func TestCallbacksUseRenewedURLs(t *testing.T) {
 		}
 		return 0, nil
 	}
-	// The envelope's own URL has no server.
+	// No server listens at the URL in the envelope.
 	require.Equal(t, http.StatusOK, w.deliver("a/b", func(e *contract.Envelope) { e.Callbacks.Finished = "http://127.0.0.1:1/" }))
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
@@ -170,7 +170,7 @@ func TestConcurrentDeliveriesShareOneExecution(t *testing.T) {
 	pid := p.started(t)
 	deliver()
 	deliver()
-	for range 3 { // all three wait for the same execution
+	for range 3 { // all three deliveries wait for the same execution
 		w.clock.fire(t, 25*time.Minute)
 		require.Equal(t, http.StatusAccepted, <-answers)
 	}
@@ -207,7 +207,7 @@ func TestDeliveryIsAcceptedWhenHoldTimeEnds(t *testing.T) {
 
 func TestTwoProcessesCommitOnce(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("echo $SERVO_OUTPUT > $SERVO_OUTPUT/x")}, ab)
-	// Neither commits before both have executed.
+	// Neither process commits before both have executed the task.
 	var both sync.WaitGroup
 	both.Add(2)
 	gate := faultblob.New(w.store, func(op faultblob.Op, key string) faultblob.Fault {
@@ -359,7 +359,7 @@ func TestOpenRemovesScratchOfDeadWorkers(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.ScratchDir, "worker-dead", "lock"), nil, 0o600))
 	w.open(w.config)
 	require.NoDirExists(t, filepath.Join(w.config.ScratchDir, "worker-dead"))
-	w.run("a/b") // the first worker still has its folder
+	w.run("a/b") // the folder of the first worker still exists
 }
 
 func TestReadyzFollowsClose(t *testing.T) {
@@ -395,7 +395,7 @@ func TestOpenRejectsIncompleteConfig(t *testing.T) {
 	}
 }
 
-// Without the fix, the worker committed an empty output.
+// Fails if the worker commits an empty output for a task with output: none.
 func TestTaskWithOutputNoneCommitsNothing(t *testing.T) {
 	load := shell("echo loaded")
 	load.Output = plan.OutputNone

@@ -26,10 +26,10 @@ type asset struct {
 	files           []filecheck.File // the Parquet files of its partitions' outputs
 	columns         []space.Column   // the columns that come from the keys of partitions
 	parts           []partcolumn.Part
-	problem         string // why it has no view, or ""
+	problem         string // why the asset has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
-	sample          bool // holds failing rows of a check: no commit marker describes its file, and only SQL that names it gets it
+	sample          bool // the asset holds failing rows of a check: no commit marker describes its file, and it gets a view only if the SQL names it
 }
 
 // noParquet is the problem of an asset without rows.
@@ -53,7 +53,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
-	defer rows.Close() // All reports the errors
+	defer rows.Close() // All returns the errors
 	total := 0
 	for row, err := range rows.All() {
 		if err != nil {
@@ -61,7 +61,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		}
 		key, partition := fmt.Sprint(row[0]), fmt.Sprint(row[2])
 		if !declared.has(key, partition) {
-			continue // a task that reads the asset does not read this partition either
+			continue // tasks that read the asset do not read this partition either
 		}
 		a := db.assetOf(key, declared.columns(key))
 		before := len(a.files)
@@ -93,14 +93,14 @@ func (db *DB) noteProblems() {
 	}
 }
 
-// visibleOutputs selects the outputs that readers find.
+// visibleOutputs is a query for the outputs that readers find.
 const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
 	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND p.run_id < f.command_id) ORDER BY ALL`
 
-// QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the
-// view quarantine."raw.orders". No asset has a name with a dot.
+// QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the view
+// quarantine."raw.orders". No asset has a name with a dot, so the name of the view is unique.
 const QuarantineSchema = "quarantine"
 
 // loadCandidates finds the files of the outputs in quarantine.
@@ -109,7 +109,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 	if err != nil {
 		return fmt.Errorf("table quarantine: %w", err)
 	}
-	defer rows.Close() // All reports the errors
+	defer rows.Close() // All returns the errors
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table quarantine: %w", err)
@@ -134,7 +134,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table asset_checks: %w", err)
 	}
-	defer rows.Close() // All reports the errors
+	defer rows.Close() // All returns the errors
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table asset_checks: %w", err)
@@ -238,7 +238,7 @@ func readMarker(root, uri string) (*contract.CommitMarker, error) {
 }
 
 func readFile(name string) (_ []byte, err error) {
-	file, err := os.Open(name) //nolint:gosec // a marker of the store
+	file, err := os.Open(name) //nolint:gosec // a commit marker in the store
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (a *asset) mentioned(lower string) bool {
 	return found && err == nil
 }
 
-// Names returns the assets that have a view or can get one, as namespace.name.
+// Names returns the names of the assets that have a view or can get one, as namespace.name.
 func (db *DB) Names() []string {
 	var names []string
 	for _, a := range db.assets {
@@ -268,17 +268,17 @@ func (db *DB) Names() []string {
 	return names
 }
 
-// Lacks reports whether assets have views, but this one does not because it was never
-// materialized.
+// Lacks reports whether an asset has no view because it was never materialized. It reports false in a session in which
+// no asset has views.
 func (db *DB) Lacks(namespace, name string) bool {
 	return db.views && !slices.ContainsFunc(db.assets, func(a *asset) bool {
 		return strings.EqualFold(a.namespace, namespace) && strings.EqualFold(a.name, name)
 	})
 }
 
-// createAssetViews creates the views of the assets that the SQL may refer to: all assets if it
-// may list views. It reports no error if it cannot create a view, because "a.b" may be the
-// column of an alias; hint reports it if the query fails.
+// createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, these are all
+// assets. It returns no error if it cannot create a view, because "a.b" in the SQL may be a column of an alias. If the
+// query fails, hint reports the reason.
 //
 // It verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Declarations is what a release declares about assets.
+// Declarations are the partitions and columns that a release declares for assets.
 type Declarations struct {
-	// Has returns whether an asset has a partition, as readers of the asset see it.
+	// Has reports whether readers of an asset see a partition.
 	Has func(asset, partition string) bool
 	// Columns returns the columns that readers of an asset get from the keys of its partitions.
 	Columns func(asset string) []space.Column
@@ -46,7 +46,7 @@ func (d *Declarations) has(asset, partition string) bool {
 	return d.Has == nil || d.Has(asset, partition)
 }
 
-// partOf returns the partition of an output, with its columns if its marker has them.
+// partOf returns the partition of an output, with the columns of the output if the commit marker lists them.
 func (a *asset) partOf(partition string, marker *contract.CommitMarker) partcolumn.Part {
 	p := partcolumn.Part{Key: partition}
 	paths := make([]string, len(marker.Columns))
@@ -82,7 +82,7 @@ func (db *DB) rows(ctx context.Context, a *asset) (string, error) {
 		db.linked++
 		name := strconv.Itoa(db.linked)
 		if a.parts[0].Folder != "" {
-			name = a.namespace + "." + a.name // an export has stable names, so that the next one finds the links
+			name = a.namespace + "." + a.name // an export uses stable names, so that the next export finds the links
 		}
 		folder = filepath.Join(db.links, name)
 	}
@@ -140,8 +140,8 @@ func createLinks(links []partcolumn.Link) error {
 	return nil
 }
 
-// createLink creates a link, unless it exists. A link of an earlier export may lead elsewhere if the
-// project has been moved.
+// createLink creates a link, unless it exists. If the project has been moved, it replaces a link of an earlier export
+// that points to the old place.
 func createLink(l partcolumn.Link) error {
 	err := os.Symlink(l.Target, l.Path)
 	if !errors.Is(err, fs.ErrExist) {

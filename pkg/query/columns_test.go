@@ -58,7 +58,7 @@ func TestPartitionColumnsSkipFiles(t *testing.T) {
 	day := func(i int) string { return first.AddDate(0, 0, i).Format(time.DateOnly) }
 	for i := range rows {
 		rows[i] = partition("a/x", ids.Partition{"date": day(i)}.Key(), uriOf(i), int64(i+2))
-		if i == 0 || i == wanted { // DuckDB takes the columns from the first file
+		if i == 0 || i == wanted { // DuckDB reads the columns from the first file
 			output(t, r, uriOf(i), "data.parquet", fmt.Sprintf("SELECT %d AS x", i))
 		} else {
 			broken(t, r, uriOf(i))

@@ -17,20 +17,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// exportTable is the table of a catalog that says that [Export] wrote it.
+// exportTable is a table in a catalog. It shows that [Export] wrote the catalog.
 const exportTable = "servo_export"
 
 // catalogContents is a query that returns a sorted list of everything in a catalog that users can see, except tables.
-// A view is listed with its definition, because somebody may have replaced it.
+// It lists views with their definitions, because somebody may have replaced a view.
 const catalogContents = `SELECT coalesce(list(item ORDER BY item), []) FROM (
 	SELECT sql AS item FROM duckdb_views() WHERE NOT internal
 	UNION ALL SELECT 'function ' || schema_name || '.' || function_name FROM duckdb_functions() WHERE NOT internal
 	UNION ALL SELECT 'type ' || schema_name || '.' || type_name FROM duckdb_types() WHERE NOT internal
 	UNION ALL SELECT 'sequence ' || schema_name || '.' || sequence_name FROM duckdb_sequences())`
 
-// Exported is an asset of a catalog.
+// Exported is an asset that a catalog shows.
 type Exported struct {
-	// View is namespace/name. Exported assets are sorted by it.
+	// View is the name of the view, as namespace/name. Exported assets are sorted by this name.
 	View string
 	// Columns are the columns that readers get from the keys of partitions.
 	Columns []space.Column
@@ -40,7 +40,7 @@ type Exported struct {
 // ExportedOutput is an output of an asset.
 type ExportedOutput struct {
 	Partition, MaterializationID string
-	// URI is the object key of its folder.
+	// URI is the object key of the output's folder.
 	URI string
 }
 
@@ -53,15 +53,15 @@ type Catalog struct {
 	Checked  *filecheck.Cache
 	Revision int64
 	At       time.Time
-	// Empty means that a catalog may have no views.
+	// Empty means that a catalog without views is no error.
 	Empty bool
 }
 
-// Export writes a DuckDB database with a view for each asset, over the files of its outputs: tables that any DuckDB on
-// this machine can read. It replaces an existing file atomically, and only a file that Export has written. The views
-// need a folder beside the file, with links to outputs. Links that the file does not need any more stay for an hour,
-// for processes that have opened an earlier file. Export returns the assets that have a view: not those without rows.
-// If it returns an error, the file is as before.
+// Export writes a DuckDB database with a view for each asset, over the files of its outputs. Any DuckDB on this machine
+// can read these views. Export replaces an existing file atomically, and only if Export has written that file. The
+// views need a folder beside the file, with links to outputs. Links that the new file does not need stay for an hour,
+// for processes that have opened an earlier file. Export returns the names of the views; assets without rows have none.
+// If it returns an error, the file is unchanged.
 func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
 	if err := ownCatalog(ctx, file); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 	if err := replaceCatalog(ctx, file, statements, about); err != nil {
 		return nil, err
 	}
-	_ = retireLinks(links, c) // the file is replaced; the next export tries again
+	_ = retireLinks(links, c) // the file is already replaced, and the next export retires the links
 	return views, nil
 }
 
@@ -146,18 +146,18 @@ const temporaryCatalog = ".servo-export-"
 func removeAbandoned(dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // creating the temporary folder reports it
+		return // the caller gets the error when it creates the temporary folder
 	}
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), temporaryCatalog) && now.Sub(info.ModTime()) > retiredFor {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next export tries again
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next export tries to remove it again
 		}
 	}
 }
 
-// replaceCatalog creates a database and gives it its name when it is complete. It executes the last statement in a new
-// session: only there does DuckDB return the definitions of views in their final form.
+// replaceCatalog creates a database under a temporary name, and renames it to file when it is complete. It executes the
+// last statement in a new session, because only a new session returns the definitions of views in their final form.
 func replaceCatalog(ctx context.Context, file string, statements []string, last string) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(file), temporaryCatalog)
 	if err != nil {
@@ -221,10 +221,10 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 }
 
 const (
-	// retiredName is a file in the folder of links of an output: its time is when a catalog was first
-	// written that does not need them.
+	// retiredName is a file in the folder with the links of an output. Its time is when Export first wrote a catalog
+	// that does not need these links.
 	retiredName = "retired"
-	// retiredFor is how long such links stay.
+	// retiredFor is how long links stay that the newest catalog does not need.
 	retiredFor = time.Hour
 )
 
@@ -246,7 +246,7 @@ func retireLinks(links string, c Catalog) error {
 		if retireErr := retire(folder, needed[name], c.At); retireErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove old links: %w", retireErr))
 		}
-		_ = os.Remove(filepath.Dir(folder)) // if it is empty
+		_ = os.Remove(filepath.Dir(folder)) // succeeds only if the folder is empty
 	}
 	return err
 }

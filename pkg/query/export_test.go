@@ -66,7 +66,7 @@ func TestExportWritesViews(t *testing.T) {
 	require.Equal(t, "2 2025-01-02", stock(t, file, "SELECT concat_ws(' ', x, date) FROM a.x WHERE date = '2025-01-02'"))
 	require.Equal(t, "7", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
 
-	// Another export keeps the links of the file that it replaces for an hour.
+	// For an hour, later exports keep the links of a file that they have replaced.
 	for _, step := range []struct {
 		after time.Duration
 		days  []int
@@ -130,7 +130,7 @@ func TestExportUsesLinksThatAreNeededAgain(t *testing.T) {
 	}
 	require.Equal(t, "1 2", stock(t, file, "SELECT string_agg(x, ' ' ORDER BY x) FROM a.x"))
 
-	// The store has moved: the links lead to its new place.
+	// After the store has moved, an export makes the links point to the new place.
 	moved := filepath.Join(t.TempDir(), "moved")
 	require.NoError(t, os.Rename(r.dir, moved))
 	c := catalogOf(r, 1, 2)

@@ -5,7 +5,7 @@ import "fmt"
 // Limits of the brackets of SQL. DuckDB's time to prepare an expression grows with the third power of its depth, and
 // DuckDB cannot be interrupted while it prepares. At the limits, it prepares for a few seconds.
 const (
-	// MaxNesting limits how deeply brackets may be nested.
+	// MaxNesting is the greatest depth of nested brackets.
 	MaxNesting = 100
 	// maxNestingWork limits the sum, over all opening brackets, of the square of the depth.
 	maxNestingWork = 10_000_000
@@ -34,7 +34,7 @@ func checkNesting(sql string) error {
 			return fmt.Errorf("line %d: the SQL contains too many deeply nested brackets: split it into several queries", line)
 		}
 		end, _ := skip(sql, i)
-		for _, c := range []byte(sql[i+1 : end]) { // of a literal or a comment
+		for _, c := range []byte(sql[i+1 : end]) { // the rest of a literal or a comment
 			if c == '\n' {
 				line++
 			}

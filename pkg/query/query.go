@@ -39,16 +39,16 @@ const (
 
 // Source describes the data to query: the files of one revision.
 type Source struct {
-	// Tables are the projection tables, by name. A missing table is empty.
+	// Tables are the projection tables, by name. A table that is not in the map is empty.
 	Tables map[string]Table
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// Declared returns what a release declares. Nil: the views of assets have all materialized
-	// partitions, and no partition columns.
+	// Declared returns what a release declares. Nil: the views of assets show all materialized partitions, without
+	// partition columns.
 	Declared func(ctx context.Context, release string) (*Declarations, error)
-	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close.
-	// Empty: filters on partition columns do not skip files.
+	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close. Empty: there are
+	// no links, so a filter on a partition column cannot skip files.
 	Links string
 	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string
@@ -56,7 +56,7 @@ type Source struct {
 	// them.
 	Checked *filecheck.Cache
 
-	exported []Exported // the assets of [Export], instead of those of the tables
+	exported []Exported // the assets of [Export], which replace those of the tables
 }
 
 // Options limit the resources of a query.
@@ -78,7 +78,7 @@ type DB struct {
 	tables    map[string]Table
 	checked   *filecheck.Cache
 	links     string // the folder for symbolic links
-	linked    int    // the number of its folders
+	linked    int    // the number of folders in it
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -105,7 +105,7 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db.conn, _ = conn.(*duckdb.Conn) // always this type
+	db.conn, _ = conn.(*duckdb.Conn) // a connection of DuckDB always has this type
 	if err := db.settings(ctx, opts); err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 	}
 }
 
-// query is Query, but returns only when DuckDB has returned.
+// query does the work of Query. It returns only after DuckDB has returned.
 func (db *DB) query(ctx context.Context, sql string, args []any) (*Rows, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -353,7 +353,7 @@ func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 	for i, arg := range args {
 		values[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
 		err := db.conn.CheckNamedValue(&values[i])
-		if errors.Is(err, driver.ErrSkip) { // not one of DuckDB's own types
+		if errors.Is(err, driver.ErrSkip) { // the value does not have one of DuckDB's types
 			values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg)
 		}
 		if err != nil {
@@ -363,7 +363,7 @@ func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 	return values, nil
 }
 
-// runCompound runs a statement that DuckDB expands into several, for example PIVOT.
+// runCompound runs a statement that DuckDB expands into several statements, for example PIVOT.
 func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue) (*Rows, error) {
 	if err := permitWords(sql); err != nil {
 		return nil, err

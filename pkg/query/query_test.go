@@ -37,7 +37,7 @@ func TestViewColumnsHaveDeclaredTypes(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range state.Declarations() { // the files alone, as another reader sees them
+	for _, d := range state.Declarations() { // read the files without the views, as another program would
 		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0].Path+"'))")
 		for i, c := range d.Columns {
 			require.Equal(t, []any{c.Name, string(c.Type)}, rows[i], d.Name)
@@ -187,7 +187,7 @@ func TestQueryIsSandboxed(t *testing.T) {
 			var cells [][]any
 			cells, err = rows.Collect(10)
 			if err == nil && len(cells) == 0 {
-				continue // a glob that matches nothing
+				continue // the pattern of glob matches no file
 			}
 		}
 		require.Error(t, err, sql)

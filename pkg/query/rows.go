@@ -28,8 +28,8 @@ type Rows struct {
 	// only describe the effect.
 	Changes bool
 
-	// MaxRowBytes limits the memory of one converted row: a larger row is an error. It is
-	// checked before the row is converted. 0: no limit. Set it before All.
+	// MaxRowBytes limits the memory of one converted row, in bytes. A larger row is an error, which occurs before the
+	// row is converted. 0: no limit. Callers set it before All.
 	MaxRowBytes int64
 
 	ctx   context.Context //nolint:containedctx // the query's context also ends its rows
@@ -40,12 +40,12 @@ type Rows struct {
 	rows      driver.Rows
 	statement io.Closer
 	closed    bool
-	sizes     *sizes // nil: not needed so far
+	sizes     *sizes // nil until a row is measured
 }
 
 func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer) *Rows {
 	r := &Rows{ctx: ctx, db: db, rows: rows, statement: statement}
-	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName) // the driver's rows always have it
+	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName) // the driver's rows always have this method
 	for i, name := range rows.Columns() {
 		column := Column{Name: name, Type: types.ColumnTypeDatabaseTypeName(i)}
 		r.Columns = append(r.Columns, column)
@@ -57,11 +57,10 @@ func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer
 	return r
 }
 
-// All yields the rows; it can be used once. A cell is a value that package render accepts:
-// nil, a bool, a number, a string, a time.Time for TIMESTAMPTZ, bytes for BLOB, []any for a
-// list, render.Fields for a struct or a map, render.Number for DECIMAL and HUGEINT. Types
-// without a time zone (DATE, TIME, TIMESTAMP), UUID and INTERVAL are text. The sequence ends
-// after an error.
+// All yields the rows. Only one call is allowed. A cell is a value that package render accepts: nil, a bool, a number,
+// a string, a time.Time for TIMESTAMPTZ, bytes for BLOB, []any for a list, render.Fields for a struct or a map,
+// render.Number for DECIMAL and HUGEINT. Types without a time zone (DATE, TIME, TIMESTAMP), UUID and INTERVAL are text.
+// The sequence ends after an error.
 func (r *Rows) All() iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		values := make([]driver.Value, len(r.Columns))
@@ -108,8 +107,8 @@ func (r *Rows) next(values []driver.Value) error {
 	return err
 }
 
-// measure returns an error if the next row is too large. It returns whether there is a next row. The caller
-// holds the lock.
+// measure reports whether there is a next row, and returns an error if that row is too large. The caller holds the
+// lock.
 func (r *Rows) measure() (ok bool, err error) {
 	if r.sizes == nil {
 		if r.sizes, err = newSizes(r.rows, r.MaxRowBytes); err != nil {

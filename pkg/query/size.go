@@ -10,12 +10,12 @@ import (
 	"github.com/duckdb/duckdb-go/v2/mapping"
 )
 
-// About how many bytes of Go's memory a converted value takes, beside its text.
+// Estimates of the memory, in bytes, that a converted value takes in Go in addition to its text.
 const (
 	cellBytes   = 24  // the cell in its row or list, and a number that it points to
 	structBytes = 128 // the map of the driver, and the fields of package render
 	fieldBytes  = 64
-	// jsonFactor is for JSON, which the driver decodes: each of its characters may become a value.
+	// jsonFactor is the estimate per byte of JSON. The driver decodes JSON, and each character may become a value.
 	jsonFactor = 16
 )
 
@@ -28,7 +28,7 @@ type sizes struct {
 	rows   []int64      // the sizes of the rows of the current chunk that have not been returned
 }
 
-// newSizes returns the sizes of the rows of a result. Sizes beyond most are not exact.
+// newSizes returns the sizes of the rows of a result. A size above most is not exact: measuring stops there.
 func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	result, err := resultOf(rows)
 	if err != nil {
@@ -88,10 +88,10 @@ type measure struct {
 	kind     duckdb.Type
 	data     unsafe.Pointer
 	valid    unsafe.Pointer // nil: every value is valid
-	factor   int64          // of the bytes of a text
-	length   uint64         // of an array
+	factor   int64          // bytes of memory per byte of a text
+	length   uint64         // the number of values of an array
 	children []*measure
-	most     int64 // measuring stops beyond it
+	most     int64 // measuring stops above this size
 }
 
 func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *measure {
@@ -125,7 +125,7 @@ func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *me
 	return m
 }
 
-// at returns about how many bytes the value of a row takes when it is converted.
+// at estimates how many bytes the value in a row takes after its conversion.
 func (m *measure) at(row uint64) int64 {
 	if m.null(row) {
 		return cellBytes
@@ -162,7 +162,7 @@ func (m *measure) list(offset, length uint64) int64 {
 	return size
 }
 
-// null reads DuckDB's bits: 1 is a valid value.
+// null reports whether the value in a row is NULL. In DuckDB's bit mask, 1 means a valid value.
 func (m *measure) null(row uint64) bool {
 	return m.valid != nil && *(*uint64)(unsafe.Add(m.valid, row/64*8))&(1<<(row%64)) == 0
 }

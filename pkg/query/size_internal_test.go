@@ -71,7 +71,8 @@ func TestNestingLimits(t *testing.T) {
 	require.ErrorContains(t, checkNesting("SELECT "+strings.Repeat(deep(100)+",", 40)), "too many deeply nested brackets")
 }
 
-// Fails if Query waits until DuckDB has prepared a statement, which it cannot interrupt.
+// Fails if Query returns only after DuckDB has prepared a statement, although its context has ended: DuckDB cannot be
+// interrupted while it prepares.
 func TestQueryReturnsWhileDuckDBPrepares(t *testing.T) {
 	db, err := Open(t.Context(), Source{}, Options{})
 	require.NoError(t, err)

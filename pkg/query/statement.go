@@ -29,7 +29,7 @@ func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	}
 }
 
-// changes reports whether a kind of statement is run for its effect and not for its rows.
+// changes reports whether a kind of statement is executed for its effect instead of its rows.
 func changes(kind duckdb.StmtType) bool {
 	switch kind {
 	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_EXPLAIN, duckdb.STATEMENT_TYPE_RELATION:
@@ -42,10 +42,9 @@ func changes(kind duckdb.StmtType) bool {
 // Statements splits SQL into statements, to be run one by one.
 func Statements(sql string) []string { return split(sql) }
 
-// permitText rejects SQL that permit cannot recognize by its kind. A SELECT can enable
-// DuckDB's logging, which ends the process if the log file is not writable. query() and
-// json_execute_serialized_sql run generated SQL, which could do the same. The check rejects
-// the words everywhere, even in string literals.
+// permitText rejects dangerous SQL that permit cannot recognize by the kind of the statement. A SELECT can enable
+// DuckDB's logging, which ends the process if the log file is not writable. query() and json_execute_serialized_sql run
+// generated SQL, which could do the same. The check rejects the words everywhere, even in string literals.
 func permitText(sql string) error {
 	logging := regexp.MustCompile(`(?i)enable_logging|json_execute_serialized_sql|u&["']`)
 	dynamic := regexp.MustCompile(`(?is)\bquery\b"?(\s|/\*.*?\*/|--[^\n]*\n)*\(`)
@@ -63,8 +62,8 @@ func refusal() error {
 		"to write a result to a file, use the output format csv or json")
 }
 
-// permitWords is permit for statements whose kind DuckDB does not report: it rejects the
-// keywords of statements that write, even in string literals.
+// permitWords replaces permit for statements whose kind DuckDB does not report. It rejects the keywords of statements
+// that write, even in string literals.
 func permitWords(sql string) error {
 	words := regexp.MustCompile(`(?i)\b(copy|export|import|attach|detach|prepare|execute|install|load|call|pragma|checkpoint|vacuum)\b`)
 	if words.MatchString(sql) {
@@ -73,18 +72,18 @@ func permitWords(sql string) error {
 	return nil
 }
 
-// isCompound reports whether DuckDB expands the statement into several. The driver has no
-// error value for it.
+// isCompound reports whether an error means that DuckDB expands the statement into several. The driver has no error
+// value for this case, so isCompound compares the message.
 func isCompound(err error) bool {
 	return strings.Contains(err.Error(), "missing context for multi-statement query")
 }
 
-// split splits SQL at the semicolons outside of string literals, quoted names and comments.
-// If it is wrong, DuckDB rejects the pieces, since each must be one statement.
+// split splits SQL at the semicolons outside of string literals, quoted names and comments. If it splits at a wrong
+// place, DuckDB rejects the pieces, because each piece must be one statement.
 func split(sql string) []string {
 	var statements []string
 	start := 0
-	substance := false // something other than space and comments
+	substance := false // the statement has something other than space and comments
 	for i := 0; i < len(sql); {
 		if sql[i] == ';' {
 			if substance {

@@ -23,7 +23,7 @@ type kind struct {
 	fields []string
 }
 
-// parseKind parses the name of a type. Values of a type that it cannot parse are not converted.
+// parseKind parses the name of a type. convert returns values unchanged if parseKind cannot parse their type.
 func parseKind(name string) kind {
 	name = strings.TrimSpace(name)
 	if at := strings.LastIndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
@@ -149,8 +149,8 @@ func (k kind) structure(values map[string]any) render.Fields {
 	return fields
 }
 
-// time returns an instant as a [time.Time], and a date or time without a zone as text. An infinite value is
-// text: the driver returns the greatest or least value of its type for it.
+// time returns an instant as a [time.Time], and a date or time without a zone as text. An infinite value is returned as
+// text, because the driver would return the greatest or the least value of the type.
 func (k kind) time(t time.Time) any {
 	switch k.ticks(t) {
 	case math.MaxInt64:
@@ -171,7 +171,8 @@ func (k kind) time(t time.Time) any {
 	return t.UTC()
 }
 
-// ticks returns how DuckDB stores a time, or the greatest or least number for an infinite one.
+// ticks returns the number with which DuckDB stores a time. For an infinite time, this is the greatest or the least
+// number.
 func (k kind) ticks(t time.Time) int64 {
 	const day = 24 * 60 * 60
 	switch k.name {
@@ -201,7 +202,7 @@ func uuid(b []byte) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// decimal keeps all digits after the point: 1.50 stays 1.50.
+// decimal formats a decimal with all its digits after the point: 1.50 stays 1.50.
 func decimal(d duckdb.Decimal) render.Number {
 	digits := new(big.Int).Abs(d.Value).String()
 	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {

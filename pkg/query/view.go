@@ -10,10 +10,10 @@ import (
 
 // Table locates the rows of a projection table.
 type Table struct {
-	// Files are the Parquet files, in any order, with size and checksum from the manifest. A
-	// path is absolute; for [Script] it may be a URL.
+	// Files are the Parquet files, in any order, with size and checksum from the manifest. Their paths are absolute;
+	// for [Script], they may also be URLs.
 	Files []filecheck.File
-	// Inline are the rows that the manifest contains itself, as JSON arrays.
+	// Inline are the rows that the manifest itself contains, as JSON arrays.
 	Inline [][]byte
 }
 
@@ -35,11 +35,10 @@ func Script(tables map[string]Table) (string, error) {
 	return script.String(), nil
 }
 
-// createView returns the SQL that creates the view of a table. The empty SELECT defines the
-// order and types of the columns, whichever builds wrote the files, and even without files. A
-// key is unique within a file, so a single file needs no search for the newest rows. For
-// several files, a window function was the fastest search, and DuckDB pushes filters on the
-// key through it.
+// createView returns the SQL that creates the view of a table. The SELECT without rows defines the order and the types
+// of the columns. So these do not depend on the builds that wrote the files, and exist even if there are no files. A
+// key is unique within a file, so with a single file there is no search for the newest rows. With several files, a
+// window function searches for them: it was the fastest way, and DuckDB applies filters on the key before it.
 func createView(d *table.Schema, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

@@ -9,7 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Column is a column of a listing of R.
+// Column is a column of a list whose rows have the type R.
 type Column[R any] struct {
 	Name string
 	// Value returns the cell for programs.
@@ -20,8 +20,8 @@ type Column[R any] struct {
 	Machine bool
 }
 
-// List returns the cells of a listing. In the table format they are texts for people; in other
-// formats they are values for programs.
+// List returns the cells of a list. In the table format, the cells are texts for people; in other formats, they are
+// values for programs.
 func List[R any](format Format, columns []Column[R], rows []R) Result {
 	var names []string
 	var cells []func(R) any
@@ -62,7 +62,7 @@ func Document(w io.Writer, format Format, value any) error {
 		_, err := w.Write(buf.Bytes())
 		return err
 	}
-	var node yaml.Node // JSON is YAML, and keeps the order and the names of the fields
+	var node yaml.Node // JSON is also YAML; this keeps the order and the names of the fields
 	if err := yaml.Unmarshal(buf.Bytes(), &node); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}

@@ -105,7 +105,7 @@ func Distinct(columns []string) []string {
 	return names
 }
 
-// checked ends the rows with an error at a row with a wrong number of cells.
+// checked returns the rows of a result. It ends them with an error at the first row with a wrong number of cells.
 func checked(result Result) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		if result.Rows == nil {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// sampleRows is the number of rows that determine the widths of a table's columns. A
-	// longer cell after them is truncated on a terminal; otherwise it shifts its line.
+	// sampleRows is the number of rows that determine the widths of a table's columns. A longer cell in a later row is
+	// truncated on a terminal; elsewhere, it shifts the rest of its line.
 	sampleRows = 1000
 	gap        = "  "
-	// A narrowed column of text keeps an eighth of the terminal's width, within these
-	// bounds: less would be unreadable.
+	// A column of text is never narrowed below an eighth of the terminal's width, within these bounds, because it would
+	// be unreadable.
 	minWidth, mostMinWidth, minShare = 4, 12, 8
 	// dots replace the omitted columns.
 	dots = "…"
@@ -38,7 +38,7 @@ type tableWriter struct {
 func writeTable(w io.Writer, result Result, opts Options) error {
 	t := &tableWriter{
 		out: bufio.NewWriter(w),
-		// The package's default depends on the environment.
+		// The default of package runewidth depends on the environment.
 		cells: &runewidth.Condition{StrictEmojiNeutral: true},
 		null:  opts.Null,
 		cut:   opts.Width > 0,
@@ -94,8 +94,8 @@ func (t *tableWriter) measure(columns []string, rows [][]any, limit int) {
 	}
 }
 
-// fit makes the table fit the terminal: it narrows the widest columns of text, and then omits
-// columns in the middle. It never truncates numbers: a part of a number looks like another one.
+// fit makes the table fit the terminal: it narrows the widest columns of text, and then omits columns in the middle. It
+// never truncates numbers, because a truncated number looks like another number.
 func (t *tableWriter) fit(limit int) {
 	least := min(max(minWidth, limit/minShare), mostMinWidth)
 	for t.width() > limit {

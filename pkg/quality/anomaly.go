@@ -9,8 +9,8 @@ import (
 // Metrics of [Anomaly].
 const (
 	MetricRows     = "row_count"
-	MetricNulls    = "null_count"     // the number of values of a column
-	MetricDistinct = "distinct_count" // the number of values of a column
+	MetricNulls    = "null_count"     // the number of NULL values of a column
+	MetricDistinct = "distinct_count" // the number of different values of a column
 )
 
 // Watch describes how a check compares a metric with its past values.
@@ -21,13 +21,13 @@ type Watch struct {
 	// Threshold is the tolerated distance from the median, in thousandths of the median absolute
 	// deviation.
 	Threshold int64 `json:"threshold_permille"`
-	// Weekday compares only with values of the same day of the week.
+	// Weekday means that only values of the same day of the week are compared.
 	Weekday bool `json:"weekday,omitempty"`
 }
 
 // Limits of anomaly checks.
 const (
-	// LeastHistory is the number of past values that a check needs. With fewer, it passes.
+	// LeastHistory is the number of past values that a check needs. With fewer values, the check passes.
 	LeastHistory = 7
 	// MaxWindow is the number of past values that are kept.
 	MaxWindow = 64
@@ -57,9 +57,9 @@ func (w *Watch) value(table string, columns []string) string {
 // Band is the range of values that are not anomalous.
 type Band struct{ Low, High *big.Rat }
 
-// Band returns median ± threshold × MAD of the past values. MAD is the median absolute deviation,
-// at least a hundredth of the median and at least 1: without this floor, any change of a constant
-// value would be an anomaly. It reports false with too few values.
+// Band returns median ± threshold × MAD of the past values. MAD is the median absolute deviation, at least a hundredth
+// of the median and at least 1: without this floor, any change of a constant value would be an anomaly. It reports
+// false if there are too few values.
 func (w *Watch) Band(past []int64) (Band, bool) {
 	if len(past) > w.Window {
 		past = past[len(past)-w.Window:]
@@ -112,7 +112,7 @@ func (b Band) String() string {
 }
 
 // floor returns the greatest integer that is not greater than r.
-func floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) } // Euclidean: the denominator is positive
+func floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) } // Div rounds down, because the denominator is positive
 
 func ceil(r *big.Rat) *big.Int {
 	negated := floor(new(big.Rat).Neg(r))

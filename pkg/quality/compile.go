@@ -14,12 +14,12 @@ import (
 
 // Target has the names and values that the SQL of a check depends on.
 type Target struct {
-	// Table is the asset whose rows are checked. In the SQL, this asset and other assets are tables.
+	// Table is the asset whose rows are checked. The SQL reads this asset, and other assets, as tables.
 	Table ids.AssetKey
 	// Stored is the name, in SQL, of a table with only the stored columns of the asset, without its
 	// partition columns. "": Table itself has only the stored columns.
 	Stored string
-	// Now is the time that freshness is measured at.
+	// Now is the time for which freshness is measured.
 	Now time.Time
 	// Previous is the number of rows of the previous materialization. It is negative if there is none.
 	Previous int64
@@ -119,7 +119,7 @@ func (c *Check) rowCount(table string, previous int64) Compiled {
 	if high != nil {
 		outside, bounds = append(outside, "\"row_count\" > "+high.String()), append(bounds, "at most "+high.String())
 	}
-	if len(outside) == 0 { // there is no previous materialization to compare with
+	if len(outside) == 0 { // the partition has no previous materialization
 		outside, bounds = []string{"false"}, []string{"any number: there are no previous rows"}
 	}
 	return Compiled{
@@ -171,7 +171,7 @@ func (p *Params) acceptedValues(table, column string) Compiled {
 		values[i], texts[i], shown[i] = v.SQL(), Quote(v.Text), v.Text
 	}
 	other := "CAST(" + Name(column) + " AS VARCHAR) NOT IN (" + strings.Join(texts, ", ") + ")"
-	if numbers { // a text is never cast to a number, which would round it
+	if numbers { // a text is never cast to a number, because the cast would round it
 		other = "CASE WHEN " + numeric(Name(column)) + " THEN " + Name(column) + " NOT IN (" + strings.Join(values, ", ") + ") ELSE " + other + " END"
 	}
 	return Compiled{
@@ -217,7 +217,7 @@ func (p *Params) relationships(table, column string) Compiled {
 	}
 }
 
-// inRange accepts values that are in the range. A NaN is greater than every number.
+// inRange compiles a check that values are in a range. A NaN is greater than every number.
 func (p *Params) inRange(table, column string) Compiled {
 	var outside, bounds []string
 	if p.Min != nil {
@@ -250,7 +250,7 @@ func (l *Literal) beyond(column, operator string) string {
 	case l.Number:
 		return "CASE WHEN " + numeric(name) + " THEN " + plain + " ELSE " + mismatch + " END"
 	case number:
-		exact = "WHEN " + numeric(name) + " THEN " + mismatch // SQL has no comparison that is also valid for a text
+		exact = "WHEN " + numeric(name) + " THEN " + mismatch // SQL has no comparison that is valid for both a number and a text
 	case timePattern.MatchString(l.Text):
 		exact = "WHEN typeof(" + name + ") = 'DATE' THEN CAST(" + name + " AS TIMESTAMP) " + operator + " CAST(" + Quote(l.Text) + " AS TIMESTAMP)" +
 			" WHEN typeof(" + name + ") IN ('TIMESTAMP_S', 'TIMESTAMP_MS') THEN CAST(" + name + " AS TIMESTAMP) " + operator + " CAST(" + Quote(l.Text) + " AS TIMESTAMP)"
@@ -266,8 +266,8 @@ func (l *Literal) beyond(column, operator string) string {
 // times are ahead of UTC.
 const futureTolerance = 24 * time.Hour
 
-// freshness fails if the newest value is too old, is in the future, or does not exist. One value in
-// the far future would hide for years that no new rows arrive.
+// freshness fails if the newest value is too old, is in the future, or does not exist. Without the limit on the future,
+// a single value in the far future would hide for years that no new rows arrive.
 func (p *Params) freshness(table, column string, now time.Time) Compiled {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999") + "+00" }
 	oldest, latest := at(now.Add(-time.Duration(p.MaxAgeSec)*time.Second)), at(now.Add(futureTolerance))

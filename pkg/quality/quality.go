@@ -38,7 +38,7 @@ func Kinds() []string {
 
 // Phases of a task in which a check runs.
 const (
-	Pre  = "PRE"  // on the inputs, before the work
+	Pre  = "PRE"  // on the inputs, before the query or the command
 	Post = "POST" // on the rows that the task has made, before they are published
 )
 
@@ -56,7 +56,7 @@ const (
 // Limits of the checks of an asset.
 const (
 	MaxChecks = 200
-	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and likewise with
+	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and also with the severity
 	// ERROR. It bounds the size of a plan, because every task of a plan names these checks.
 	MaxGates   = 64
 	MaxName    = 100
@@ -66,7 +66,7 @@ const (
 	MaxSamples = 10_000
 	// MaxAge is the greatest age for freshness, in seconds.
 	MaxAge = 36_500 * 24 * 3600
-	// DefaultSamples is the number of failing rows that are kept, unless the asset says otherwise.
+	// DefaultSamples is how many failing rows are kept if the asset does not set a number.
 	DefaultSamples = 100
 )
 
@@ -104,13 +104,14 @@ type Params struct {
 	Pattern string    `json:"pattern,omitempty"` // for regex
 	// MaxAgeSec is the greatest age of the newest value, for freshness.
 	MaxAgeSec int64 `json:"max_age_sec,omitempty"`
-	// Types are the columns that schema expects. ForbidExtra makes it fail for any other column.
+	// Types are the columns that a check of kind schema expects. If ForbidExtra is set, the check fails for any other
+	// column.
 	Types       []ColumnType `json:"types,omitempty"`
 	ForbidExtra bool         `json:"forbid_extra,omitempty"`
 	// MinOfPrevious and MaxOfPrevious are bounds of row_count, in millionths of the previous number of rows.
 	MinOfPrevious int64 `json:"min_of_previous_ppm,omitempty"`
 	MaxOfPrevious int64 `json:"max_of_previous_ppm,omitempty"`
-	// Watch describes the band of anomaly.
+	// Watch are the parameters of an anomaly check.
 	Watch *Watch `json:"watch,omitempty"`
 }
 
@@ -120,17 +121,17 @@ type ColumnType struct {
 	Type string `json:"type"`
 }
 
-// Allowance says how many failing rows are tolerated, as a count and as a share of all rows in millionths.
-// A check passes if the failing rows are within either of the two.
+// Allowance says how many failing rows are tolerated, as a count and as a share of all rows in millionths. A check
+// passes if the failing rows are within one of the two limits.
 type Allowance struct {
 	Rows int64 `json:"rows,omitempty"`
 	PPM  int64 `json:"ppm,omitempty"`
 }
 
-// Millionths is the number of parts of a whole, for percentages.
+// Millionths is how many parts of a percentage make a whole.
 const Millionths = 1_000_000
 
-// covers reports whether failing rows of all rows are tolerated.
+// covers reports whether so many failing rows, out of all rows, are tolerated.
 func (a Allowance) covers(failing, all int64) bool {
 	return failing <= a.Rows || a.PPM > 0 && product(failing, Millionths).Cmp(product(all, a.PPM)) <= 0
 }
@@ -141,7 +142,7 @@ type Literal struct {
 	Number bool   `json:"number,omitempty"`
 }
 
-// numberPattern matches the numbers that SQL accepts without quotes, without leading zeros.
+// numberPattern matches the numbers that SQL accepts without quotes. Leading zeros are not allowed.
 var numberPattern = regexp.MustCompile(`^-?(?:0|[1-9][0-9]{0,37})(\.[0-9]{1,38})?([eE][+-]?[0-9]{1,3})?$`)
 
 // Num returns a literal number. It reports false if the text is not a number in SQL.
@@ -152,7 +153,7 @@ func Num(text string) (Literal, bool) {
 // Text returns a literal text.
 func Text(text string) Literal { return Literal{Text: text} }
 
-// NamePattern is the form of a check's name: it is also the name of a file.
+// NamePattern is the form of a check's name. The name is also used as the name of a file.
 const NamePattern = `^[a-z0-9_]{1,100}$`
 
 var namePattern = regexp.MustCompile(NamePattern)
@@ -179,7 +180,7 @@ func (c *Check) SeverityOf() Severity {
 // Timeout returns the time limit of a check, or 0.
 func (c *Check) Timeout() time.Duration { return time.Duration(c.TimeoutSec) * time.Second }
 
-// In returns the checks of a phase.
+// In returns the checks that run in a phase.
 func In(checks []Check, phase string) []*Check {
 	var found []*Check
 	for i := range checks {
@@ -190,7 +191,7 @@ func In(checks []Check, phase string) []*Check {
 	return found
 }
 
-// Named returns the names of the checks of a severity, sorted.
+// Named returns the names of the checks with a severity, sorted.
 func Named(checks []Check, s Severity) []string {
 	var names []string
 	for i := range checks {
@@ -202,13 +203,14 @@ func Named(checks []Check, s Severity) []string {
 	return names
 }
 
-// Names of the checks that are derived from the contract of an asset, its field `columns`.
+// Names of the checks that result from the contract of an asset, which is its field `columns`.
 const (
 	ContractCheck        = "columns"
 	ContractNotNullCheck = "columns_not_null"
 )
 
-// integerTypes are the types of at most 64 bits in which a contract may store a 128-bit integer.
+// integerTypes are the types of at most 64 bits that a contract may declare for a 128-bit integer, which is then stored
+// in that type.
 var integerTypes = []string{
 	"BIGINT", "INT8", "LONG", "INTEGER", "INT4", "INT", "SIGNED", "UBIGINT", "UINTEGER", "SMALLINT", "INT2", "SHORT", "USMALLINT", "TINYINT", "INT1", "UTINYINT",
 }
@@ -341,7 +343,7 @@ func (c *Check) validateKind() error {
 	return fmt.Errorf("unknown kind %.40q", c.Kind)
 }
 
-// bounded reports whether there is a bound, and all bounds are valid.
+// bounded reports whether there is a bound, and whether all bounds are valid.
 func (p *Params) bounded() bool {
 	return (p.Min != nil || p.Max != nil) && (p.Min == nil || !p.Min.bad()) && (p.Max == nil || !p.Max.bad())
 }

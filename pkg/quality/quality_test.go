@@ -56,7 +56,7 @@ func TestCompileReturnsFailingRows(t *testing.T) {
 	}
 }
 
-// TestCompileQuotesHostileNames: no name or value ends the quotes that it is in.
+// TestCompileQuotesHostileNames: no name or value can end the quotes around it and inject SQL.
 func TestCompileQuotesHostileNames(t *testing.T) {
 	const hostile = `a"; DROP TABLE x; --'`
 	for _, c := range []quality.Check{

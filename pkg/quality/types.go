@@ -61,7 +61,7 @@ func (p *typeParser) next() string {
 			end++
 		}
 	}
-	if end > len(p.rest) { // a quote that is not closed
+	if end > len(p.rest) { // the closing quote is missing
 		p.token, p.rest = "\x00", ""
 		return p.token
 	}

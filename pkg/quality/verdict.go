@@ -64,10 +64,10 @@ func (c *Check) Broken(message string) event.CheckResult {
 	return r
 }
 
-// measures reports whether the check compares one value, not rows.
+// measures reports whether the check compares one measured value instead of rows.
 func (c *Check) measures() bool { return c.Kind == RowCount || c.Kind == Freshness }
 
-// subject names what the check measures.
+// subject returns the name of the value that the check measures.
 func (c *Check) subject() string {
 	switch {
 	case c.Kind == Freshness:
@@ -95,10 +95,10 @@ func (c *Check) failures(m Measured) string {
 	return fmt.Sprintf("%d of %s failed", m.Failing, count(m.Rows, "row", "rows"))
 }
 
-// maxMessage bounds the texts of a result, in bytes.
+// maxMessage is the greatest length of a text in a result, in bytes.
 const maxMessage = 1_000
 
-// Short returns the beginning of a text, as valid UTF-8.
+// Short returns the beginning of a text, up to maxMessage bytes, as valid UTF-8.
 func Short(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= maxMessage {

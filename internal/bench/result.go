@@ -67,7 +67,7 @@ type Operations struct {
 	ClassBByKind map[string]float64 `json:"class_b_by_kind"`
 }
 
-// result summarizes samples, of which there must be at least one.
+// result summarizes one or more samples.
 func (cfg Config) result(w Workload, samples []sample) Result {
 	r := Result{
 		Workload: w.Name, Description: cfg.described(w), Store: cfg.store(), Unit: w.unit, samples: samples,

@@ -132,8 +132,8 @@ func (o *oracle) deployments(f *followed, before, after *state.State) {
 	}
 }
 
-// freshness compares the partitions that are fresh with what their tasks have read. Plans say what a
-// task reads: outputs of its own run, and outputs of earlier runs by their ids.
+// freshness compares each fresh partition with the outputs that its task has read. Plans name these outputs: outputs of
+// the same run, and outputs of earlier runs by their ids.
 func (o *oracle) freshness(f *followed) {
 	if f.unordered || len(f.state.Deployments.Rows()) == 0 {
 		return

@@ -70,8 +70,8 @@ func (f *followed) noteMarks(entry string, data []byte) {
 	}
 }
 
-// said returns what the folded commands say about each output: the greatest command, or "missing". differs reports
-// whether the result may differ from the result for the previous revision.
+// said returns, for each output, the folded command that applies: the greatest command, or one that says "missing".
+// differs reports whether the result may differ from the result for the previous revision.
 func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	var folded []markCommand
 	for _, c := range f.markCommands {

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// network connects a process to the others. Hosts are kinds of machines: a load balancer picks one
-// of them at random.
+// network connects a process to the other processes. A host name is a kind of machines: a load balancer picks a machine
+// of this kind at random.
 type network struct{ p *process }
 
 var _ service.Network = network{}

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// onlineWriter names the process that rebuilds a domain while others use it, and bareWriter the
-// process that does so from the ledger alone.
+// onlineWriter is the name of the process that rebuilds a domain while other processes use it. bareWriter is the name
+// of the process that rebuilds it from the ledger alone.
 const (
 	onlineWriter = "online"
 	bareWriter   = "online, bare"

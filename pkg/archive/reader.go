@@ -109,9 +109,9 @@ func (r *Reader) keep(f *file) {
 	r.files = append(r.files, f)
 }
 
-// archived returns the data of an archived entry. It searches the files of the entry's day
-// that start at or before the entry, from the last to the first. One caller at a time does
-// so. The others wait until it has read the file, or until their context ends.
+// archived returns the data of an archived entry. It searches the files of the entry's day that start at or before the
+// entry, from the last to the first. Only one caller at a time searches. Other callers wait until it has read the file,
+// or until their context ends.
 func (r *Reader) archived(ctx context.Context, entry string) (data []byte, ok bool, err error) {
 	select {
 	case r.busy <- struct{}{}:

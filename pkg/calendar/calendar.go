@@ -105,7 +105,7 @@ func (s Spec) Compile() (*Schedule, error) {
 	return c, nil
 }
 
-// Spec returns what the schedule was compiled from.
+// Spec returns the [Spec] from which the schedule was compiled.
 func (s *Schedule) Spec() Spec { return s.spec }
 
 // DST returns the policy, with its defaults. It is empty for a schedule of elapsed time.
@@ -116,7 +116,7 @@ func (s *Schedule) DST() DST {
 	return DST{Gap: s.gap, Overlap: s.overlap}
 }
 
-// EveryHour reports whether the hour field is *: the schedule ticks in every hour, whatever its [DST].
+// EveryHour reports whether the hour field is *. If so, the schedule ticks in every hour, and its [DST] has no effect.
 func (s *Schedule) EveryHour() bool { return s.cron != nil && s.cron.everyHour }
 
 // Notes returns remarks about parts of the schedule that may surprise its author.

@@ -13,8 +13,8 @@ import (
 // would do the same work.
 const AutomationAge = 2 * time.Minute
 
-// Automation is the work that a state has for automators. Doing it twice has no effect: every event
-// names what its writer saw.
+// Automation is the work that a state has for automators. Doing it twice has no further effect, because every event
+// names the state that its writer saw.
 type Automation struct {
 	// Define is the deployment whose schedules have to be defined, or nil.
 	Define *state.Deployment

@@ -29,7 +29,7 @@ type File struct {
 	CRC32C uint32
 }
 
-// DamagedError reports a file whose content differs from what was recorded.
+// DamagedError reports that the size or the checksum of a file differs from the recorded one.
 type DamagedError struct {
 	File
 

@@ -67,7 +67,7 @@ type Materialization struct {
 	Approved bool
 }
 
-// Success is a recorded success of a task, and thus a version of its partition.
+// Success is a recorded success of a task. It is a version of the task's partition.
 type Success struct {
 	RunID, TaskKey, MaterializationID string
 	At                                event.Time

@@ -38,8 +38,7 @@ type Config struct {
 	Published func() (map[string]bool, error)
 }
 
-// Rule returns what to keep of an asset, or of logs if asset is empty. If ok is false, nothing
-// may be deleted.
+// Rule returns the retention rule of an asset, or of logs if asset is empty. If ok is false, nothing may be deleted.
 type Rule func(asset string) (keep Keep, ok bool)
 
 // Options limit one pass.
@@ -101,9 +100,9 @@ const (
 	maxFailures = 20
 )
 
-// Run runs a pass. If ctx ends, Run returns the report so far together with the error. A pass
-// may stop at any point: the next one finds what is left. An object that cannot be read or
-// deleted does not stop the pass; the error names it.
+// Run runs a pass. If ctx ends, Run returns the report so far together with the error. A pass may stop at any point:
+// the next pass finds the remaining garbage. An object that cannot be read or deleted does not stop the pass; the error
+// names it.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}}
 	p.report.DryRun = opts.DryRun

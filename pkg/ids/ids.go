@@ -1,8 +1,7 @@
 // Package ids creates and parses Servo's identifiers. This package is not a stable API.
 //
-// Runs, plans and events have minted ids: ULIDs from a causal [Source]. Other ids are
-// derived from what they name, so that every replica, replay and retry computes the same
-// one. A derived id never depends on a clock.
+// Runs, plans and events have minted ids: ULIDs from a causal [Source]. All other ids are derived from the things that
+// they name, so that every replica, replay and retry computes the same id. A derived id never depends on a clock.
 package ids
 
 import (

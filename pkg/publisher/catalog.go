@@ -85,7 +85,7 @@ func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, no
 	return true, c.save(record)
 }
 
-// contentOf returns a hash of what the catalog is made from.
+// contentOf returns the hash of the outputs and the definition from which a catalog is written.
 func (c *Catalog) contentOf(assets []Asset) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q", c.Definition)

@@ -10,8 +10,8 @@ import (
 
 // AlertChange is a difference between the alert settings of two releases.
 type AlertChange struct {
-	// The field What is "alert rule", "channel", "deadline", "freshness" or "sla". Name is the name of the rule or
-	// the channel, or the asset. Kind is Added, Removed or "changed".
+	// The field What is "alert rule", "channel", "deadline", "freshness" or "sla". Name is the name of the rule, the
+	// channel or the asset. Kind is Added, Removed or "changed".
 	What string `json:"what"`
 	Name string `json:"name"`
 	Kind string `json:"kind"`

@@ -29,7 +29,7 @@ type deployments struct {
 // add returns the groups to fold when it is the turn of a group with a deployment.
 func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeployed) []fold.Group {
 	var groups []fold.Group
-	if !p.Force { // a forced deployment is accepted whatever release it expects
+	if !p.Force { // a forced deployment is accepted even if it expects another release
 		groups = d.settleRelease(st, p.Expects)
 	}
 	i, _ := slices.BinarySearchFunc(d.waiting, p.DeployID, func(g fold.Group, id string) int { return cmp.Compare(deploymentIn(g).DeployID, id) })

@@ -49,8 +49,8 @@ type Report struct {
 	// Differences is the number of rows that differ from the replayed ledger, as far as they were
 	// counted.
 	Differences int `json:"differences"`
-	// BadOutputs is the number of outputs that differ from what was committed. SupersededOutputs is
-	// how many of these outputs are superseded and not read by a live run: they are no problem.
+	// BadOutputs is the number of outputs that differ from their commit markers. SupersededOutputs is how many of these
+	// are superseded and not read by a live run. Such outputs are not a problem.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
 	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.

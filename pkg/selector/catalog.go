@@ -65,7 +65,7 @@ type Query struct {
 	Upstream, Downstream bool
 }
 
-// Result is what a query selects. All lists are sorted.
+// Result contains the assets that a query selects. All lists are sorted.
 type Result struct {
 	// Keys are the selected assets.
 	Keys []ids.AssetKey

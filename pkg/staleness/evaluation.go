@@ -26,7 +26,7 @@ const (
 	Unexpected Status = "unexpected"
 )
 
-// Data is what an evaluation reads.
+// Data provides the rows and settings that an evaluation reads.
 type Data struct {
 	// Rows yields the rows of an asset's partitions in the order of their keys.
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]

@@ -89,8 +89,8 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	return x, nil
 }
 
-// explainUpstream adds what an upstream asset contributes to the explanation of p. p is nil if the
-// partition is not materialized.
+// explainUpstream adds an upstream asset to the explanation of p, if its partitions affect p. p is nil if the partition
+// is not materialized.
 func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset, dep ids.AssetKey) error {
 	up, err := e.asset(dep)
 	if err != nil {

@@ -43,8 +43,8 @@ const (
 	// dueTimeout bounds a sweep of the due domains, and fullTimeout a sweep of all domains: a scheduler waits at most
 	// half an hour for an answer. The next sweep continues.
 	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
-	// strayAge is the age at which a wakeup of an empty domain is deleted: a writer that
-	// created it would have published by then.
+	// strayAge is the age at which a wakeup of an empty domain is deleted. The writer that created the wakeup would
+	// have published a revision within that time.
 	strayAge = time.Hour
 )
 
@@ -90,7 +90,7 @@ type target struct {
 	wakeups []wakeup.Wakeup // oldest first
 }
 
-// Sweep sweeps the due domains or, if full is true, all domains. If one fails, the others
+// Sweep sweeps the due domains or, if full is true, all domains. If the sweep of one domain fails, the other domains
 // are still swept.
 func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
 	within := dueTimeout

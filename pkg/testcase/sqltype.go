@@ -181,8 +181,8 @@ var timeDecimals = map[string]int{
 	"TIMESTAMP WITH TIME ZONE": microDecimals, "TIME": microDecimals, "TIME_NS": nanoDecimals, "TIME WITH TIME ZONE": microDecimals,
 }
 
-// fitsScalar reports whether a type that is not nested can hold a scalar. It does not find every misfit: DuckDB
-// itself rejects the others, such as numbers that are too large.
+// fitsScalar reports whether a type that is not nested can hold a scalar. It does not detect every scalar that does not
+// fit: DuckDB itself rejects the remaining ones, such as numbers that are too large.
 func (v Value) fitsScalar(kind string) bool {
 	text := strings.TrimSpace(v.Text)
 	number := (v.Kind == Integer || v.Kind == Number || v.Kind == Text) && numberText.MatchString(text)

@@ -73,7 +73,7 @@ type Options struct {
 	Delimiter rune
 	// NoHeader means that the first line of CSV is a row. Its columns are column0, column1, ….
 	NoHeader bool
-	// Nulls are texts in CSV that mean NULL, besides the empty text.
+	// Nulls are texts in CSV that mean NULL, in addition to the empty text.
 	Nulls []string
 }
 

@@ -110,8 +110,8 @@ func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (c
 	return oteltrace.ContextWithSpan(ctx, span.span), span
 }
 
-// StartReport begins the span of a worker's callback. Its parent is the attempt's span,
-// whatever trace context the worker sent.
+// StartReport begins the span of a worker's callback. Its parent is always the attempt's span; the trace context that
+// the worker sent is ignored.
 func (t *Tracer) StartReport(ctx context.Context, verb string, about About) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil

@@ -38,8 +38,8 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns what to publish after a sweep. through is the minute up to which the sweep has found wakeups. found
-// means that the sweep has found something to repair. In this case, or if something is overdue, another sweep
+// After returns the [Swept] for the publish after a sweep. through is the minute up to which the sweep has found
+// wakeups. found means that the sweep has found something to repair. In this case, or if work is overdue, another sweep
 // follows soon.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
@@ -62,9 +62,9 @@ type Schedule struct {
 // Next returns the wakeup of a state that is to be published, given the wakeup of the parent, by
 // the rules of [manifest.Wakeup].
 //
-// Next keeps the parent's wakeup if it is due within a [Slot], whatever the state. So a busy domain
-// creates one wakeup per slot, and a publish need not search the state. A sweep releases the wakeup,
-// and a new one follows only if something can get stuck.
+// Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot, and
+// a publish need not search the state. A sweep releases the wakeup, and a new one follows only if something can get
+// stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)

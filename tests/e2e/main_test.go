@@ -1,4 +1,4 @@
-// Package e2e_test runs Servo as its users do: as processes, some of which it kills.
+// Package e2e_test runs Servo as its users do, in processes. It kills some of these processes.
 //
 // `go test ./tests/e2e -full` runs the chaos tests and the large tests in full size; without
 // -full they are smaller. Repeat a failing seed with -seed.

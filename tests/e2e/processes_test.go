@@ -415,9 +415,9 @@ func TestRunFailsOnFullDisk(t *testing.T) {
 	f.requireDone(4)
 }
 
-// A run stops when the disk is full. It continues if there is space again soon; otherwise the process exits with an
-// error that says what to do. An earlier version failed this test in full size, because a start on a full disk waited
-// forever.
+// A run stops when the disk is full. If the disk soon has space again, the run continues. Otherwise the process exits
+// with an error that says what to do. An earlier version failed this test in full size, because a start on a full disk
+// waited forever.
 func TestRunSurvivesFullDisk(t *testing.T) {
 	t.Parallel()
 	small := disk(t, 4<<10)

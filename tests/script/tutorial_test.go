@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// block is a fenced block of a tutorial. Its info string says what it is: "sh" for
-// commands, "sh fails" for commands that exit with an error, "text" for the output of
-// the commands before it, and "LANGUAGE PATH" for a file.
+// block is a fenced block of a tutorial. The info string of the fence determines the kind of block: "sh" for commands,
+// "sh fails" for commands that exit with an error, "text" for the output of the commands before it, and "LANGUAGE PATH"
+// for a file.
 type block struct {
 	info, text string
 	line       int

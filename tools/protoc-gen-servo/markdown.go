@@ -40,7 +40,7 @@ func markdown(s *schema) string {
 	return b.String()
 }
 
-// describe says what a call does, and what it takes and returns.
+// describe returns the description of a call: its purpose, its request and its response.
 func (s *schema) describe(m method, route int) string {
 	if route > 0 {
 		return "the same"

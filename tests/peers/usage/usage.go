@@ -17,8 +17,8 @@ import (
 type Usage struct {
 	// PSS is their proportional memory in bytes: shared memory counts once.
 	PSS int64
-	// CPU is their CPU time so far, including that of ended children. Thus the difference of two
-	// measurements includes processes that began and ended in between.
+	// CPU is their CPU time so far, including that of ended children. So the difference of two measurements includes
+	// processes that began and ended in between.
 	CPU time.Duration
 	// Children are the pids of the direct children that have not ended, sorted.
 	Children []int

@@ -134,8 +134,8 @@ func measured(do func(*sample) error) (s sample, err error) {
 	return s, err
 }
 
-// percentile returns the smallest value that is at least as large as the given percentage of all
-// values. The values are sorted, and there is at least one.
+// percentile returns the smallest value that is at least as large as the given percentage of all values. The values
+// must be sorted, and there must be at least one.
 func percentile(sorted []float64, percent int) float64 {
 	return sorted[max((len(sorted)*percent+99)/100, 1)-1]
 }

@@ -84,8 +84,8 @@ var patterns = []pattern{
 	},
 }
 
-// matching returns, in order, the local times of a minute in [from, to) that match, as Unix times of
-// UTC clocks.
+// matching returns the matching local times in [from, to), in order and in whole minutes. A local time is given as the
+// Unix time at which clocks in UTC show it.
 func (p *pattern) matching(from, to int64, found func(wall int64)) {
 	var times [24 * 60]bool
 	for i := range times {

@@ -187,7 +187,7 @@ type CommitMarkerFile struct {
 	Rows   int64  `json:"rows,omitempty"`
 }
 
-// Limits of the columns in a marker. An output with more, or with longer names, has no columns there.
+// Limits of the columns in a marker. The marker of an output with more columns, or with longer names, lists no columns.
 const (
 	MaxColumns     = 2_000
 	MaxColumnBytes = 512       // maximum size of a name, and of a type

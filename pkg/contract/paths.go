@@ -15,7 +15,7 @@ import (
 // markerName is the name of the commit marker in a materialization's folder.
 const markerName = "_commit.json"
 
-// quarantineName is the name of the marker of an output that a check has blocked. It is the output of
+// quarantineName is the name of the marker of an output that a check has blocked. Such an output becomes the output of
 // its materialization only if a decision publishes it.
 const quarantineName = "_quarantine.json"
 

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// noRedirects returns redirects as they are. It shares connections with [http.DefaultClient].
+// noRedirects is a client that does not follow redirects. It shares connections with [http.DefaultClient].
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // call is a request of a test and the status of its answer.

@@ -276,8 +276,9 @@ func (r *reader) linked(g *group) string {
 		", hive_partitioning = true, hive_types = {" + strings.Join(types, ", ") + "})"
 }
 
-// link returns the paths of files below a folder. If all files are in one folder, the folder is a single
-// link to it. One link for each partition is created much faster than a folder with a link for each file.
+// link adds links through which files appear below a folder, and returns their paths there. If all files are in one
+// directory, the folder itself becomes a single link to this directory, because creating one link for each partition is
+// much faster than creating a folder with a link for each file.
 func (r *reader) link(folder string, files []string) []string {
 	paths := make([]string, len(files))
 	dir := path.Dir(files[0])

@@ -1,8 +1,8 @@
 // Command mutants makes small wrong edits to Servo, one at a time. It reports how many of them the simulation catches,
 // and how fast. If an edit is not caught, no test protects the promise that the edit breaks.
 //
-// The faults of the simulation reach some edits hardly ever. If the function of a mutant is
-// followed by "by" and a package, the tests of that package must catch it.
+// With the faults of the simulation, some edits hardly ever have an effect. If the function of a mutant is followed by
+// "by" and a package, the tests of that package must catch it.
 //
 // The edits are in mutants.txt. The checkout does not change: one build contains all edits as an
 // overlay, and an environment variable selects one.

@@ -16,7 +16,7 @@ import (
 
 var errUnreadable = errors.New("403 the key that the object is encrypted with is disabled")
 
-// maxUnreadable bounds how long an object is unreadable, unless it is lost.
+// maxUnreadable bounds how long an object is unreadable, unless it stays unreadable forever.
 const maxUnreadable = 10 * time.Minute
 
 // seal may make a new object unreadable: for a while, or forever if it is a ledger entry. An

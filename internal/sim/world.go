@@ -39,7 +39,7 @@ type world struct {
 
 	listings     *listings
 	machines     []*machine
-	visitors     []*machine // machines that run once
+	visitors     []*machine // machines whose process runs only once
 	alive        sync.WaitGroup
 	requests     int
 	calls        int                  // number of calls of all processes so far

@@ -84,8 +84,8 @@ var patterns = []pattern{
 	},
 }
 
-// matching returns the matching local times in [from, to), in order and in whole minutes. A local time is given as the
-// Unix time at which clocks in UTC show it.
+// matching calls found with each matching local time in [from, to), in order. Local times are whole minutes, given as
+// the Unix times at which clocks in UTC show them.
 func (p *pattern) matching(from, to int64, found func(wall int64)) {
 	var times [24 * 60]bool
 	for i := range times {

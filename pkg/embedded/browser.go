@@ -166,9 +166,9 @@ func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
 
 // Login is the response to POST /v1/logins.
 type Login struct {
-	// URL is an address that logs one browser in, once.
+	// URL is an address that logs in one browser, once.
 	URL string `json:"url"`
 }
 
-// LoginURL returns an address that logs one browser in, once.
+// LoginURL returns an address that logs in one browser, once.
 func (s *Stack) LoginURL() string { return s.URL + "/login?code=" + s.browsers.newCode() }

@@ -40,7 +40,7 @@ func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([
 		data, _, err := store.Get(ctx, p.key)
 		switch {
 		case errors.Is(err, blob.ErrNotFound):
-			continue // the worker has deleted it meanwhile
+			continue // the worker has deleted the part meanwhile
 		case err != nil:
 			return nil, err //nolint:wrapcheck // the caller says which log
 		}
@@ -79,7 +79,7 @@ func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([
 			continue
 		}
 		parts[nonce] = append(parts[nonce], logPart{o.Key, number})
-		if newest == "" || !o.Updated.Before(at) { // later nonces are later ULIDs
+		if newest == "" || !o.Updated.Before(at) { // nonces are ULIDs: a later nonce is greater
 			newest, at = nonce, o.Updated
 		}
 	}

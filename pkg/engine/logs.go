@@ -25,9 +25,9 @@ type Log struct {
 	Partial bool
 }
 
-// ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started.
-// Workers store or report the log when the attempt ends. Before, and if the worker died, the log has the parts that
-// the worker stored.
+// ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started. Workers store or
+// report the log when the attempt ends. Before that, or if the worker died, the log consists of the parts that the
+// worker stored.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := FindAttempt(s, task, attempt)
 	if err != nil {
@@ -67,8 +67,8 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	return log, nil
 }
 
-// unreportedLog returns the parts of the log of a task's next attempt. A process that is killed may have stored them
-// although the state does not have the start of the attempt, which is written late.
+// unreportedLog returns the parts of the log of a task's next attempt. A worker that was killed may have stored parts
+// although the state does not contain the start of the attempt: the start is written late.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
 	next := max(1, task.Attempt)
 	if attempt != 0 && attempt != next {

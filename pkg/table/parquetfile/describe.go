@@ -29,7 +29,7 @@ const (
 	formatVersion = 2
 )
 
-// column is a column of a file, with what its chunks have in common.
+// column describes a column of a file: the properties that all chunks of the column share.
 type column struct {
 	table.Column
 	physical int64
@@ -59,7 +59,7 @@ type bounds struct {
 	first, last string
 }
 
-// number takes a number into account.
+// number includes a number in the bounds.
 func (b *bounds) number(v int64) {
 	if !b.set {
 		b.set, b.least, b.most = true, v, v
@@ -68,7 +68,7 @@ func (b *bounds) number(v int64) {
 	b.least, b.most = min(b.least, v), max(b.most, v)
 }
 
-// text takes a text into account. It reports whether the bounds can be stored.
+// text includes a text in the bounds, and reports whether the bounds can be stored.
 func (b *bounds) text(v string) bool {
 	if !b.wanted {
 		return true
@@ -81,7 +81,7 @@ func (b *bounds) text(v string) bool {
 	return len(v) <= boundBytes
 }
 
-// write writes the bounds as a field: an empty struct if none are wanted.
+// write writes the bounds as a field: an empty struct if the bounds are not wanted.
 func (b *bounds) write(t *compact, id int, c *column) {
 	outer := t.begin(id)
 	if b.wanted {
@@ -110,7 +110,8 @@ func plain(c *column, v int64) string {
 	return string(data)
 }
 
-// dictionaryPage writes the page with the dictionary of the column, and encodes its values as places.
+// dictionaryPage writes the page with the dictionary of the column, and encodes the values of the column as places in
+// this dictionary.
 func (w *writer) dictionaryPage(to *chunk) {
 	packed := w.compress(w.dict)
 	w.head.reset()
@@ -281,7 +282,7 @@ func schemaOf(name string, columns []column) []byte {
 	return t.buf
 }
 
-// describeType writes what the physical type does not say.
+// describeType writes the properties of a column's type that its physical type does not express.
 func describeType(t *compact, of table.Type) {
 	switch of {
 	case table.Varchar:

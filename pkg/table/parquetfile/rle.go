@@ -8,9 +8,9 @@ const (
 	rleRun = 63
 )
 
-// hybrid writes small numbers in Parquet's hybrid encoding: a number that repeats at least eight times
-// becomes a run with a count, other numbers are packed bit by bit in groups of eight. It decides like
-// the encoder of Arrow, so that both produce the same bytes.
+// hybrid writes small numbers in Parquet's hybrid encoding: a number that repeats at least eight times becomes a run
+// with a count, other numbers are packed bit by bit in groups of eight. It makes the same choices as Arrow's encoder,
+// so that both produce the same bytes.
 type hybrid struct {
 	buf   []byte
 	width int // bits of a number
@@ -18,7 +18,7 @@ type hybrid struct {
 	group  [rleGroup]uint32 // values that are neither packed nor part of a repeated run
 	filled int
 	value  uint32 // the last value
-	count  int    // how often it was put in sequence
+	count  int    // how many times in a row this value was put
 	head   int    // where the current packed run starts, or -1
 	groups int    // groups in the current packed run
 }
@@ -52,7 +52,7 @@ func (h *hybrid) put(v uint32) {
 	h.count = 0
 }
 
-// finish writes what is pending, with zeros up to a full group.
+// finish writes the pending values, and fills the last group with zeros.
 func (h *hybrid) finish() []byte {
 	switch {
 	case h.count > 0 && h.groups == 0 && (h.filled == 0 || h.count == h.filled):

@@ -13,10 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Arrow's writer allocates 10 kB for each column, and most files have fifty columns and few rows. The
-// writer below reuses its memory and writes the same bytes. It writes one page per column and row
-// group, without the checks that divide a column into pages. Files with more text or longer
-// statistics than these limits go to Arrow's writer.
+// Arrow's writer allocates 10 kB for each column, and most files have fifty columns and few rows. The writer below
+// reuses its memory and writes the same bytes. It writes one page per column and row group, without the checks that
+// divide a column into pages. Arrow's writer writes the files with more text or longer statistics than these limits.
 const (
 	// pageBytes is the size of text at which Arrow's writer ends a page.
 	pageBytes = 1 << 20
@@ -24,7 +23,8 @@ const (
 	boundBytes = 1 << 10
 	// keptBytes is the maximum size of a file whose buffers are reused.
 	keptBytes = 1 << 20
-	// smallPage is the maximum size of a page that is compressed only once for equal pages.
+	// smallPage is the maximum size of a page whose compressed form is kept: if the next page is equal, it is not
+	// compressed again.
 	smallPage = 32
 )
 
@@ -46,7 +46,7 @@ type writer struct {
 	dict    []byte
 	indices []int32
 
-	// The last small page and its compressed form: all columns without values are equal.
+	// The last small page and its compressed form: the pages of all columns without values are equal.
 	small, smallPacked []byte
 }
 
@@ -58,7 +58,7 @@ var writers = sync.Pool{New: func() any {
 	return &writer{zstd: codec, places: map[string]int32{}}
 }}
 
-// release makes the writer's memory available, unless it is large.
+// release returns the writer to the pool for reuse, unless its buffers are large.
 func (w *writer) release() {
 	clear(w.rows[:cap(w.rows)])
 	clear(w.places) // its keys are texts of rows
@@ -152,7 +152,7 @@ func (w *writer) column(c *column, to *chunk) (bool, error) {
 	return true, nil
 }
 
-// has writes the level of a row: whether it has a value.
+// has writes the level of a row: whether the row has a value.
 func (w *writer) has(c *column, b *bounds, value bool) bool {
 	if !c.Nullable {
 		return true
@@ -166,8 +166,8 @@ func (w *writer) has(c *column, b *bounds, value bool) bool {
 	return true
 }
 
-// gatherText encodes the texts of the column: one after the other, or as places in a dictionary. It
-// reports whether they fit in one page.
+// gatherText encodes the texts of the column: one after the other, or as places in a dictionary. It reports whether
+// the texts fit in one page.
 func (w *writer) gatherText(c *column, b *bounds) (bool, error) {
 	clear(w.places)
 	w.dict, w.indices = w.dict[:0], w.indices[:0]

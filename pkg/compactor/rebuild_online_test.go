@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// reads reports whether an operation reads.
+// reads reports whether a storage operation is a read.
 func reads(op faultblob.Op) bool {
 	return op == faultblob.Get || op == faultblob.Open || op == faultblob.Head || op == faultblob.List
 }

@@ -140,7 +140,7 @@ func Notifications(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]N
 	return all, nil
 }
 
-// Alerts are the alerts that are not over, the rules, and the newest messages.
+// Alerts contains the open alerts, the rules, and the newest messages.
 type Alerts struct {
 	Revision int64          `json:"revision"`
 	Open     []Alert        `json:"alerts"`

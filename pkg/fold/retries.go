@@ -99,7 +99,7 @@ func (c closing) retryReason(t *state.Task) string {
 // happen.
 func grant(t *state.Task, n int32) {
 	t.GrantedAttempts += n
-	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // bounded in the same line
+	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // min limits the value
 }
 
 // retryLater puts a task into RETRY_WAIT and creates the timer that makes it ready again.
@@ -164,5 +164,5 @@ func scale(v, thousandths int64) int64 {
 		return 1<<63 - 1
 	}
 	q, _ := bits.Div64(hi, lo, permille)
-	return int64(min(q, 1<<63-1)) //nolint:gosec // bounded in the same line
+	return int64(min(q, 1<<63-1)) //nolint:gosec // min limits the value
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// This test fails if no revisions are pinned.
+// This test fails if Retain pins no revisions.
 func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
@@ -215,7 +215,7 @@ func (fx *fixture) copied() (*fixture, *author) {
 // A collector may die or get an error at any operation. The remaining revisions are
 // complete, and the next collector produces the same result.
 //
-// This test fails if no revisions are pinned, if a revision's age is measured from its own publish, or if files of
+// This test fails if Retain pins no revisions, if a revision's age is measured from its own publish, or if files of
 // pins are deleted.
 func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
 	origin, _ := past(t)

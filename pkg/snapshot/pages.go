@@ -171,7 +171,7 @@ type merge struct {
 	// from is the least key to yield. asset restricts the rows to an asset; "": all.
 	from  manifest.Cell
 	asset string
-	// parallel reads the files that contain from at the same time.
+	// parallel means that the files that contain from are read at the same time.
 	parallel bool
 }
 

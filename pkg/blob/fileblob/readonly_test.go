@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 )
 
-// Fails if opening a store for reading requires write permission.
+// This test fails if opening a store for reading requires write permission.
 func TestReadOnlyDirectoryCanBeRead(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).CombinedOutput(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -143,29 +142,81 @@ var errNotOfSpace = errors.New("it has other dimensions")
 // Parse returns the values of a partition key, in the order of the dimensions. It fails if the key
 // is not canonical or belongs to another space.
 func (s *Space) Parse(key string) ([]string, error) {
+	values, ok := s.split(key)
+	if !ok {
+		var err error
+		if values, err = s.parse(key); err != nil {
+			return nil, err
+		}
+	}
+	for i, value := range values {
+		if err := s.Dimensions[i].Check(value); err != nil {
+			return nil, fmt.Errorf("partition key %s: %w", key, err)
+		}
+	}
+	return values, nil
+}
+
+// parse returns the values of any key, in the order of the dimensions.
+func (s *Space) parse(key string) ([]string, error) {
 	p, err := ids.ParsePartition(key)
 	if err != nil {
 		return nil, err
 	}
+	if s == nil && len(p) == 0 {
+		return nil, nil
+	}
 	if s == nil || len(p) != len(s.Dimensions) {
-		if s == nil && len(p) == 0 {
-			return nil, nil
-		}
 		return nil, fmt.Errorf("partition key %s: %w than %s", key, errNotOfSpace, s)
 	}
 	values := make([]string, len(s.Dimensions))
 	for i := range s.Dimensions {
-		d := &s.Dimensions[i]
-		value, ok := p[d.Name]
-		if !ok {
+		var ok bool
+		if values[i], ok = p[s.Dimensions[i].Name]; !ok {
 			return nil, fmt.Errorf("partition key %s: %w than %s", key, errNotOfSpace, s)
 		}
-		if err := d.Check(value); err != nil {
-			return nil, fmt.Errorf("partition key %s: %w", key, err)
-		}
-		values[i] = value
 	}
 	return values, nil
+}
+
+// split returns the values of a key in canonical form without escapes, in the order of the dimensions. It reports false
+// for every other key. A table may have millions of keys, and parsing JSON takes microseconds.
+func (s *Space) split(key string) (values []string, ok bool) {
+	if s == nil || key == "" {
+		return nil, false
+	}
+	values = make([]string, len(s.Dimensions))
+	rest, last, opening := key, "", "{"
+	for range s.Dimensions {
+		i, least := -1, "" // the dimension with the next name
+		for j := range s.Dimensions {
+			if name := s.Dimensions[j].Name; name > last && (i < 0 || name < least) {
+				i, least = j, name
+			}
+		}
+		if i < 0 {
+			return nil, false
+		}
+		if values[i], rest, ok = member(rest, opening, least); !ok {
+			return nil, false
+		}
+		last, opening = least, ","
+	}
+	return values, rest == "}"
+}
+
+// member splits a member off an object in canonical JSON: `{"name":"value"` or `,"name":"value"`.
+func member(text, opening, name string) (value, rest string, ok bool) {
+	text, a := strings.CutPrefix(text, opening+`"`)
+	text, b := strings.CutPrefix(text, name)
+	text, c := strings.CutPrefix(text, `":"`)
+	value, rest, d := strings.Cut(text, `"`)
+	for _, char := range []byte(value) {
+		if char < ' ' || char >= 0x7f || char == '\\' {
+			return "", "", false
+		}
+	}
+	return value, rest, a && b && c && d
 }
 
 // Partition returns the partition with one value for each dimension, in their order.
@@ -202,177 +253,6 @@ func (s *Space) Key(values ...string) string {
 
 // needsEscape reports whether JSON may encode a character with an escape.
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
-
-// Members decides which partition keys a space declares at the time of a calendar. A Members can check many keys.
-type Members struct {
-	space *Space
-	axes  []axis
-	sets  []map[string]bool // the values of static dimensions
-	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest contains the last expected period of each dimension of time. Since the time due, all of these periods have
-	// been expected, so a partition that was made at due or later is not early.
-	newest []int64
-	due    time.Time
-}
-
-// Members returns the set of the declared partitions. Periods that have not begun belong to it.
-func (c Calendar) Members(s *Space) (*Members, error) {
-	if s == nil {
-		return &Members{}, nil
-	}
-	m := &Members{
-		space: s, axes: make([]axis, len(s.Dimensions)), sets: make([]map[string]bool, len(s.Dimensions)),
-		keys: make([][]string, len(s.Dimensions)), newest: make([]int64, len(s.Dimensions)),
-	}
-	for i := range s.Dimensions {
-		d := &s.Dimensions[i]
-		switch d.Kind {
-		case Static:
-			m.sets[i] = make(map[string]bool, len(d.Values))
-			for _, key := range d.Values {
-				m.sets[i][key] = true
-			}
-			continue
-		case Dynamic:
-			m.keys[i] = c.keysOf(d)
-			continue
-		case Every, Hourly, Daily, Weekly, Monthly, Yearly:
-		}
-		var err error
-		if m.axes[i], err = c.axis(d); err != nil {
-			return nil, err
-		}
-		m.newest[i] = c.expected(&m.axes[i])
-		if a := &m.axes[i]; m.newest[i] >= a.first {
-			_, end := a.interval(m.newest[i])
-			m.due = end.Add(a.readyAfter())
-		}
-	}
-	return m, nil
-}
-
-// Expects reports whether a declared partition should be materialized by now: its period has ended.
-func (m *Members) Expects(key string) bool {
-	values, err := m.space.Parse(key)
-	if err != nil || !m.HasValues(values) {
-		return false
-	}
-	for i, v := range values {
-		if !m.space.Dimensions[i].IsTime() {
-			continue
-		}
-		if n, err := m.axes[i].index(v); err != nil || n > m.newest[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// Early reports whether a partition is expected by now, but was not yet expected when it was made, because its period
-// had not ended or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack data of the end of its period.
-func (m *Members) Early(key string, made time.Time) bool {
-	if m.space == nil || !made.Before(m.due) {
-		return false
-	}
-	values, err := m.space.Parse(key)
-	if err != nil {
-		return false
-	}
-	for i, v := range values {
-		if !m.space.Dimensions[i].IsTime() {
-			continue
-		}
-		a := &m.axes[i]
-		n, err := a.index(v)
-		if err == nil && n <= m.newest[i] && n >= a.current(made.Add(-a.readyAfter())) {
-			return true
-		}
-	}
-	return false
-}
-
-// Has reports whether the space declares a partition key.
-func (m *Members) Has(key string) bool {
-	if has, ok := m.hasPlain(key); ok {
-		return has
-	}
-	values, err := m.space.Parse(key)
-	return err == nil && m.HasValues(values)
-}
-
-// hasPlain is Has for a key in canonical form without escapes. It reports ok = false for every other
-// key. A table may have millions of keys, and parsing JSON takes microseconds.
-func (m *Members) hasPlain(key string) (has, ok bool) {
-	if m.space == nil {
-		return false, false
-	}
-	has = true
-	rest := key
-	last := ""
-	for n := range m.space.Dimensions {
-		i, least := -1, "" // the dimension with the next name
-		for j := range m.space.Dimensions {
-			if name := m.space.Dimensions[j].Name; name > last && (i < 0 || name < least) {
-				i, least = j, name
-			}
-		}
-		if i < 0 {
-			return false, false
-		}
-		last = least
-		opening := ","
-		if n == 0 {
-			opening = "{"
-		}
-		var value string
-		if value, rest, ok = member(rest, opening, least); !ok {
-			return false, false
-		}
-		has = has && m.space.Dimensions[i].Check(value) == nil && m.HasValue(i, value)
-	}
-	return has, rest == "}"
-}
-
-// member splits a member off an object in canonical JSON: `{"name":"value"` or `,"name":"value"`.
-func member(text, opening, name string) (value, rest string, ok bool) {
-	text, a := strings.CutPrefix(text, opening+`"`)
-	text, b := strings.CutPrefix(text, name)
-	text, c := strings.CutPrefix(text, `":"`)
-	value, rest, d := strings.Cut(text, `"`)
-	for _, char := range []byte(value) {
-		if char < ' ' || char >= 0x7f || char == '\\' {
-			return "", "", false
-		}
-	}
-	return value, rest, a && b && c && d
-}
-
-// HasValues reports whether the space declares the partition with these values.
-func (m *Members) HasValues(values []string) bool {
-	for i, v := range values {
-		if !m.HasValue(i, v) {
-			return false
-		}
-	}
-	return true
-}
-
-// HasValue reports whether dimension i declares a value.
-func (m *Members) HasValue(i int, value string) bool {
-	switch {
-	case m.sets[i] != nil:
-		return m.sets[i][value]
-	case m.space.Dimensions[i].Kind == Dynamic:
-		_, has := slices.BinarySearch(m.keys[i], value)
-		return has
-	}
-	a := &m.axes[i]
-	n, err := a.index(value)
-	if err != nil || n < a.first || n > a.last || !a.exists(n) {
-		return false
-	}
-	return !a.clocked() || a.key(n) == value
-}
 
 // Expected returns the keys of all declared partitions that should be materialized by now. It fails
 // if there are more than limit.

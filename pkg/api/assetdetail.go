@@ -9,7 +9,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/staleness"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // judge counts the partitions of assets by status, at one snapshot.
@@ -65,8 +64,8 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 // maxFailures is the greatest number of failed partitions that an answer lists for an asset.
 const maxFailures = 100
 
-// fillDetail sets the fields that only GetAsset returns.
-func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, failed []engine.Failure) error {
+// fillDetail sets the fields that only GetAsset returns. The columns are those of an output.
+func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, failed []engine.Failure, output string) {
 	into.Code = asset.Work.SQL
 	if len(asset.Work.Command) > 0 {
 		into.Code = strings.Join(asset.Work.Command, "\n")
@@ -77,26 +76,16 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 	for i := range failed[:min(len(failed), maxFailures)] {
 		into.Failures = append(into.Failures, failureOf(&failed[i]))
 	}
-	var newest *state.Partition
-	for row, err := range p.snap.Partitions(ctx, asset.Key.String(), "") {
-		if err != nil {
-			return err
-		}
-		if row.OutputURI != "" && (newest == nil || newest.MaterializedAt < row.MaterializedAt) {
-			newest = row
-		}
+	if output == "" {
+		return
 	}
-	if newest == nil {
-		return nil
-	}
-	marker, _, err := engine.ReadMarker(ctx, s.Engine.Store(), newest.OutputURI)
+	marker, _, err := engine.ReadMarker(ctx, s.Engine.Store(), output)
 	if err != nil || marker == nil {
-		return nil // only the commit marker says which columns the output has
+		return // only the commit marker says which columns the output has
 	}
 	for _, c := range marker.Columns {
 		into.Columns = append(into.Columns, &servov1.Asset_Column{Name: c.Name, Type: c.Type})
 	}
-	return nil
 }
 
 func failureOf(f *engine.Failure) *servov1.Asset_Failure {

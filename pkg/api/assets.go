@@ -73,7 +73,9 @@ func (s *server) GetAsset(ctx context.Context, r *servov1.GetAssetRequest) (*ser
 		return nil, err
 	}
 	one := proto.CloneOf(found[0])
-	return one, s.fillDetail(ctx, one, at, asset, j.failed(asset.Key))
+	failed, output := j.detail(asset.Key)
+	s.fillDetail(ctx, one, at, asset, failed, output)
+	return one, nil
 }
 
 // ofAsset is a request about an asset.
@@ -125,10 +127,11 @@ func readersOf(assets []plan.Asset) map[ids.AssetKey][]string {
 	return readers
 }
 
-func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.AssetKey][]string) (*servov1.Asset, error) {
+// assetOf returns an asset with the totals of its outputs, and where its newest output is stored.
+func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.AssetKey][]string) (*servov1.Asset, string, error) {
 	a, err := view.AssetOf(p.snap.Partitions(ctx, asset.Key.String(), ""), asset, view.Calendar(p.snap.State, p.now))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	one := &servov1.Asset{
 		AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
@@ -141,5 +144,5 @@ func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.As
 			one.Dimensions = append(one.Dimensions, a.Partitions.Dimensions[i].Name)
 		}
 	}
-	return one, nil
+	return one, a.LastOutput, nil
 }

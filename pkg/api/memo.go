@@ -60,6 +60,8 @@ type judged struct {
 
 	mu     sync.Mutex // guards the fields below; no computation holds the lock
 	assets map[ids.AssetKey]*servov1.Asset
+	// outputs says where the newest output of each of these assets is stored.
+	outputs map[ids.AssetKey]string
 	// failures are the failed partitions by asset; nil: not computed yet.
 	failures map[string][]engine.Failure
 	readers  map[ids.AssetKey][]string
@@ -87,7 +89,9 @@ func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }
 
-func newJudged() *judged { return &judged{assets: map[ids.AssetKey]*servov1.Asset{}} }
+func newJudged() *judged {
+	return &judged{assets: map[ids.AssetKey]*servov1.Asset{}, outputs: map[ids.AssetKey]string{}}
+}
 
 // reset discards the results of another moment. The caller holds the lock.
 func (m *memo) reset(at moment) {
@@ -176,23 +180,24 @@ func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*pl
 		if found[i] != nil {
 			continue
 		}
-		one, err := assetOf(ctx, at, asset, readers)
+		one, output, err := assetOf(ctx, at, asset, readers)
 		if err != nil {
 			return nil, err
 		}
 		judge.fill(one, asset)
-		j.keep(asset.Key, one)
+		j.keep(asset.Key, one, output)
 		found[i] = one
 	}
 	return found, nil
 }
 
-func (j *judged) keep(key ids.AssetKey, one *servov1.Asset) {
+func (j *judged) keep(key ids.AssetKey, one *servov1.Asset, output string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.outputs[key] = output
 	if one.GetStatusProblem() != "" { // perhaps only because the callers have left, or the store did not answer
 		return
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.assets[key] = one
 }
 
@@ -226,11 +231,11 @@ func (j *judged) search(ctx context.Context, at *page, p *Project) (map[string][
 	})
 }
 
-// failed returns the failed partitions of an asset that list has returned.
-func (j *judged) failed(asset ids.AssetKey) []engine.Failure {
+// detail returns the failed partitions of an asset that list has returned, and where its newest output is stored.
+func (j *judged) detail(asset ids.AssetKey) (failed []engine.Failure, output string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.failures[asset.String()]
+	return j.failures[asset.String()], j.outputs[asset]
 }
 
 // failedAt returns the failed partitions of an asset. It searches for them if no earlier call has done so for this

@@ -24,6 +24,8 @@ type Asset struct {
 	// MaterializedAt and LastRun are the time and the run of the newest output.
 	MaterializedAt event.Time
 	LastRun        string
+	// LastOutput is where the newest output is stored that has files. Empty: there is none.
+	LastOutput string
 }
 
 // PartitionRows are rows of partition_status in the order of their keys.
@@ -34,6 +36,7 @@ type PartitionRows = iter.Seq2[*state.Partition, error]
 func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, error) {
 	a := Asset{Asset: asset}
 	var newest NewestSchemas
+	var outputAt event.Time
 	for row, err := range declared(rows, asset, c) {
 		if err != nil {
 			return a, err
@@ -44,6 +47,9 @@ func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, err
 		newest.Add(row)
 		if row.MaterializedAt > a.MaterializedAt {
 			a.MaterializedAt, a.LastRun = row.MaterializedAt, row.RunID
+		}
+		if row.OutputURI != "" && row.MaterializedAt > outputAt {
+			outputAt, a.LastOutput = row.MaterializedAt, row.OutputURI
 		}
 	}
 	a.Schemas = newest.Rows()

@@ -59,12 +59,45 @@ func (p Partition) Key() string {
 	if len(p) == 0 {
 		return ""
 	}
+	if key, ok := p.plainKey(); ok {
+		return key
+	}
 	raw, err := json.Marshal(map[string]string(p))
 	canonical := jsontext.Value(raw)
 	if err := cmp.Or(err, canonical.Canonicalize()); err != nil {
 		panic(fmt.Sprintf("ids: a map of strings has no canonical JSON: %v", err))
 	}
 	return string(canonical)
+}
+
+// plainKey returns the key if its texts need no escapes. The bytes of such texts are in the order that the canonical form
+// requires.
+func (p Partition) plainKey() (string, bool) {
+	size := len("{}")
+	for name, value := range p {
+		if !isPlain(name) || !isPlain(value) {
+			return "", false
+		}
+		size += len(name) + len(value) + len(`"":"",`)
+	}
+	key := append(make([]byte, 0, size), '{')
+	for i, name := range p.Dimensions() {
+		if i > 0 {
+			key = append(key, ',')
+		}
+		key = append(append(append(append(append(key, '"'), name...), `":"`...), p[name]...), '"')
+	}
+	return string(append(key, '}')), true
+}
+
+// isPlain reports whether JSON writes each character of a text as it is, and in one way.
+func isPlain(text string) bool {
+	for _, char := range []byte(text) {
+		if char < ' ' || char >= 0x7f || char == '"' || char == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // ParsePartition parses a partition key. It accepts only the canonical form.
@@ -112,13 +145,8 @@ func parsePlain(key string) (Partition, bool) {
 func plainText(object, after string) (text, rest string, ok bool) {
 	object, opened := strings.CutPrefix(object, `"`)
 	text, rest, closed := strings.Cut(object, `"`)
-	for _, char := range []byte(text) {
-		if char < ' ' || char >= 0x7f || char == '\\' {
-			return "", "", false
-		}
-	}
 	rest, followed := strings.CutPrefix(rest, after)
-	return text, rest, opened && closed && followed
+	return text, rest, opened && closed && followed && isPlain(text)
 }
 
 // Dimensions returns the partition's dimensions in ascending order.

@@ -30,12 +30,12 @@ type pageReader func(context.Context, manifest.File) ([]*state.Partition, error)
 
 // SortedRuns groups the files of a paged table by the runs that they belong to.
 func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
+	first := 0 // the first file of the current run
 	for i := range files {
-		if i == 0 || files[i].Run != files[i-1].Run || files[i].Run == "" {
-			runs = append(runs, nil)
+		if last := i + 1; last == len(files) || files[last].Run != files[i].Run || files[i].Run == "" {
+			runs = append(runs, files[first:last:last])
+			first = last
 		}
-		last := len(runs) - 1
-		runs[last] = append(runs[last], files[i])
 	}
 	return runs
 }

@@ -281,14 +281,18 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		return nil, nil
 	}
 	var found []string
-	values := lists[outer]
-	inOrder := slices.SortedFunc(slices.Values(values), func(a, b string) int { return strings.Compare(jsonOf(a), jsonOf(b)) })
+	type keyed struct{ value, prefix string }
+	inOrder := make([]keyed, len(lists[outer]))
+	for i, v := range lists[outer] {
+		inOrder[i] = keyed{v, s.prefixOf(outer, v)}
+	}
+	slices.SortFunc(inOrder, func(a, b keyed) int { return strings.Compare(a.prefix, b.prefix) })
 	for _, v := range inOrder {
 		if len(found) >= limit {
 			break
 		}
-		lists[outer] = []string{v}
-		if below := s.prefixOf(outer, v); below < after && !strings.HasPrefix(after, below) {
+		lists[outer] = []string{v.value}
+		if v.prefix < after && !strings.HasPrefix(after, v.prefix) {
 			continue // no key with this value is greater than after
 		}
 		keys, err := s.Product(lists, MaxListed)
@@ -312,6 +316,9 @@ func (s *Space) prefixOf(first int, value string) string {
 
 // jsonOf returns text as canonical JSON.
 func jsonOf(text string) string {
+	if !strings.ContainsFunc(text, needsEscape) {
+		return `"` + text + `"`
+	}
 	key := ids.Partition{"": text}.Key() // {"":"text"}
 	return key[len(`{"":`) : len(key)-len("}")]
 }

@@ -1,9 +1,11 @@
 package ids_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -68,6 +70,19 @@ func TestParsePartitionInvertsKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, empty)
 	require.Empty(t, ids.Partition{}.Key())
+}
+
+// Fails if a key whose texts need no escapes differs from the canonical JSON of the partition.
+func TestKeyIsCanonicalJSON(t *testing.T) {
+	text := rapid.StringMatching(`[ -~\x7fé\n]{0,4}`)
+	rapid.Check(t, func(t *rapid.T) {
+		p := rapid.MapOfN(text, text, 1, 4).Draw(t, "partition")
+		raw, err := json.Marshal(p)
+		require.NoError(t, err)
+		want := jsontext.Value(raw)
+		require.NoError(t, want.Canonicalize())
+		require.Equal(t, string(want), ids.Partition(p).Key())
+	})
 }
 
 func TestParsePartitionRejectsNonCanonicalKeys(t *testing.T) {

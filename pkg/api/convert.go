@@ -87,7 +87,7 @@ func fillNested(m protoreflect.Message, field protoreflect.FieldDescriptor, v re
 	fillMessage(m.Mutable(field).Message(), v)
 }
 
-// scalar returns the value of a field that is no message.
+// scalar returns the value of a field that is not a message.
 func scalar(field protoreflect.FieldDescriptor, v reflect.Value) protoreflect.Value {
 	switch field.Kind() { //nolint:exhaustive // the schema has no fields of other kinds
 	case protoreflect.BoolKind:

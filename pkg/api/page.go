@@ -244,7 +244,7 @@ func (p *pages) keep(snap *snapshot.Snapshot, now time.Time, read bool) {
 	}
 }
 
-// next returns the token of the page after this one, whose last row has the key.
+// next returns the token of the next page. key is the key of the last row of this page.
 func (p *page) next(last string) string {
 	p.pages.keep(p.snap, p.read, p.loaded)
 	c := p.cursor
@@ -266,7 +266,7 @@ func (p *pages) mac(raw []byte) []byte {
 func (p *pages) read(token string) (c cursor, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) <= macBytes || json.Unmarshal(raw[macBytes:], &c) != nil {
-		return c, invalid("page_token", "is no page token: pass next_page_token of the previous page")
+		return c, invalid("page_token", "is not a page token: pass next_page_token of the previous page")
 	}
 	if !hmac.Equal(raw[:macBytes], p.mac(raw[macBytes:])) {
 		return c, expired("another process has made it")

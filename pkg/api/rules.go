@@ -89,7 +89,7 @@ func (r *rules) field(found violations, path string, m protoreflect.Message, fie
 	return found
 }
 
-// value checks a value that is no list and no map.
+// value checks a value that is neither a list nor a map.
 func (r *rules) value(found violations, path string, rule *servov1.FieldRule, field protoreflect.FieldDescriptor, v protoreflect.Value) violations {
 	switch field.Kind() { //nolint:exhaustive // other kinds have no rules
 	case protoreflect.MessageKind:

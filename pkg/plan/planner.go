@@ -203,7 +203,7 @@ type node struct {
 	tasks []string
 	// at maps a partition key to its position in keys.
 	at map[string]int
-	// batches are the partitions of each task; nil: each partition has a task of its own.
+	// batches are the partitions of each task; nil: each partition has its own task.
 	batches [][]string
 	// shared means that Plan.Groups lists the partitions once for all readers.
 	shared bool

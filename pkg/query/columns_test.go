@@ -78,7 +78,7 @@ func TestPartitionColumnsSkipFiles(t *testing.T) {
 	require.Error(t, err, "a filter that needs the other files")
 }
 
-// broken writes an output whose file is no Parquet file.
+// broken writes an output whose file is not a Parquet file.
 func broken(t *testing.T, r *revision, uri string) {
 	t.Helper()
 	path := filepath.Join(r.dir, filepath.FromSlash(uri), "data.parquet")

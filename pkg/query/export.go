@@ -53,7 +53,7 @@ type Catalog struct {
 	Checked  *filecheck.Cache
 	Revision int64
 	At       time.Time
-	// Empty means that a catalog without views is no error.
+	// Empty allows a catalog without views. Otherwise it is an error.
 	Empty bool
 }
 

@@ -89,7 +89,7 @@ func (d *decoder) begin(path string, want jsontext.Kind, words string) error {
 
 // inWords describes a value.
 func inWords(kind jsontext.Kind) string {
-	switch kind { //nolint:exhaustive // the others do not begin a value
+	switch kind { //nolint:exhaustive // the other kinds do not begin a value
 	case jsontext.KindNull:
 		return "null"
 	case jsontext.KindTrue, jsontext.KindFalse:
@@ -262,7 +262,7 @@ func parseKnown(path, text string, into proto.Message) error {
 	return nil
 }
 
-// scalar decodes a value that is no message.
+// scalar decodes a value that is not a message.
 func (d *decoder) scalar(path string, field protoreflect.FieldDescriptor) (none protoreflect.Value, err error) {
 	kind, err := d.next(path)
 	if err != nil {
@@ -286,7 +286,7 @@ func (d *decoder) scalar(path string, field protoreflect.FieldDescriptor) (none 
 	return ParseScalar(path, token.String(), field)
 }
 
-// ParseScalar parses a value of a field that is no message. The text is as in JSON, without quotes.
+// ParseScalar parses a value of a field that is not a message. The text is as in JSON, without quotes.
 func ParseScalar(path, text string, field protoreflect.FieldDescriptor) (none protoreflect.Value, err error) {
 	switch field.Kind() { //nolint:exhaustive // the schema has no fields of other kinds
 	case protoreflect.StringKind:

@@ -270,7 +270,7 @@ func (f yamlFile) queryFields() fields {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
 	}
 	return fields{
-		"run":     refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
+		"run":     refuse("the asset has both a query and a command", "declare the command in a separate .yaml file"),
 		"env":     refuse("a query has no environment", "env is for commands"),
 		"secrets": refuse("a query cannot have secrets", "secrets are for commands"),
 		"vars":    refuse("a query names its variables itself", "write getvariable('"+plan.VarPrefix+"NAME')"),

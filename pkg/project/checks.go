@@ -239,7 +239,7 @@ func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	case len(c.kinds) == 0:
 		f.fail(n, "add one of "+strings.Join(checkKinds(), ", "), "the check has no kind")
 	case len(c.kinds) > 1:
-		f.fail(n, "write each as an item of its own", "the check has several kinds: %s", strings.Join(c.kinds, ", "))
+		f.fail(n, "write each kind as a separate item", "the check has several kinds: %s", strings.Join(c.kinds, ", "))
 	case c.PhaseOf() == quality.Pre && c.Kind != quality.SQL && c.Kind != quality.Command:
 		f.fail(n, "remove phase", "a check of kind %s looks at the rows that the task makes, so it cannot run before the work", c.Kind)
 	case c.allowed > 1:

@@ -72,11 +72,11 @@ func timeFields(kind space.Kind) table[periods] {
 // kindShapes returns the shapes of the kinds of partitions.
 func kindShapes(kinds []space.Kind) properties {
 	about := map[space.Kind]string{
-		space.Every:  "One partition for each period of some minutes, of the dimension time in the short form.",
-		space.Hourly: "One partition for each hour, of the dimension hour in the short form.",
-		space.Daily:  "One partition for each day, of the dimension date in the short form.",
-		space.Weekly: "One partition for each week, of the dimension week in the short form.", space.Monthly: "One partition for each month, of the dimension month in the short form.",
-		space.Yearly: "One partition for each year, of the dimension year in the short form.",
+		space.Every:  "One partition for each period of some minutes. In the short form, the dimension is called time.",
+		space.Hourly: "One partition for each hour. In the short form, the dimension is called hour.",
+		space.Daily:  "One partition for each day. In the short form, the dimension is called date.",
+		space.Weekly: "One partition for each week. In the short form, the dimension is called week.", space.Monthly: "One partition for each month. In the short form, the dimension is called month.",
+		space.Yearly: "One partition for each year. In the short form, the dimension is called year.",
 	}
 	var all properties
 	for _, kind := range kinds {

@@ -31,7 +31,7 @@ var pricingFields = table[estimate.Prices]{
 	priceField("cpu_second", "A second of CPU time of a query or a command.", func(p *estimate.Prices) *int64 { return &p.CPUSecond }),
 	priceField("gb_second", "A gigabyte of memory that a worker reserves for a task, for a second.", func(p *estimate.Prices) *int64 { return &p.GBSecond }),
 	priceField("written_gb", "A gigabyte of output.", func(p *estimate.Prices) *int64 { return &p.WrittenGB }),
-	priceField("task", "A task, whatever it does.", func(p *estimate.Prices) *int64 { return &p.Task }),
+	priceField("task", "The fixed price of a task.", func(p *estimate.Prices) *int64 { return &p.Task }),
 }
 
 func priceField(name, about string, at func(*estimate.Prices) *int64) field[estimate.Prices] {

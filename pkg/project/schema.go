@@ -160,7 +160,7 @@ func listing[T any](name string, about shape, at func(*T) *[]string) field[T] {
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { *at(to) = f.texts(n, name) }}
 }
 
-// other returns a field that a function of its own reads.
+// other returns a field that the given function reads.
 func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, to *T)) field[T] {
 	return field[T]{name, about, read}
 }

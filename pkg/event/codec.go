@@ -168,11 +168,11 @@ func decodeFields(fields members) (*Envelope, *DecodeError) {
 		return nil, refused
 	}
 	var l line
-	if err := layouts.object("", reflect.ValueOf(&l).Elem(), fields); err != nil {
+	if err := layouts.object(reflect.ValueOf(&l).Elem(), fields); err != nil {
 		return nil, refusal(ReasonInvalid, "%v", err)
 	}
-	if err := layouts.assign("payload", reflect.ValueOf(payload).Elem(), l.Payload); err != nil {
-		return nil, refusal(ReasonInvalid, "%v", err)
+	if err := layouts.assign(reflect.ValueOf(payload).Elem(), l.Payload); err != nil {
+		return nil, refusal(ReasonInvalid, "%v", at("payload", err))
 	}
 	e := &Envelope{
 		ID:            l.EventID,
@@ -201,7 +201,7 @@ func newPayload(fields members) (Payload, *DecodeError) {
 		EventType    string `json:"event_type"`
 		EventVersion int32  `json:"event_version"`
 	}
-	if err := layouts.object("", reflect.ValueOf(&head).Elem(), fields); err != nil {
+	if err := layouts.object(reflect.ValueOf(&head).Elem(), fields); err != nil {
 		return nil, refusal(ReasonInvalid, "%v", err)
 	}
 	if head.EventVersion < 1 {

@@ -21,6 +21,18 @@ type field struct {
 	required bool
 }
 
+// fieldNames are the names of all fields, so that reading them allocates nothing. It is immutable after
+// initialization.
+var fieldNames = func() map[string]string {
+	known := map[string]string{}
+	for _, fields := range layouts {
+		for _, f := range fields {
+			known[f.name] = f.name
+		}
+	}
+	return known
+}()
+
 // layouts is immutable after initialization.
 var layouts = layoutsOf(line{}, struct {
 	EventType    string `json:"event_type"`
@@ -68,40 +80,53 @@ var (
 	typeRaw  = reflect.TypeFor[json.RawMessage]()
 )
 
-func at(path string, err error) error { return fmt.Errorf("%s: %w", path, err) }
+// misplaced is the error of a value, and where the value is.
+type misplaced struct {
+	path string
+	err  error
+}
 
-func join(path, name string) string {
-	if path == "" {
-		return name
+func (m *misplaced) Error() string { return m.path + ": " + m.err.Error() }
+func (m *misplaced) Unwrap() error { return m.err }
+
+// at says where an error is: below path. Most values are right, so paths are composed only for errors.
+func at(path string, err error) error {
+	inner, ok := errors.AsType[*misplaced](err)
+	switch {
+	case !ok:
+		return &misplaced{path, err}
+	case strings.HasPrefix(inner.path, "["):
+		return &misplaced{path + inner.path, inner.err}
 	}
-	return path + "." + name
+	return &misplaced{path + "." + inner.path, inner.err}
 }
 
 // object fills the struct v.
-func (set layoutSet) object(path string, v reflect.Value, fields members) error {
-	for _, f := range set[v.Type()] {
+func (set layoutSet) object(v reflect.Value, fields members) error {
+	for i := range set[v.Type()] {
+		f := &set[v.Type()][i]
 		raw, ok := fields.get(f.name)
 		if !ok {
 			if f.required {
-				return at(join(path, f.name), errMissing)
+				return at(f.name, errMissing)
 			}
 			continue
 		}
-		if err := set.assign(join(path, f.name), v.FieldByIndex(f.index), raw); err != nil {
-			return err
+		if err := set.assign(v.FieldByIndex(f.index), raw); err != nil {
+			return at(f.name, err)
 		}
 	}
 	return nil
 }
 
 // assign decodes raw, which is valid JSON, into v.
-func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) error {
+func (set layoutSet) assign(v reflect.Value, raw json.RawMessage) error {
 	raw = bytes.TrimSpace(raw)
 	switch {
 	case string(raw) == "null":
-		return at(path, errNull)
+		return errNull
 	case v.Type() == typeTime:
-		return assignTime(path, v, raw)
+		return assignTime(v, raw)
 	case v.Type() == typeRaw:
 		v.SetBytes(bytes.Clone(raw))
 		return nil
@@ -110,60 +135,60 @@ func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) e
 	case reflect.String:
 		s, err := text(raw)
 		if err != nil {
-			return at(path, err)
+			return err
 		}
 		v.SetString(s)
 	case reflect.Bool:
 		if s := string(raw); s != "true" && s != "false" {
-			return at(path, errors.New("is not true or false"))
+			return errors.New("is not true or false")
 		}
 		v.SetBool(raw[0] == 't')
 	case reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits())
 		if err != nil {
-			return at(path, fmt.Errorf("is not a %d-bit integer", v.Type().Bits()))
+			return fmt.Errorf("is not a %d-bit integer", v.Type().Bits())
 		}
 		v.SetInt(n)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		return set.assign(path, v.Elem(), raw)
+		return set.assign(v.Elem(), raw)
 	case reflect.Struct:
 		fields, err := split(raw)
 		if err != nil {
-			return at(path, errors.New("is not an object"))
+			return errors.New("is not an object")
 		}
-		return set.object(path, v, fields)
+		return set.object(v, fields)
 	case reflect.Slice:
-		return set.list(path, v, raw)
+		return set.list(v, raw)
 	case reflect.Map:
-		return set.dictionary(path, v, raw)
+		return set.dictionary(v, raw)
 	default:
-		panic("event: unsupported kind of payload field: " + path)
+		panic("event: unsupported kind of payload field: " + v.Type().String())
 	}
 	return nil
 }
 
-func (set layoutSet) list(path string, v reflect.Value, raw json.RawMessage) error {
+func (set layoutSet) list(v reflect.Value, raw json.RawMessage) error {
 	var items []json.RawMessage
 	if json.Unmarshal(raw, &items) != nil {
-		return at(path, errors.New("is not an array"))
+		return errors.New("is not an array")
 	}
 	if len(items) == 0 {
 		return nil
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
 	for i, item := range items {
-		if err := set.assign(path+"["+strconv.Itoa(i)+"]", v.Index(i), item); err != nil {
-			return err
+		if err := set.assign(v.Index(i), item); err != nil {
+			return at("["+strconv.Itoa(i)+"]", err)
 		}
 	}
 	return nil
 }
 
-func (set layoutSet) dictionary(path string, v reflect.Value, raw json.RawMessage) error {
+func (set layoutSet) dictionary(v reflect.Value, raw json.RawMessage) error {
 	items, err := split(raw)
 	if err != nil {
-		return at(path, errors.New("is not an object"))
+		return errors.New("is not an object")
 	}
 	if len(items) == 0 {
 		return nil
@@ -171,8 +196,8 @@ func (set layoutSet) dictionary(path string, v reflect.Value, raw json.RawMessag
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(items)))
 	for key, item := range items.byName() {
 		value := reflect.New(v.Type().Elem()).Elem()
-		if err := set.assign(fmt.Sprintf("%s[%.100q]", path, key), value, item); err != nil {
-			return err
+		if err := set.assign(value, item); err != nil {
+			return at(fmt.Sprintf("[%.100q]", key), err)
 		}
 		v.SetMapIndex(reflect.ValueOf(key), value)
 	}
@@ -195,14 +220,14 @@ func text(raw json.RawMessage) (string, error) {
 
 // assignTime accepts only the form of time that [Encode] writes, so that the order of texts is
 // the order of times in every ledger.
-func assignTime(path string, v reflect.Value, raw json.RawMessage) error {
+func assignTime(v reflect.Value, raw json.RawMessage) error {
 	s, err := text(raw)
 	if err != nil {
-		return at(path, err)
+		return err
 	}
 	var t Time
 	if err := t.UnmarshalText([]byte(s)); err != nil || t == 0 || t.String() != s {
-		return at(path, fmt.Errorf("%.40q is not a time of the form 2025-01-15T10:30:00.000000Z", s))
+		return fmt.Errorf("%.40q is not a time of the form 2025-01-15T10:30:00.000000Z", s)
 	}
 	v.SetInt(int64(t))
 	return nil

@@ -66,13 +66,19 @@ func splitQuickly(raw []byte) (members, error) {
 	if begin, err := d.ReadToken(); err != nil || begin.Kind() != '{' {
 		return nil, errors.Join(errNoObject, err)
 	}
-	found := make(members, 0, 16)
+	scratch, _ := scratches.Get().(*members)
+	found := (*scratch)[:0]
+	defer func() {
+		clear(found)
+		*scratch = found[:0]
+		scratches.Put(scratch)
+	}()
 	for d.PeekKind() != '}' {
 		token, err := d.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		name := token.String()
+		name := nameAt(raw[:d.InputOffset()], token)
 		value, err := d.ReadValue()
 		if err != nil {
 			return nil, err
@@ -86,5 +92,19 @@ func splitQuickly(raw []byte) (members, error) {
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errors.Join(errNoObject, err)
 	}
-	return found, nil
+	return append(make(members, 0, len(found)), found...), nil
+}
+
+// scratches hold members until their number is known.
+var scratches = sync.Pool{New: func() any { return &members{} }}
+
+// nameAt returns the name that raw ends with, and that the token contains, too.
+func nameAt(raw []byte, token jsontext.Token) string {
+	start := bytes.LastIndexByte(raw[:len(raw)-1], '"')
+	if start > 0 && raw[start-1] != '\\' { // otherwise the quote is a part of the name
+		if name, known := fieldNames[string(raw[start+1:len(raw)-1])]; known {
+			return name
+		}
+	}
+	return token.String()
 }

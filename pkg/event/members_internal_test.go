@@ -10,7 +10,7 @@ import (
 // Existing ledgers were read with encoding/json, so split must agree with it.
 func FuzzSplitMatchesEncodingJSON(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, `null`, `{"a":1,"b":{"c":[1,2]},"a":"twice"}`, ` {"a" : 1 } `, `{"a":1}{"b":2}`, `{"a":1}]`, `[]`, `"x"`, ``, `{"\u0061":1}`,
+		`{}`, `null`, `{"a":1,"b":{"c":[1,2]},"a":"twice"}`, ` {"a" : 1 } `, `{"a":1}{"b":2}`, `{"a":1}]`, `[]`, `"x"`, ``, `{"\u0061":1}`, `{"a\"run_id":1}`, `{"run_id\\":1}`, `{ "\\\"run_id" :1, "run_id":2}`,
 		`{"\ud800":"\udc00"}`, `{"a":` + "\"\xff\"" + `}`, `{"a":01}`, `{"a":1,}`, `{"a":nul}`,
 	} {
 		f.Add([]byte(seed))

@@ -35,16 +35,19 @@ func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 	edges := 0
 	for i := range tasks {
 		t := &tasks[i]
-		here := fmt.Sprintf("%s[%d]", path, i)
 		if err := ids.ValidateTaskKey(t.TaskKey); err != nil {
-			c.refuse(ReasonBadPlan, here+".task_key", "%v", err)
+			c.refuse(ReasonBadPlan, fmt.Sprintf("%s[%d].task_key", path, i), "%v", err)
 		}
 		if first, ok := position[t.TaskKey]; ok {
-			c.refuse(ReasonBadPlan, here+".task_key", "duplicate of %s[%d]: %q", path, first, t.TaskKey)
+			c.refuse(ReasonBadPlan, fmt.Sprintf("%s[%d].task_key", path, i), "duplicate of %s[%d]: %q", path, first, t.TaskKey)
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
-		c.task(here, t, kinds)
+		// Without a path the checks allocate nothing. They are repeated with it for the text of an error.
+		var quick checker
+		if quick.task("", t, kinds); quick.err != nil {
+			c.task(fmt.Sprintf("%s[%d]", path, i), t, kinds)
+		}
 		if c.err != nil {
 			return
 		}
@@ -121,6 +124,9 @@ func (c *checker) batch(path string, t *TaskDef) {
 const MaxGates = 64
 
 func (c *checker) checkNames(path string, names []string) {
+	if len(names) == 0 {
+		return
+	}
 	c.atMost(path+" (count)", int64(len(names)), MaxGates)
 	for i, name := range names {
 		c.name(fmt.Sprintf("%s[%d]", path, i), name)
@@ -128,6 +134,9 @@ func (c *checker) checkNames(path string, names []string) {
 }
 
 func (c *checker) retryRules(path string, rules []string) {
+	if len(rules) == 0 {
+		return
+	}
 	c.atMost(path+" (count)", int64(len(rules)), MaxRetryRules)
 	for i, rule := range rules {
 		if !ValidRetryRule(rule) {
@@ -141,23 +150,24 @@ func (c *checker) retryRules(path string, rules []string) {
 func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
 	missing := make([]int32, len(tasks)) // for each task, the number of its upstreams that are not ordered yet
 	downstream := make([][]int32, len(tasks))
+	dependent := make([]int32, len(tasks)) // for each task, 1 + the last task that depends on it
 	for i := range tasks {
-		seen := make(map[string]bool, len(tasks[i].DependsOn))
 		for j, key := range tasks[i].DependsOn {
 			upstream, ok := position[key]
-			here := fmt.Sprintf("%s[%d].depends_on[%d]", path, i, j)
+			reason := ""
 			switch {
 			case !ok:
-				c.refuse(ReasonBadPlan, here, "%.100q is not a task of the plan", key)
-				return
+				reason = "%.100q is not a task of the plan"
 			case int(upstream) == i:
-				c.refuse(ReasonBadPlan, here, "%.100q depends on itself", key)
-				return
-			case seen[key]:
-				c.refuse(ReasonBadPlan, here, "duplicate dependency %.100q", key)
+				reason = "%.100q depends on itself"
+			case dependent[upstream] == int32(i)+1:
+				reason = "duplicate dependency %.100q"
+			}
+			if reason != "" {
+				c.refuse(ReasonBadPlan, fmt.Sprintf("%s[%d].depends_on[%d]", path, i, j), reason, key)
 				return
 			}
-			seen[key] = true
+			dependent[upstream] = int32(i) + 1
 			downstream[upstream] = append(downstream[upstream], int32(i))
 		}
 		missing[i] = int32(len(tasks[i].DependsOn))

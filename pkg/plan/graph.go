@@ -25,7 +25,7 @@ type Graph struct {
 // duplicate key and every unknown dependency.
 func NewGraph(assets []Asset) (*Graph, error) {
 	g := &Graph{
-		assets:     slices.SortedStableFunc(slices.Values(assets), func(a, b Asset) int { return CompareKeys(a.Key, b.Key) }),
+		assets:     sortedByKey(assets),
 		index:      make(map[ids.AssetKey]int, len(assets)),
 		upstream:   make([][]int, len(assets)),
 		downstream: make([][]int, len(assets)),
@@ -57,6 +57,20 @@ func NewGraph(assets []Asset) (*Graph, error) {
 		return nil, errors.Join(errs...)
 	}
 	return g, nil
+}
+
+// sortedByKey returns a sorted copy of the assets. It moves numbers instead of assets, which are large.
+func sortedByKey(assets []Asset) []Asset {
+	order := make([]int, len(assets))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return CompareKeys(assets[i].Key, assets[j].Key) })
+	sorted := make([]Asset, len(assets))
+	for to, from := range order {
+		sorted[to] = assets[from]
+	}
+	return sorted
 }
 
 // CompareKeys orders asset keys by namespace, then name.

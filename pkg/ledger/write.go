@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -40,7 +41,11 @@ type batch struct {
 
 func (b *batch) add(w *waiter) {
 	b.waiters = append(b.waiters, w)
-	b.data = append(b.data, w.data...)
+	if len(b.waiters) == 1 { // most entries have one group: its data needs no copy
+		b.data = slices.Clip(w.data)
+	} else {
+		b.data = append(b.data, w.data...)
+	}
 	b.events += w.events
 	b.urgent = b.urgent || w.urgent
 }

@@ -257,10 +257,21 @@ func (j *journal) write(sys system, b []byte, end, ahead int64) error {
 		return err
 	} else if size := info.Size(); end > size {
 		// If there is no space to allocate, there may be enough for the records.
-		_, _ = sys.write(j.file, make([]byte, end-size+ahead), size)
+		_, _ = sys.write(j.file, zeroBytes(end-size+ahead), size)
 	}
 	_, err := sys.write(j.file, b, end-int64(len(b)))
 	return err
+}
+
+// zeros extend journals.
+var zeros [allocate + 64<<10]byte
+
+// zeroBytes returns n zeros, which the caller must not change.
+func zeroBytes(n int64) []byte {
+	if n <= int64(len(zeros)) {
+		return zeros[:n]
+	}
+	return make([]byte, n)
 }
 
 // leave records that the directory is consistent. If a file could not get its name, the

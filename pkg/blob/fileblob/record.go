@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
@@ -57,6 +58,7 @@ type record struct {
 // append encodes a record and returns its checksum. chain is the checksum of the record before it.
 func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	start := len(b)
+	b = slices.Grow(b, headBytes+len(r.key)+len(r.data))
 	b = append(b, 0, 0, 0, 0, byte(r.kind), 0)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key)))
 	b = binary.LittleEndian.AppendUint32(b, r.crc)

@@ -282,7 +282,10 @@ func (f yamlFile) queryFields() fields {
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
 	known["merge"] = func(n *yaml.Node) {
-		f.fail(n, "remove the field: Servo stores the files of each partition only", "merge is not supported yet")
+		f.fail(n, "remove the field; if reading many small files is slow, let one asset per month or year combine them", "merge is not supported yet: Servo stores the files of each partition only")
+	}
+	known["uses"] = func(n *yaml.Node) {
+		f.fail(n, "load external data with a command, and select from its asset", "uses is not supported yet: queries load no extensions of DuckDB and have no network")
 	}
 	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode

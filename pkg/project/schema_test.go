@@ -387,9 +387,9 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ":       {"merge"},
+		"assets/a/command.yaml ":       {"merge", "uses"},
 		"assets/a/command.yaml output": {"convert"},
-		"assets/a/query.sql ":          {"env", "merge", "output", "run", "secrets", "vars"},
+		"assets/a/query.sql ":          {"env", "merge", "output", "run", "secrets", "uses", "vars"},
 	}
 	require.Len(t, mappings, 43)
 	for id, m := range mappings {

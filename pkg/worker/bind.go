@@ -379,7 +379,13 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	problem := BindProblem{File: asset.File, Line: line, Column: column}
 	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
 	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
-	if problem.Suggestion = b.suggestion(s.query, message, more); e.kind == kindPermission {
+	problem.Suggestion = b.suggestion(s.query, message, more)
+	switch {
+	case strings.HasSuffix(e.message, loadWithCommand):
+		problem.Suggestion = loadWithCommand
+	case e.kind == kindPermission && remoteFile(e.message):
+		problem.Suggestion = "a query has no network: " + loadWithCommand
+	case e.kind == kindPermission:
 		problem.Suggestion = "queries may read files in the project's data folders only: \"data\", or the folders that servo.yaml lists under `data`. Files whose names begin with a dot are hidden, and a pattern must not match them"
 	}
 	b.result.Problems = append(b.result.Problems, problem)

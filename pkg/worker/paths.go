@@ -142,7 +142,13 @@ func (r *resolver) path(location any, path string, whole bool) {
 		r.add(path, int(at), whole)
 		return
 	}
-	if !ok || at < 0 || int(at) >= len(r.query) || path == "" || strings.Contains(path, "://") {
+	if !ok || at < 0 || int(at) >= len(r.query) || path == "" {
+		return
+	}
+	if strings.Contains(path, "://") {
+		if whole {
+			r.literals = append(r.literals, literal{path, int(at)}) // a query cannot read it, which binding reports
+		}
 		return
 	}
 	rest := r.query[int(at):]

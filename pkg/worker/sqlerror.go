@@ -60,7 +60,7 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 		}
 		return &queryError{kind: kind, message: message, position: -1}, true
 	}
-	e := &queryError{kind: fields.Kind, message: strings.TrimRight(fields.Message, "\n"), position: -1}
+	e := &queryError{kind: fields.Kind, message: withoutExtensionAdvice(strings.TrimRight(fields.Message, "\n")), position: -1}
 	if position, err := strconv.Atoi(fields.Position); err == nil {
 		e.position = position
 		if e.kind == kindParser || e.kind == kindSyntax { // for these errors, DuckDB counts characters instead of bytes
@@ -68,6 +68,26 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 		}
 	}
 	return e, true
+}
+
+// loadWithCommand says how to read data that no query can read.
+const loadWithCommand = "load the data with a command, which writes Parquet, CSV or JSON files, and select from its asset"
+
+// withoutExtensionAdvice replaces DuckDB's advice to install or load an extension. A user cannot follow it, because
+// queries run without network and with a locked configuration.
+func withoutExtensionAdvice(message string) string {
+	message, _, found := strings.Cut(message, "\n\nPlease try installing")
+	if !found {
+		return message
+	}
+	return strings.TrimSuffix(message, ".") + "\n\nServo loads no extensions of DuckDB: " + loadWithCommand
+}
+
+// remoteFile reports whether DuckDB has refused to read a URL.
+func remoteFile(message string) bool {
+	_, rest, found := strings.Cut(message, "Cannot access file \"")
+	name, _, _ := strings.Cut(rest, "\"")
+	return found && strings.Contains(name, "://")
 }
 
 // byteOffset returns the byte offset of the n-th character of a text.

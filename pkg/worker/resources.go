@@ -20,6 +20,9 @@ const queryMemory = 0.5
 const (
 	// leastMemory is the minimum for one query, in bytes. With less memory, almost every query fails.
 	leastMemory = 64 << 20
+	// threadMemory is the minimum for each thread of a query that borrows idle cores: each thread of DuckDB has
+	// buffers of its own, and with less a query can fail although one thread would finish.
+	threadMemory = 16 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30
 )
@@ -140,7 +143,12 @@ func (a *attempt) threads() int {
 	if r := a.resources; r != nil && r.Threads > 0 {
 		return r.Threads
 	}
-	return a.w.threadsNow()
+	threads := a.w.threadsNow()
+	limit, _, _ := a.memoryLimit()
+	if bytes, known := bytesOf(limit); known && a.w.cfg.DuckDB.Threads == 0 {
+		threads = min(threads, int(max(1, bytes/threadMemory)))
+	}
+	return threads
 }
 
 // threadsNow returns the number of threads for a query that starts now, if its asset does not declare one.

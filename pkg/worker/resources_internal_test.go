@@ -38,6 +38,18 @@ func TestAdviceIsTheShareOfAQuery(t *testing.T) {
 	}
 }
 
+func TestThreadsHaveEnoughMemory(t *testing.T) {
+	t.Parallel()
+	for perCore, want := range map[int64]int{4 << 30: 32, 2 << 30: 32, 512 << 20: 8, 64 << 20: 4} {
+		w := &Worker{machine: machine{memory: 32 * perCore, cores: 32}, cfg: Config{MaxConcurrent: 64}, slots: make(chan struct{}, 64)}
+		a := &attempt{w: w, env: &contract.Envelope{}}
+		w.slots <- struct{}{}
+		require.Equal(t, want, a.threads(), "an idle worker with %d MiB for each core", perCore>>20)
+		w.cfg.DuckDB.Threads = 20
+		require.Equal(t, 20, a.threads(), "workers.threads decides")
+	}
+}
+
 func TestMemoryIsThatOfTheContainer(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{

@@ -196,6 +196,12 @@ func (o *oracle) planOf(run *state.Run) *plannedRun {
 	return p
 }
 
+// readFor reports whether a task reads an input for one of its partitions. A batch materializes several partitions. For
+// each of them it reads only the same partition of an upstream that has these partitions, too (ADR 113).
+func readFor(batch []string, partition, input string) bool {
+	return input == partition || !slices.Contains(batch, input)
+}
+
 // freshInputs checks that a fresh partition has read the visible output of each input. An input may
 // differ if its visible output is older than the plan of the first run of the partition's chain, or
 // older than the state that a person saw who has declared the partition fresh.
@@ -214,9 +220,13 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) 
 	if planned == nil {
 		return // other checks report the unreadable plan
 	}
+	batch := f.state.BatchOf(row.RunID, row.TaskKey)
 	for _, i := range planned.byKey[row.TaskKey] {
 		for asset, set := range planned.Tasks[i].Inputs {
 			for _, in := range slices.Concat(set.Items, planned.Groups[set.Group]) {
+				if !readFor(batch, row.PartitionKey, in.PartitionKey) {
+					continue
+				}
 				visible := f.state.Partitions.Get(state.Key2{A: asset, B: in.PartitionKey})
 				if visible == nil || visible.VersionSeq <= declared && !f.state.Hidden(visible) {
 					continue

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// busy measures for how long at least one task was executing, beginning at some time. Only one execution of each
+// busy measures for how long at least one task was executing since the time from. Only one execution of each
 // attempt counts, so that an attempt that is executed again and again does not count as progress.
 type busy struct {
 	from time.Time

@@ -123,7 +123,8 @@ type attempts map[string]time.Time
 // retryAfter is the delay before work that had no effect is repeated.
 const retryAfter = 10 * time.Second
 
-// fresh reports whether the work was not handled within retryAfter. If so, it records the work as handled now.
+// fresh returns false if the work was handled less than retryAfter ago. Otherwise it records that the work is handled
+// now, and returns true.
 func (m attempts) fresh(key string, seq int64, now time.Time) bool {
 	key = fmt.Sprintf("%s#%d", key, seq)
 	if at, handled := m[key]; handled && now.Sub(at) < retryAfter {

@@ -37,7 +37,7 @@ func (a *app) addKeysCommand() *cobra.Command {
 		Args:    takes("SET", "[KEY…]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.changeKeys(cmd.Context(), args, &f) },
 	}
-	cmd.Flags().StringVar(&f.file, "file", "", "also add the keys of a file, one per line; - is standard input")
+	cmd.Flags().StringVar(&f.file, "file", "", "also add the keys that this file lists, one per line; - is standard input")
 	cmd.Flags().BoolVar(&f.unknown, "new", false, "accept a key set that no asset names and that has no keys yet")
 	return cmd
 }
@@ -53,7 +53,7 @@ func (a *app) removeKeysCommand() *cobra.Command {
 		Args:    takes("SET", "[KEY…]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.changeKeys(cmd.Context(), args, &f) },
 	}
-	cmd.Flags().StringVar(&f.file, "file", "", "also remove the keys of a file, one per line; - is standard input")
+	cmd.Flags().StringVar(&f.file, "file", "", "also remove the keys that this file lists, one per line; - is standard input")
 	return cmd
 }
 

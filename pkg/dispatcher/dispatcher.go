@@ -211,8 +211,8 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 const sweepTurns = 15 * time.Second
 
 // Sweep compares a state with the queue. It uses the state of the given revision, which a barrier has published, or of
-// a later revision. Sweep asks the queue for every overdue queue task and requests a new dispatch for each task that
-// the queue has lost.
+// a later revision. For each overdue queue task, Sweep asks the queue whether it still has the task. Sweep requests a
+// new dispatch for each task that the queue has lost.
 func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	snap, err := d.newest(ctx, revision)
 	if err != nil {

@@ -6,10 +6,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Latest returns the latest time in the name of an entry and the events of one of its groups,
-// and the field that contains it. It reads the ids that the group mints and the timestamps of
-// past events. It skips references, because the entry that minted an id is checked itself. It
-// also skips planned times, for example the time of a timer.
+// Latest looks at the name of an entry and at the events of one of its groups. It returns the
+// latest time that it finds there, and the field that has this time. It reads the ids that the
+// group creates, and the times at which something happened. It skips references, because the
+// entry that created an id is checked itself. It also skips planned times, for example the time
+// of a timer.
 //
 // The result depends on the entry alone, so a replay returns the same time and field.
 func Latest(entry string, group []*Envelope) (at time.Time, where string) {

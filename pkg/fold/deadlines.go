@@ -22,7 +22,7 @@ const (
 	itemSLA       = "sla"
 )
 
-// Parts of the SLA of a task that were missed, in [state.Task.SLAMissed].
+// The values in [state.Task.SLAMissed]: which limit was missed.
 const (
 	slaOfRun  = "run"
 	slaOfTask = "task"

@@ -16,7 +16,7 @@ var batchField = other("batch", shape{
 	AnyOf: []*shape{
 		{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))},
 		{Const: batchAll},
-		new(batchFields.shape(shape{Description: "The number of partitions, and a statement about the query."})),
+		new(batchFields.shape(shape{Description: "The number of partitions, and whether the author states that each row depends on its own partition only."})),
 	},
 	Default: 1, Examples: []any{1, 50, batchAll},
 	Description: "How many partitions of a run one task materializes, at most 1,000. all: as many as possible. 1: no batch, as without the field. With more than 1, a query " +

@@ -20,8 +20,7 @@ func key(t testing.TB, text string) ids.AssetKey {
 	return k
 }
 
-// shop is a small project: raw/events and raw/users, clean/events, clean/daily, mart/daily and
-// mart/report in a row.
+// shop is a small project: the chain raw/events, clean/events, clean/daily, mart/daily, mart/report, and raw/users.
 func shop(t testing.TB) *selector.Catalog {
 	t.Helper()
 	asset := func(name string, tags, owners []string, deps ...string) plan.Asset {

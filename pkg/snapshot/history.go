@@ -187,7 +187,7 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 // older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	atOnce := min(limit, runsAtOnce) // often the newest runs are accepted, and the live runs suffice
+	atOnce := min(limit, runsAtOnce) // a small page first: often ok accepts the newest runs, and history need not be read
 	for before := ""; len(runs) < limit; atOnce = min(2*atOnce, runsAtOnce) {
 		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: atOnce})
 		if err != nil {

@@ -17,7 +17,7 @@ type reservations struct {
 	now time.Time
 }
 
-// ask adds a waiting task. It returns the task, and a function that stops waiting.
+// ask adds a waiting task. It returns the task, and a function that ends the wait of the task.
 func (r *reservations) ask(bytes int64, declared bool) (*reservation, func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancelCause(r.t.Context())

@@ -168,7 +168,7 @@ func (l *lister) mayName(path string) bool {
 			return false
 		}
 	} else if _, err := os.Lstat(path); err == nil {
-		return false // the file is in the sandbox already, or a query must not read it
+		return false // the file exists: either the sandbox allows it already, or queries must not read it
 	}
 	if relative, err := filepath.Rel(l.root, path); err != nil || hidden(relative) {
 		return false

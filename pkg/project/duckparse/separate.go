@@ -374,7 +374,7 @@ func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *
 				continue
 			}
 			if !slices.ContainsFunc(targets, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
-				s.report(targets, "add "+s.dimension.Name+" to DISTINCT ON", "DISTINCT ON keeps one row of several partitions")
+				s.report(targets, "add "+s.dimension.Name+" to DISTINCT ON", "DISTINCT ON keeps only one of several rows that belong to different partitions")
 			}
 		}
 	}

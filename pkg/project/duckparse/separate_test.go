@@ -56,7 +56,7 @@ func TestBatchesThatMix(t *testing.T) {
 	const (
 		window   = "a window function sees rows of several partitions"
 		limit    = "LIMIT chooses among the rows of all partitions"
-		distinct = "DISTINCT ON keeps one row of several partitions"
+		distinct = "DISTINCT ON keeps only one of several rows that belong to different partitions"
 		group    = "a group has rows of several partitions"
 		groupAll = "GROUP BY ALL puts rows of several partitions into one group"
 		without  = "without GROUP BY computes one row from several partitions"

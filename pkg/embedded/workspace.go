@@ -51,8 +51,8 @@ func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
 	}
 }
 
-// If the machine's clock is behind the latest time that a revision records, Follow moves the folder's clock to that
-// time and logs a warning. Without this, the names of new entries would sort before the names of folded entries. No
+// Follow moves the folder's clock to the latest time that a revision records if the machine's clock is behind that
+// time, and then logs a warning. Without this, the names of new entries would sort before the names of folded entries. No
 // listing would find the new entries, and nothing would be collected until the machine's clock caught up.
 func (w *Workspace) Follow(m *manifest.Manifest) {
 	forward, ok := w.Clock.(*clock.Forward)

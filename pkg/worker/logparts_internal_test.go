@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -38,7 +37,7 @@ func storedParts(t *testing.T, s blob.Store, p *logParts) (text string, count in
 		size += o.Size
 	}
 	var parts engine.LogParts
-	data, err := parts.Next(context.Background(), s, p.a.logKey())
+	data, err := parts.Next(t.Context(), s, p.a.logKey())
 	require.NoError(t, err)
 	return string(data), count, size
 }

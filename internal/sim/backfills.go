@@ -80,6 +80,9 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	if c.rng.IntN(2) == 0 {
 		r.Release = current.Release
 	}
+	if w.cfg.Large > 0 && r.Need == "" { // all projects of large worlds have partitioned assets
+		r.Plan.Partitions = []plan.Selection{{Everything: true}}
+	}
 	planned, err := engine.PlanBackfill(ctx, snap, r, c.p.now())
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, errUnavailable) || errors.Is(err, errLost) {

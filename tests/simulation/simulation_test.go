@@ -233,7 +233,7 @@ func TestSlowedWorldKeepsPromises(t *testing.T) {
 	}
 	const least, atOnce = 700, 4
 	w := sim.DrawLarge(slowedWorld)
-	w.Large, w.Days, w.Backfills, w.Schedules, w.Domains, w.Minutes, w.Faults = 200, 20, 0, 0, 1, 5, sim.Faults{}
+	w.Large, w.Days, w.Backfills, w.Schedules, w.Domains, w.Minutes, w.Faults = 60, 60, 2, 0, 1, 5, sim.Faults{}
 	require.Positive(t, w.Slowed)
 	r := run(t, w)
 	if r.Err() != nil {
@@ -241,6 +241,8 @@ func TestSlowedWorldKeepsPromises(t *testing.T) {
 	}
 	require.Greater(t, r.Completions, least)
 	require.Greater(t, int64(r.Completions), atOnce*r.Revisions)
+	require.Positive(t, r.Faults["backfill created"])
+	require.Positive(t, r.Faults["tasks of runs of schedules and backfills"])
 	require.Contains(t, w.Features(), "slow compactors")
 }
 

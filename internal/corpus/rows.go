@@ -104,8 +104,8 @@ func (s *segment) rows() *state.Rows {
 	return state.Set(state.Set(state.Set(&state.Rows{}, s.runs), s.tasks), s.attempts)
 }
 
-// runs writes the closed runs into history, and some runs that have just ended into the base. Of the newest fifth,
-// every twentieth run is in a separate segment, as if it had taken longer than the other runs.
+// runs writes the closed runs into history, and some runs that have just ended into the base. Every
+// twentieth run of the newest fifth is in a separate segment, as if it had taken longer than the other runs.
 func (w *writer) runs(ctx context.Context) error {
 	var usual, long segment
 	flush := func(s *segment) error {

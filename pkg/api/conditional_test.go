@@ -112,9 +112,7 @@ func TestReadsWaitForRevision(t *testing.T) {
 }
 
 func ifMatch(ctx context.Context, tag string) context.Context {
-	ctx, call := connect.NewClientContext(ctx)
-	call.RequestHeader().Set("If-Match", tag)
-	return ctx
+	return withHeader(ctx, "If-Match", tag)
 }
 
 func TestCommandsAreConditional(t *testing.T) {

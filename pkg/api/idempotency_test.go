@@ -15,8 +15,12 @@ import (
 )
 
 func withKey(ctx context.Context, key string) context.Context {
+	return withHeader(ctx, "Idempotency-Key", key)
+}
+
+func withHeader(ctx context.Context, name, value string) context.Context {
 	ctx, call := connect.NewClientContext(ctx)
-	call.RequestHeader().Set("Idempotency-Key", key)
+	call.RequestHeader().Set(name, value)
 	return ctx
 }
 

@@ -134,31 +134,37 @@ func TestQueryRefusals(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, ask(t, "", `{"sql": "SELECT 1"}`, nil).status)
 }
 
-// Fails if a query that finds no place does not wait, if the number of waiting queries has no bound, or if a query that
-// has ended keeps its place.
-func TestQueriesAtOnce(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	mux := http.NewServeMux()
+// blockedQueries serves queries that report when they have entered, and then run until release is closed.
+func blockedQueries() (mux *http.ServeMux, entered, release chan struct{}) {
+	mux, entered, release = http.NewServeMux(), make(chan struct{}), make(chan struct{})
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
 		entered <- struct{}{}
 		<-release
 		return nil, 0, errors.New("no session")
 	}})
-	post := func(ctx context.Context) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
-		r.Header.Set("Content-Type", "application/json")
-		mux.ServeHTTP(w, r)
-		return w
-	}
+	return mux, entered, release
+}
+
+func postQuery(ctx context.Context, h http.Handler) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
+	r.Header.Set("Content-Type", "application/json")
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// Fails if a query that finds no place does not wait, if the number of waiting queries has no bound, or if a query that
+// has ended keeps its place.
+func TestQueriesAtOnce(t *testing.T) {
+	mux, entered, release := blockedQueries()
 	const running, waiting = 2, 8
 	answers := make(chan *httptest.ResponseRecorder)
 	for range running {
-		go func() { answers <- post(t.Context()) }()
+		go func() { answers <- postQuery(t.Context(), mux) }()
 		<-entered
 	}
 	for range waiting + 1 {
-		go func() { answers <- post(t.Context()) }()
+		go func() { answers <- postQuery(t.Context(), mux) }()
 	}
 	refused := <-answers // all others wait
 	require.Equal(t, http.StatusTooManyRequests, refused.Code)
@@ -177,21 +183,9 @@ func TestQueriesAtOnce(t *testing.T) {
 
 // Fails if a query still counts as waiting after its caller has left.
 func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	mux := http.NewServeMux()
-	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
-		entered <- struct{}{}
-		<-release
-		return nil, 0, errors.New("no session")
-	}})
+	mux, entered, release := blockedQueries()
 	answers := make(chan string)
-	post := func(ctx context.Context) {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
-		r.Header.Set("Content-Type", "application/json")
-		mux.ServeHTTP(w, r)
-		answers <- w.Body.String()
-	}
+	post := func(ctx context.Context) { answers <- postQuery(ctx, mux).Body.String() }
 	for range 2 {
 		go post(t.Context())
 		<-entered
@@ -216,13 +210,7 @@ func TestStuckQueriesAreBounded(t *testing.T) {
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
 		return stuck, 1, nil
 	}})
-	post := func(ctx context.Context) int {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/query", strings.NewReader(`{"sql": "SELECT 1"}`))
-		r.Header.Set("Content-Type", "application/json")
-		mux.ServeHTTP(w, r)
-		return w.Code
-	}
+	post := func(ctx context.Context) int { return postQuery(ctx, mux).Code }
 	for range 4 {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan int)

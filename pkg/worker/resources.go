@@ -18,11 +18,10 @@ import (
 const queryMemory = 0.5
 
 const (
-	// leastMemory is the minimum for one query, in bytes. With less memory, almost every query fails.
+	// leastMemory is the minimum for one query and for each thread that it borrows, in bytes. With less memory, almost
+	// every query fails. Each thread of DuckDB has buffers of its own: sorts with a quarter of this memory for each
+	// thread failed on a busy machine, although one thread would have finished.
 	leastMemory = 64 << 20
-	// threadMemory is the minimum for each thread of a query that borrows idle cores: each thread of DuckDB has
-	// buffers of its own, and with less a query can fail although one thread would finish.
-	threadMemory = 16 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30
 )
@@ -146,7 +145,7 @@ func (a *attempt) threads() int {
 	threads := a.w.threadsNow()
 	limit, _, _ := a.memoryLimit()
 	if bytes, known := bytesOf(limit); known && a.w.cfg.DuckDB.Threads == 0 {
-		threads = min(threads, int(max(1, bytes/threadMemory)))
+		threads = min(threads, int(max(1, bytes/leastMemory)))
 	}
 	return threads
 }

@@ -40,7 +40,7 @@ func TestAdviceIsTheShareOfAQuery(t *testing.T) {
 
 func TestThreadsHaveEnoughMemory(t *testing.T) {
 	t.Parallel()
-	for perCore, want := range map[int64]int{4 << 30: 32, 2 << 30: 32, 512 << 20: 8, 64 << 20: 4} {
+	for perCore, want := range map[int64]int{8 << 30: 32, 2 << 30: 8, 512 << 20: 2, 64 << 20: 1} {
 		w := &Worker{machine: machine{memory: 32 * perCore, cores: 32}, cfg: Config{MaxConcurrent: 64}, slots: make(chan struct{}, 64)}
 		a := &attempt{w: w, env: &contract.Envelope{}}
 		w.slots <- struct{}{}

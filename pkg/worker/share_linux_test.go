@@ -19,8 +19,8 @@ import (
 var large = flag.Bool("large", false, "run as many queries as a machine with 32 cores does")
 
 // Each query sorts or groups more rows than fit into its share of the memory, so it uses the whole share and spills.
-// They all run at once, on a simulated machine: the worker divides its cores and its memory. The first query gets all
-// simulated cores, and the later ones get fewer.
+// They all run at once, on a simulated machine: the worker divides its cores and its memory. With so little memory, each
+// query has one thread.
 func TestConcurrentQueriesFitTheMachine(t *testing.T) {
 	const share, beside = 64 << 20, 24 << 20
 	machines := []int{2}

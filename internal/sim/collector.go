@@ -87,8 +87,11 @@ func runCollector(ctx context.Context, p *process) {
 	}
 	next := make([]string, len(configs))
 	wait := int64(maxCollectWait)
-	if r.IntN(2) == 0 { // short waits
+	if short := r.IntN(2) == 0; short {
 		wait /= 12
+	}
+	if w.cfg.Slowed > 0 { // each pass reads the whole state
+		wait *= 4
 	}
 	for i := 0; ; i++ {
 		if (machineClock{p}).Sleep(ctx, time.Second+time.Duration(r.Int64N(wait))) != nil {

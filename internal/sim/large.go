@@ -45,17 +45,17 @@ func DrawLarge(seed uint64) World {
 	return c
 }
 
-// drawLargeAutomation gives half of the large worlds schedules that tick often, backfills of thousands of partitions, or
-// both.
+// drawLargeAutomation gives three quarters of the large worlds schedules that tick often, backfills of thousands of
+// partitions, or both.
 func (c *World) drawLargeAutomation(r *rand.Rand) {
 	c.Schedules, c.Backfills, c.Wide = 0, 0, 0
-	kind := r.IntN(6)
-	if kind == 0 || kind == 1 {
+	kind := r.IntN(8)
+	if kind < 4 {
 		// Every tick starts a run, so keep the world short.
 		c.Schedules, c.Wide = 1+r.IntN(2), 10+r.IntN(60)
 		c.Requests, c.Minutes = 2, 5+r.IntN(8)
 	}
-	if kind == 1 || kind == 2 {
+	if kind >= 2 && kind < 6 {
 		c.Backfills = 1 + r.IntN(2)
 		c.Days, c.Large = 60+r.IntN(240), 20+r.IntN(60)
 		c.Requests = 2
@@ -131,7 +131,11 @@ func (l *workload) drawLargeRuns() {
 	}
 	r := random(l.w.cfg.Seed, "large runs", 0)
 	runs := 1 + r.IntN(3)
-	if l.w.cfg.Slowed > 0 {
+	switch {
+	case l.w.cfg.Slowed == 0:
+	case l.w.cfg.automated():
+		runs = r.IntN(2) // most tasks are those of schedules and backfills
+	default:
 		runs *= 3 // the other parts of a world, such as its end without work, take as long for few runs
 	}
 	for range runs {

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // In most large worlds, the writes of compactors to the store take much longer than the writes of other processes, and
 // workers execute many tasks at once. A revision takes about 10 ms of CPU time, even if few tasks end in it. While a
@@ -22,12 +25,9 @@ func (c *World) drawSlowed() {
 		c.MaxBatch = 200 + r.IntN(2000)
 	}
 	switch {
-	case c.Backfills > 0:
-		c.Days, c.Large = 150+r.IntN(500), 20+r.IntN(60)
-		c.drawClocks()
-	case c.Schedules > 0:
-		c.Days, c.Large = 20+r.IntN(100), 300+r.IntN(900)
-		c.Wide = 100 + r.IntN(300)
+	case c.automated():
+		c.drawLargeSchedules(r)
+		c.drawLargeBackfills(r)
 		c.drawClocks()
 	case r.IntN(2) == 0:
 		c.Days, c.Large = 300+r.IntN(900), 30+r.IntN(100)
@@ -37,20 +37,43 @@ func (c *World) drawSlowed() {
 	if c.PageSize < 1000 {
 		c.PageSize = 300 + r.IntN(700)
 	}
-	c.Minutes = min(c.Minutes, 20+r.IntN(40))
+	if !c.automated() {
+		c.Minutes = min(c.Minutes, 20+r.IntN(40))
+	}
 	c.Faults.NetRefused, c.Faults.NetLost = min(c.Faults.NetRefused, 100), min(c.Faults.NetLost, 40)
 	if r.IntN(4) > 0 { // fewer deaths: each death of a worker loses hundreds of attempts
 		c.Faults.KillBefore, c.Faults.KillAfter = 0, 0
 	}
 }
 
-// drawClocks changes worlds with schedules or backfills. Some begin minutes before clocks change, some have two
-// automators, and some have an outage of days.
+// automated reports whether the world has schedules or backfills.
+func (c World) automated() bool { return c.Schedules+c.Backfills > 0 }
+
+// drawLargeSchedules lets schedules tick for longer, with runs of hundreds of assets.
+func (c *World) drawLargeSchedules(r *rand.Rand) {
+	if c.Schedules == 0 {
+		return
+	}
+	c.Schedules, c.Minutes = 2+r.IntN(2), 12+r.IntN(20)
+	c.Days, c.Large = 20+r.IntN(100), 300+r.IntN(900)
+	c.Wide = 100 + r.IntN(300)
+}
+
+// drawLargeBackfills lets backfills begin more often, with thousands of partitions.
+func (c *World) drawLargeBackfills(r *rand.Rand) {
+	if c.Backfills == 0 {
+		return
+	}
+	c.Backfills, c.Minutes = 2+r.IntN(3), max(c.Minutes, 20+r.IntN(20))
+	c.Days = 150 + r.IntN(500)
+	c.Large = min(c.Large, 200)
+}
+
+// drawClocks changes worlds with schedules or backfills. All have two automators. Some begin minutes before clocks
+// change, and some have an outage of days.
 func (c *World) drawClocks() {
 	r := random(c.Seed, "clocks of slowed", 0)
-	if r.IntN(3) > 0 {
-		c.Dispatchers = 2
-	}
+	c.Dispatchers = 2
 	if r.IntN(3) > 0 {
 		c.Begin = int(changesOfClocks[r.IntN(len(changesOfClocks))].Sub(epoch).Minutes()) - r.IntN(5)
 	}
@@ -121,8 +144,8 @@ func (c World) Features() (names []string) {
 		{c.Schedules > 0, "schedules"},
 		{c.Backfills > 0, "backfills"},
 		{c.Schedules > 0 && c.Begin > 0, "schedules and changing clocks"},
-		{c.Schedules+c.Backfills > 0 && c.Dispatchers > 1, "automation and two automators"},
-		{c.Schedules+c.Backfills > 0 && f.Absence >= day, "automation and an outage of days"},
+		{c.automated() && c.Dispatchers > 1, "automation and two automators"},
+		{c.automated() && f.Absence >= day, "automation and an outage of days"},
 		{c.Slowed > 0, "slow compactors"},
 	} {
 		if x.has {

@@ -113,7 +113,7 @@ func newWorkload(w *world) *workload {
 		}
 	}
 	for _, d := range w.domains {
-		if w.cfg.Schedules+w.cfg.Backfills > 0 {
+		if w.cfg.automated() {
 			l.schedules[d] = l.drawSchedules(d)
 		}
 	}

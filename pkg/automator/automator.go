@@ -48,8 +48,10 @@ type Automator struct {
 	newest *project // the release that was read last; only Run uses it
 	memory *semaphore.Weighted
 	// pinned caches the releases that backfills name. documents caches the documents that list the chunks of backfills.
+	// changed caches which of these chunks do not fit a release.
 	pinned    kept[*project]
 	documents kept[*backfill.Document]
+	changed   kept[engine.ChangedChunks]
 }
 
 // New returns an automator. It does nothing until [Automator.Run] is called.

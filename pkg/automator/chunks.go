@@ -46,11 +46,25 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	}
 	defer a.memory.Release(planning)
 	return a.engine.StartChunk(ctx, snap, engine.ChunkRequest{
-		Row: row, Run: run, Current: current.code.Assets,
+		Row: row, Run: run,
+		Changed: func(d *backfill.Document) engine.ChangedChunks { return a.changedChunks(b.ChunksRef, d, current, p) },
 		Document: func(ctx context.Context, ref string) (*backfill.Document, error) {
 			return a.documents.get(ref, func() (*backfill.Document, error) { return engine.ReadChunks(ctx, a.engine.Store(), ref) })
 		},
 	}, a.cfg.Clock.Now())
+}
+
+// changedChunks compares the chunks of a document with the current release, and with the release on which they are
+// planned. The result is cached, because a document may have a million partitions, and each chunk needs the result.
+func (a *Automator) changedChunks(ref string, d *backfill.Document, current, planned *project) engine.ChangedChunks {
+	releases := [][]plan.Asset{current.code.Assets}
+	if planned.sha != current.sha {
+		releases = append(releases, planned.code.Assets)
+	}
+	changed, _ := a.changed.get(ref+" "+current.sha+" "+planned.sha, func() (engine.ChangedChunks, error) { // never fails
+		return engine.FindChangedChunks(d, releases...), nil
+	})
+	return changed
 }
 
 // maxKept is how many values a [kept] holds.

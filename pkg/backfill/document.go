@@ -114,6 +114,17 @@ func (d *Document) Chunk(n int32) ([]Cell, error) {
 	return cells, nil
 }
 
+// Each calls f with the partition keys of each asset in each chunk, until f returns false. The order is not defined.
+func (d *Document) Each(f func(chunk int32, asset string, partitions []string) bool) {
+	for i, assets := range d.chunks {
+		for name, keys := range assets {
+			if !f(int32(i), name, keys) { //nolint:gosec // at most event.MaxChunks
+				return
+			}
+		}
+	}
+}
+
 // Find returns the chunk with a partition, and its position there. It returns -1 if no chunk has the partition.
 func (d *Document) Find(asset ids.AssetKey, partition string) (chunk int32, position int) {
 	for i, assets := range d.chunks {

@@ -32,8 +32,9 @@ type ChunkRequest struct {
 	Row *state.RunRequest
 	// Run has the assets of the release on which the chunk is planned, and the limits of the run.
 	Run RunRequest
-	// Current are the assets of the current release.
-	Current []plan.Asset
+	// Changed returns the result of [ChangedChunks] for the document, the current release, and the release on which the
+	// chunk is planned.
+	Changed func(*backfill.Document) ChangedChunks
 	// Document reads a document of chunks by its key.
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
@@ -138,32 +139,70 @@ func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, erro
 	return err == nil && statuses[0] == staleness.Fresh, err
 }
 
-// checkDefinitions compares the keys of the chunk with the assets of two releases: the current release, and the
-// release on which the chunk is planned.
-func (p *chunkPlanner) checkDefinitions() error {
-	for _, assets := range [][]plan.Asset{p.request.Current, p.request.Run.Plan.Assets} {
-		known := make(map[ids.AssetKey]*plan.Asset, len(assets))
+// ChangedChunks contains a [DefinitionError] for each chunk of a document whose partitions do not fit the assets of a
+// release.
+type ChangedChunks map[int32]error
+
+// FindChangedChunks compares the partitions of all chunks of a document with the assets of releases.
+func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedChunks {
+	changed := ChangedChunks{}
+	for _, assets := range releases {
+		known := make(map[string]*plan.Asset, len(assets))
 		for i := range assets {
-			known[assets[i].Key] = &assets[i]
+			known[assets[i].Key.String()] = &assets[i]
 		}
-		for _, cell := range p.cells {
-			asset, err := known[cell.Asset], error(nil)
-			switch {
-			case asset == nil:
-				err = fmt.Errorf("the deployed release has no asset %s, which the backfill materializes", cell.Asset)
-			case (asset.Partitions == nil) != (cell.Partition == ""):
-				err = fmt.Errorf("a deployment has changed the partitions of asset %s", cell.Asset)
-			case asset.Partitions != nil:
-				if _, wrong := asset.Partitions.Parse(cell.Partition); wrong != nil {
-					err = fmt.Errorf("a deployment has changed the partitions of asset %s: %w", cell.Asset, wrong)
+		d.Each(func(chunk int32, name string, partitions []string) bool {
+			if err := changedDefinition(known[name], name, partitions); err != nil {
+				err = &DefinitionError{fmt.Errorf("%w: deploy the earlier definition and resume the backfill, or cancel it", err)}
+				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // the same error in every process
+					changed[chunk] = err
 				}
 			}
-			if err != nil {
-				return &DefinitionError{fmt.Errorf("%w: deploy the earlier definition and resume the backfill, or cancel it", err)}
-			}
+			return true
+		})
+	}
+	return changed
+}
+
+// changedDefinition returns an error if a release does not have an asset with partitions. asset is nil if the release
+// does not have the asset.
+func changedDefinition(asset *plan.Asset, name string, partitions []string) error {
+	if asset == nil {
+		return fmt.Errorf("the deployed release has no asset %s, which the backfill materializes", name)
+	}
+	for _, key := range partitions {
+		if (asset.Partitions == nil) != (key == "") {
+			return fmt.Errorf("a deployment has changed the partitions of asset %s", name)
+		}
+		if asset.Partitions == nil {
+			continue
+		}
+		if _, err := asset.Partitions.Parse(key); err != nil {
+			return fmt.Errorf("a deployment has changed the partitions of asset %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// checkDefinitions returns an error if a chunk that has not ended has partitions that do not fit the current release, or
+// the release on which the chunk is planned. So a backfill that a deployment keeps from being completed starts no further
+// chunk.
+func (p *chunkPlanner) checkDefinitions() error {
+	changed := p.request.Changed(p.document)
+	if len(changed) == 0 {
+		return nil
+	}
+	if err := changed[p.chunk.Chunk]; err != nil {
+		return err
+	}
+	var found error
+	p.snap.State.ChunksOf(p.backfill.BackfillID, func(row *state.Chunk) bool {
+		if row.State != state.ChunkEnded {
+			found = changed[row.Chunk]
+		}
+		return found == nil
+	})
+	return found
 }
 
 // plan plans the partitions of the chunk that are left and can run. It returns nil if there are none.

@@ -15,11 +15,11 @@ import (
 // Shorter texts are not hidden: they occur in any output by chance, and replacing them would
 // reveal more than it hides.
 const (
-	minHidden     = 4 // bytes of a hidden value, at least
-	minHiddenLine = 8 // bytes of a hidden line of a value, at least
+	minHidden     = 4 // minimum length of a hidden value, in bytes
+	minHiddenLine = 8 // minimum length of a hidden line of a value, in bytes
 )
 
-// hidden is the text that replaces each hidden text.
+// hidden is the text that replaces each text to hide.
 const hidden = "***"
 
 // Mask replaces secret values by "***". The zero value and nil hide nothing.
@@ -37,7 +37,7 @@ func NewMask(values []string) *Mask {
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // encoded forms of a short value may be long enough, but they also occur by chance
+				continue // an encoded form of a short value may be long enough, but also occurs by chance
 			}
 			for _, form := range forms(text) {
 				m.hide(form)
@@ -61,7 +61,7 @@ func forms(text string) []string {
 	plain := quotedJSON(text, false)
 	return []string{
 		text,
-		inner(strconv.Quote(text)), // as messages quote it, for example in file names
+		inner(strconv.Quote(text)), // the form in messages that quote the text, for example a file name
 		url.QueryEscape(text), url.PathEscape(text),
 		quotedJSON(text, true), plain, ascii(plain),
 	}
@@ -155,10 +155,10 @@ func (m *Mask) complete(text []byte) int {
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// buffer is the input that is not written yet. Its first bytes, as many as covered says, belong to hidden texts.
+	// buffer is the input that is not written yet. Its first covered bytes belong to hidden texts.
 	buffer  []byte
 	covered int
-	// masking reports whether the last byte was hidden: adjacent hidden texts share one "***".
+	// masking reports whether the last byte was hidden. It lets adjacent hidden texts share one "***".
 	masking bool
 }
 

@@ -14,7 +14,7 @@ import (
 // evaluation evaluates the selections of one query.
 type evaluation struct {
 	catalog *Catalog
-	// flat leaves out upstream and downstream assets, and reports no errors.
+	// flat makes the evaluation omit upstream and downstream assets, and report no errors.
 	flat bool
 	errs []error
 }
@@ -64,7 +64,8 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds to found the assets that x names, except those inside an odd number of nots.
+// named adds to found the assets that x names. It omits a name inside an odd number of nots, because such a name
+// excludes the asset.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {
@@ -185,7 +186,7 @@ func some(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-// near returns s and the assets that lie at most a number of levels from it.
+// near returns s and the assets that are at most the given number of levels away from an asset of s.
 func near(next [][]int32, s set, levels int) set {
 	seen := s.clone()
 	var front []int32

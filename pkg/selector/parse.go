@@ -59,7 +59,7 @@ type parser struct {
 	operands int
 }
 
-// spaces separate words; a word also ends before a character of ends.
+// spaces are the characters that separate words. A word ends before any character of ends.
 const (
 	spaces = " \t\n\r"
 	ends   = spaces + "()+"

@@ -83,7 +83,7 @@ const (
 // allLevels is a number of levels without a limit.
 const allLevels = -1
 
-// expr is a node of a selection.
+// expr is a node of the syntax tree of a selection.
 type expr struct {
 	op op
 	// text is the name, the pattern, the tag or the owner.

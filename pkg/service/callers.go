@@ -133,7 +133,7 @@ func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *
 		}
 		return nil
 	}
-	accounts, _ := c.accounts() // the check of the configuration has found no problem in them
+	accounts, _ := c.accounts() // no error: the check of the configuration has accepted the accounts
 	return &callers{identity.New(ctx, identity.Config{
 		Issuer: c.Issuer, KeysURL: c.IssuerKeys, Audience: c.Audience, Accounts: slices.Collect(maps.Keys(accounts)),
 		Client: p.Network.Client(), Now: p.Clock.Now,
@@ -185,7 +185,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}
-	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would make the queue slow down for every domain
+	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would slow down the queue of all domains
 	switch {
 	case errors.Is(err, identity.ErrUnknown):
 		reason, status = reasonUnknown, http.StatusUnauthorized

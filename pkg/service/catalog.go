@@ -34,7 +34,7 @@ var routes = map[string][]string{
 	sweeperName:    {sweeper.Pattern},
 }
 
-// routeLabel has every route of any service. Only the series of [routes] exist before a first request.
+// routeLabel has the routes of all services as its values. Before the first request, only the series of [routes] exist.
 var routeLabel = metrics.Label{
 	Name:   "route",
 	Values: slices.Concat(routes[compactorName], routes[dispatcherName], routes[sweeperName], []string{"GET /healthz", "GET /readyz", noRoute}),
@@ -273,16 +273,16 @@ func catalogOf(service string) []*metrics.Metric {
 	return of
 }
 
-// begin creates the series of a service with the value 0. Readers see increases only of series that
-// existed before.
+// begin creates the series of a service with the value 0. A reader of metrics sees an increase only in a series that
+// existed before it.
 func begin(r metrics.Recorder, service string) {
 	for _, m := range catalogOf(service) {
 		beginAt(r, service, m, nil)
 	}
 }
 
-// beginAt creates the series of a metric with the chosen values of its first labels: a series for each combination of
-// the other labels.
+// beginAt creates series of a metric. The first labels have the chosen values. Each combination of values of the other
+// labels gets a series.
 func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []string) {
 	if len(chosen) == len(m.Labels) {
 		r.Begin(m, chosen...)
@@ -293,7 +293,7 @@ func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []str
 	}
 }
 
-// beginsWith returns the values of a label with which a service's series begin.
+// beginsWith returns the values of a label for which a service creates series at its start.
 func beginsWith(service string, l metrics.Label) []string {
 	switch {
 	case l.Name == routeLabel.Name:

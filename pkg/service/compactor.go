@@ -65,10 +65,10 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 type compactors struct {
 	store   blob.Store
 	codec   *snapshot.Codec
-	entropy io.Reader // randomness of ids
+	entropy io.Reader // source of randomness for ids
 	server  *server
 	options compactor.Options
-	writer  string // names this process in manifests
+	writer  string // the name of this process in manifests
 	// archiving is a semaphore: archiving takes up to 130 MiB, so one domain archives at a time.
 	archiving chan struct{}
 	handOver  *relay[int64] // nil: revisions are not announced
@@ -81,7 +81,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	h := domain.Handle{Domain: d, Store: c.store, Codec: c.codec, IDs: ids.NewSource(s.clock.Now, c.entropy), Clock: s.clock, Logger: s.logger}
 	h.Manifests = manifest.New(manifest.Config{
 		Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger, Decoder: h.Codec.Decoder(h.Domain),
-		OnStored: func(revision int64) { // the receiver checks in parallel that the revision is committed
+		OnStored: func(revision int64) { // the receiver also checks that the revision is committed
 			if c.handOver != nil {
 				c.handOver.put(d, revision)
 			}
@@ -129,8 +129,8 @@ func (s *server) measurePhase(phase compactor.Phase, took time.Duration, err err
 	}
 }
 
-// sampleBacklogs computes the gauges about entries that are not folded, from the open compactors, whenever the gauges
-// are read.
+// sampleBacklogs registers the gauges about entries that are not folded. Whenever they are read, they are computed from
+// the open compactors.
 func (s *server) sampleBacklogs(open func() []*compactor.Compactor) {
 	s.metrics.Sample(oldestUnfolded, func() float64 {
 		age, now := time.Duration(0), s.clock.Now()

@@ -111,7 +111,7 @@ type dispatchers struct {
 	keys, workerKeys contract.Keyring
 	store            blob.Store
 	codec            *snapshot.Codec
-	entropy          io.Reader // randomness of ids
+	entropy          io.Reader // source of randomness for ids
 	queue            queue.Queue
 	client           func(ids.Domain) *remote.Client
 	announce         *relay[announcement]
@@ -124,7 +124,7 @@ type dispatchers struct {
 // sendAlert sends a message to a channel.
 type sendAlert func(ctx context.Context, c *release.Channel, m *notify.Message) error
 
-// sender returns a function that returns, for a tenant, the function that sends its alerts.
+// sender returns a function that, given a tenant, returns the function that sends the alerts of this tenant.
 func (p Process) sender(cfg config) (func(tenant string) sendAlert, error) {
 	allowed, err := cfg.allowed()
 	return func(tenant string) sendAlert {
@@ -189,7 +189,7 @@ func (d *dispatchers) workerURL(queue string) string {
 // its start and its end are in one entry.
 const linger = time.Second
 
-// runAppender writes lingering events on time, until ctx is done, and then the remainder.
+// runAppender writes buffered events when their linger is over. When ctx is done, it writes the remaining ones at once.
 func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
 	_ = a.Run(ctx) // returns only ctx's error
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger)
@@ -214,8 +214,8 @@ func announced(e ledger.Entry) announcement {
 	return a.bounded()
 }
 
-// Bounds of an announcement. Beyond the first, the compactor lists the entries; beyond the second,
-// it reads them from the store.
+// Limits of an announcement. If it has more than maxAnnounced entries, the compactor lists the entries. If they have
+// more than maxAnnouncedBytes, the compactor reads them from the store.
 const (
 	maxAnnounced      = 5000
 	maxAnnouncedBytes = 256 << 10
@@ -255,7 +255,7 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled returns an error until the queue has every task that the states call for.
+// filled returns an error until the queue has all tasks that the states of the domains require.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")
@@ -263,8 +263,8 @@ func (d *dispatchers) filled() error {
 	return nil
 }
 
-// fill creates the queue tasks of all domains in the local queue, which is empty at its start,
-// under the names that they had before.
+// fill creates the queue tasks of all domains in the local queue, because this queue is empty at its start. The tasks
+// get the names that they had in the queue of the previous process.
 func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 	var domains []ids.Domain
 	if d.retry(ctx, "list domains", func() (err error) {
@@ -291,7 +291,7 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
 	ctx, done := context.WithCancel(ctx) // keeps the domain open
 	defer done()
-	// The last process may have appended entries that end tasks and that nobody folded: fold them first.
+	// The previous process may have appended reports of ended tasks that are not folded yet: fold them first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return err

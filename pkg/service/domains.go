@@ -54,8 +54,8 @@ func first(ctx context.Context, store blob.Store, prefix, after string) (string,
 	return "", nil
 }
 
-// domainOf returns the folder of the domain of a key, without its last slash, and the domain. For a
-// stray object it returns as much of the folder as exists, and no domain.
+// domainOf returns the domain to which a key belongs, and the folder of this domain without its last slash. For a stray
+// object, which belongs to no domain, it returns an empty domain, and as much of a domain's folder as the key has.
 func domainOf(root, key string) (folder string, d ids.Domain) {
 	tenant, rest, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 	workspace, _, below := strings.Cut(rest, "/")

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// cached is a registry of domains with the sizes that a test sets, in bytes above [domainBytes].
+// cached is a registry of domains. A test sets the size of each domain, in bytes above [domainBytes].
 type cached struct {
 	*registry[string]
 	t       *testing.T
@@ -97,7 +97,7 @@ func TestDomainsAreEvictedByBytes(t *testing.T) {
 
 func TestDomainsInUseAreNeverEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCached(t, 150) // one domain alone needs more
+		c := newCached(t, 150) // a single domain needs more than this limit
 		endA, endB, endC := c.ask("a"), c.ask("b"), c.ask("c")
 		require.Equal(t, []string{"a", "b", "c"}, c.open(), "all in use")
 		again := c.ask("b")

@@ -81,8 +81,8 @@ comes before the environment, and that before the file.
 	return c, errors.Join(problems...)
 }
 
-// collected collects the problem of a flag's value and continues, so that all problems are reported
-// at once.
+// collected records the problem of a flag's value instead of ending the parsing, so that all problems are reported at
+// once.
 type collected struct {
 	flag.Value
 
@@ -111,7 +111,7 @@ func variable(flagName string) string {
 	return "SERVO_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// configFlag names the file, and is not allowed in it.
+// configFlag is the flag that names the settings file. The file itself must not set it.
 const configFlag = "config"
 
 // fromFile sets the flags that are not in given from a file.

@@ -40,7 +40,7 @@ type relay[T any] struct {
 type lane[T any] struct {
 	waiting T
 	full    bool
-	since   time.Time     // when the oldest waiting value came
+	since   time.Time     // when the oldest waiting value was queued
 	more    chan struct{} // signals a new value
 	running bool
 }
@@ -171,7 +171,7 @@ func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
 	slept := make(chan struct{})
 	go func() {
 		defer close(slept)
-		_ = r.clock.Sleep(ctx, wait) // an early end does not matter
+		_ = r.clock.Sleep(ctx, wait) // the pause may end early
 	}()
 	select {
 	case <-slept:

@@ -29,8 +29,8 @@ const (
 	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while the store is
 	// unavailable. After this time, an answer would be too late for them.
 	requestTimeout = 2 * time.Minute
-	// drainTimeout bounds how long requests may run on at shutdown. With flushTimeout it fits into
-	// the 10 seconds of Cloud Run.
+	// drainTimeout bounds how long running requests may continue at shutdown. With flushTimeout it fits into the 10
+	// seconds of Cloud Run.
 	drainTimeout = 8 * time.Second
 	// maxRequest bounds the body of a request, in bytes.
 	maxRequest = 1 << 20

@@ -64,7 +64,7 @@ func sweepEvery(ctx context.Context, p Process, cfg config, swept *sweeper.Sweep
 	return nil
 }
 
-// fullAgain divides the interval after an incomplete full sweep.
+// fullAgain shortens the wait after an incomplete full sweep: the usual interval is divided by it.
 const fullAgain = 24
 
 // sweepFully sweeps all domains at the start and then periodically. It runs beside sweepEvery,

@@ -19,7 +19,7 @@ const flushTimeout = 1500 * time.Millisecond
 // OpenTraces connects to a receiver of spans.
 type OpenTraces func(context.Context, trace.Options, *slog.Logger) (*trace.Tracer, error)
 
-// Traces configures where a process sends its spans: a part of its flags.
+// Traces holds the values of the flags that say where a process sends its spans.
 type Traces struct {
 	// URL is a receiver of OTLP over HTTP. "": no spans are created.
 	URL string

@@ -107,7 +107,7 @@ func TestOnlyAuthenticatedRequestsGetSpans(t *testing.T) {
 	require.False(t, span.Parent.IsValid())
 }
 
-// telling is TCP, and reports where a service listens.
+// telling is a TCP network that reports the URL at which a service listens.
 type telling struct {
 	tcp
 	url chan string

@@ -338,8 +338,9 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 // holds in memory.
 const MaxSegment = 1 << 18
 
-// Absorbed returns the segments that are merged with a new segment of that many rows: the last ones, as long as each
-// is at most twice as large as everything after it. So a row is rewritten a logarithmic number of times.
+// Absorbed returns the segments to merge with a new segment of that many rows. It takes segments from the last one
+// backwards, as long as each is at most twice as large as everything after it. So a row is rewritten a logarithmic
+// number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {

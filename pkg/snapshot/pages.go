@@ -72,7 +72,7 @@ func (c *Codec) MergeRuns(
 // columns that staleness compares: the key, and what the output was made from. Decoding such rows takes a
 // third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
-	if s.marked(asset) { // marks name materializations, which the narrow rows lack
+	if s.marked(asset) { // a mark names a materialization, and rows with only versionColumns do not
 		return s.Partitions(ctx, asset, "")
 	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
@@ -132,11 +132,10 @@ func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partit
 	return rows, nil
 }
 
-// narrow is the suffix of the cache key of a file of which only [versionColumns] were decoded.
+// narrow is a suffix of cache keys. It marks a file of which only [versionColumns] were decoded.
 const narrow = "#versions"
 
-// Pages yields the rows of paged tables in the history of a manifest, the newest version of each, some
-// at a time.
+// Pages yields the newest version of each row of a paged table in the history of a manifest, some rows at a time.
 func Pages(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		runs, err := HistoryOf(c, store, m).partitionRuns(ctx)
@@ -171,7 +170,7 @@ type merge struct {
 	// from is the least key to yield. asset restricts the rows to an asset; "": all.
 	from  manifest.Cell
 	asset string
-	// parallel means that the files that contain from are read at the same time.
+	// parallel means that the first files of the runs, which contain from, are read at the same time.
 	parallel bool
 }
 
@@ -285,8 +284,8 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 	return state.List[state.Partition](rows), nil
 }
 
-// Partitions yields the rows of an asset's partitions with a visible output from a key on, live and in
-// history, in the order of their keys. Rows must not be modified.
+// Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of their
+// keys. It begins with the given key or the next one. Rows must not be modified.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }

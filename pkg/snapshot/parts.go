@@ -115,12 +115,12 @@ func decodeWithin[R any](s *table.Schema, parts table.Parts, part int, within ta
 	rows := make([]R, 0, within.To-within.From)
 	err := parts.Decode(s, part, []table.Range{within}, func() reflect.Value {
 		rows = append(rows, *new(R))
-		return reflect.ValueOf(&rows[len(rows)-1]).Elem() // the slice does not grow
+		return reflect.ValueOf(&rows[len(rows)-1]).Elem() // rows has room, so its address is final
 	})
 	return rows, err
 }
 
-// rangesOf returns places, in ascending order, as ranges.
+// rangesOf converts places in ascending order to ranges.
 func rangesOf(places []int) (within []table.Range) {
 	for _, at := range places {
 		if last := len(within) - 1; last >= 0 && within[last].To == at {

@@ -102,8 +102,8 @@ func (fx *fixture) run(defs ...event.TaskDef) string {
 	return p.RunID
 }
 
-// current reads the newest state, requires that it equals the compactor's, and returns it
-// with the requests that the read cost.
+// current reads the newest state, requires that it equals the compactor's, and returns it with the requests that the
+// read needed.
 func (fx *fixture) current() (*snapshot.Snapshot, memblob.Stats) {
 	fx.t.Helper()
 	before := fx.blobs.Stats()
@@ -186,7 +186,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // next reads only when the base covers revisions that this reader has not read
+	stale := fx.newReader() // this reader reads again only after a new base contains revisions that it has not read
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string
@@ -223,7 +223,7 @@ func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 		fx.run(foldtest.Task("x"))
 		fx.compact.AwaitMerges()
 	}
-	fx.options = compactor.Options{} // with the defaults, no other base is written
+	fx.options = compactor.Options{} // with the default options, no second base is written
 	fx.open()
 	from := load()
 	own, err := snapshot.Load(t.Context(), codec, fx.manifests(), from)
@@ -284,7 +284,7 @@ type at struct{ now time.Time }
 func (c *at) Now() time.Time                                 { return c.now }
 func (*at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// This test fails if join returns a new read for each caller, or without begin.
+// This test fails if join returns a new read for each caller, or if Current does not call begin.
 func TestWaitingCallersShareNextRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fx := newFixture(t)

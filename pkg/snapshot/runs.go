@@ -127,7 +127,7 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // includes bound, but no greater id; must not repeat this query
+			return bound + "!", nil // the next query includes bound, but no greater id, and so is not this query again
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)

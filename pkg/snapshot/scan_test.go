@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// scanned is a corpus, opened, and all of its rows.
+// scanned is an opened corpus with all of its rows.
 type scanned struct {
 	*corpus.Corpus
 	snap *snapshot.Snapshot
@@ -44,8 +44,8 @@ func newScanned(t *testing.T, size corpus.Size) *scanned {
 	return &scanned{c, snap, all}
 }
 
-// Pages of any size, with any filter and any bound on the work of a page, together are the list of all matching runs,
-// newest first.
+// All pages of a query together are the list of all matching runs, newest first. This holds for pages of any size, with
+// any filter and any limit on the work for a page.
 func TestFindRunsEqualsListOfAllRows(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 20, Runs: 20_000, Partitions: 2_000, Tasks: 50})
 	var all []string
@@ -151,7 +151,7 @@ func TestFindTasksEqualsListOfAllRows(t *testing.T) {
 
 func TestClosedRunEqualsItsRowsInHistory(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 20, Runs: 9_000, Partitions: 2_000, Tasks: 50})
-	for _, i := range []int{0, 1, 8_191, 8_192, 8_980, 8_999} { // 8,980 is in a segment of its own
+	for _, i := range []int{0, 1, 8_191, 8_192, 8_980, 8_999} { // run 8,980 has a segment of its own
 		id := s.RunID(i)
 		want := state.New(s.Domain)
 		want.Load(s.all.OfRun(id))

@@ -139,7 +139,7 @@ func lockFile(name string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// isAt reports whether an open file still has its name.
+// isAt reports whether a name still refers to the open file.
 func isAt(file *os.File, name string) bool {
 	have, err := file.Stat()
 	if err != nil {

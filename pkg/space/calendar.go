@@ -105,7 +105,8 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin is greater than any change of an offset. The greatest change is one day, when a zone crosses the date line.
+// margin is greater than any change of a zone's UTC offset. The greatest change is one day, when a zone crosses the
+// date line.
 const margin = 60 * time.Hour
 
 // firstInstant returns the first instant at which the clocks of a zone show the civil time wall or a later time.

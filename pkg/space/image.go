@@ -256,7 +256,7 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest returns the existing upstream partitions among keys that have the newest period.
+// Newest returns those of the given upstream partitions that exist and have the newest period.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	var newest []string
 	best := int64(math.MinInt64)

@@ -329,7 +329,7 @@ func (m *Mapping) misfit(advice, format string, args ...any) error {
 		cmp.Or(advice, m.fitting()))
 }
 
-// oneOf lists the dimensions of a space, for an advice.
+// oneOf lists the dimensions of a space, for the advice in an error.
 func oneOf(s *Space) string {
 	if s == nil {
 		return "no dimension"
@@ -341,7 +341,7 @@ func oneOf(s *Space) string {
 	return strings.Join(names, " or ")
 }
 
-// fitting returns an advice with mappings that would fit.
+// fitting returns the advice of an error: mappings that would fit.
 func (m *Mapping) fitting() string {
 	fits := []string{"map: all"}
 	if m.Upstream.Time() != nil {

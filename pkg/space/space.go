@@ -260,8 +260,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the first limit keys of [Calendar.Expected] that are greater than a key, sorted. It
-// does not list all keys, because there may be millions.
+// ExpectedAfter returns the keys of [Calendar.Expected] that are greater than a given key: the first ones in sorted
+// order, at most limit. It does not list all keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil

@@ -372,7 +372,7 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Empty(t, space.Ranges(all, nil))
 }
 
-// Has parses keys that its fast path does not understand. Fails if the two paths disagree.
+// Has parses a key if its fast path does not understand the key. This test fails if the two paths disagree.
 func TestMembersHasEqualsParse(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
 	members, err := space.Calendar{}.Members(s)

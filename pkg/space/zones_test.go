@@ -159,7 +159,7 @@ func valueOf(t *testing.T, d *space.Dimension, key string, near bool) string {
 	return value
 }
 
-// changes reports whether the offset of a zone changes within a day of a day.
+// changes reports whether the offset of a zone changes on a day, the day before it or the day after it.
 func changes(t *testing.T, zone *time.Location, day string) bool {
 	t.Helper()
 	at, err := time.Parse(time.DateOnly, day)

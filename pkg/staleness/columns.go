@@ -14,7 +14,8 @@ type cell struct {
 	// code, run, root and readIn are numbers that stand for texts (see texts). 0 stands for an empty text. For readIn,
 	// see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
-	// incomplete means that only outputs of its own run were read: see [state.Partition.Incomplete].
+	// incomplete means that the task of this output has certainly read only outputs of its own run: see
+	// [state.Partition.Incomplete].
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool

@@ -9,7 +9,7 @@ import (
 // keyChanges records when the keys of a key set were last removed or added again.
 type keyChanges struct {
 	of map[string]int64 // the sequence number of the last change of each key
-	// newest is the greatest sequence number in the map of.
+	// newest is the greatest of these sequence numbers.
 	newest int64
 }
 

@@ -45,7 +45,7 @@ func (r *AlertRule) Key() string { return r.Rule }
 
 func (*AlertRule) newTable() store { return new(rowTable[string, AlertRule, *AlertRule]) }
 
-// On returns the causes of the rule, and To its channels.
+// On returns the causes of the rule.
 func (r *AlertRule) On() []string { return strings.Fields(r.Causes) }
 
 // To returns the channels of the rule.

@@ -60,7 +60,7 @@ func (r *DeadlineMiss) Key() string { return r.MissID }
 
 func (*DeadlineMiss) newTable() store { return new(rowTable[string, DeadlineMiss, *DeadlineMiss]) }
 
-// Open reports whether a newer output of its partitions still closes the miss.
+// Open reports whether the miss is open. A newer output of its partitions can close it.
 func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }

@@ -172,7 +172,7 @@ func (t *rowTable[K, R, P]) evict(c *cut) any {
 	return listOf(out)
 }
 
-// closed returns the rows that their method evictable calls closed.
+// closed returns the rows that are closed according to their method evictable.
 func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	for row := range t.All {
 		closed, stop := any(row).(evictable).evictable(t.owner, c) //nolint:errcheck // checked by evict
@@ -186,8 +186,8 @@ func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	return out
 }
 
-// closedByRun returns the rows of runs that the state does not have. It visits only the first row of
-// each other run.
+// closedByRun returns the rows of runs that the state does not have. Of each run that the state has, it visits only the
+// first row.
 func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""

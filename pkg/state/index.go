@@ -192,8 +192,8 @@ func runDeadline(r *Run) (Deadline, bool) {
 	return Deadline{}, false
 }
 
-// taskDeadline counts from the start time of the worker's clock, but at the earliest from the
-// admission: a worker's slow clock must not shorten the timeout.
+// taskDeadline counts from the start time that the worker's clock gave, or from the admission if that is later. So a
+// worker's slow clock does not shorten the timeout.
 func taskDeadline(t *Task) (Deadline, bool) {
 	if t.State != TaskRunning || t.TimeoutSec == 0 {
 		return Deadline{}, false

@@ -192,7 +192,7 @@ type KeySet struct {
 	Name string
 	// Keys is the number of its keys. Removed is the number of keys that were removed from it.
 	Keys, Removed int
-	// Bytes is the size of all of them in the state.
+	// Bytes is the size of all these keys, also the removed ones, in the state.
 	Bytes int
 }
 

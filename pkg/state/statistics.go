@@ -78,8 +78,8 @@ func (r *AssetStatistics) lists(s *Sample) [5]sampleColumn {
 	}
 }
 
-// addSample appends a value to a JSON list of at most [MaxSamples] values. It edits the text, because every
-// success does this for five lists.
+// addSample appends a value to a JSON list of at most [MaxSamples] values. It edits the text of the list without
+// decoding it, because every successful attempt appends to five lists.
 func addSample(list string, value int64) string {
 	text := "null"
 	if value >= 0 {

@@ -45,7 +45,7 @@ func (c at) Now() time.Time { return event.Time(c).Time() }
 
 func (at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// call is a call of the sweeper, in order.
+// call is a call that the sweeper has made.
 type call struct {
 	what     string
 	through  event.Time

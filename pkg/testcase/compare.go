@@ -23,7 +23,7 @@ type Diff struct {
 	Changed []Change
 	// Missing are the expected rows that the result lacks. Unexpected are the rows of the result that are not expected.
 	Missing, Unexpected [][]Field
-	// Moved is set if the rows are the expected rows in another order. It describes the first difference.
+	// Moved is set if the rows are the expected rows in another order. It describes the first row in another place.
 	Moved *Change
 }
 
@@ -37,7 +37,7 @@ type Change struct {
 
 // Compare compares the rows of a result with the expected ones, and returns nil if they are equal. If ordered is false,
 // the order of rows does not matter, but the number of equal rows does. Floating-point numbers are equal if they differ
-// by at most a billionth of the larger one: only zero equals zero.
+// by at most a billionth of the larger one. So only zero equals zero.
 func Compare(columns []Column, expected, actual [][]Field, ordered bool) *Diff {
 	c := comparer{columns: columns}
 	d := c.compare(expected, actual)

@@ -101,7 +101,7 @@ func quotedEnd(text string) int {
 
 func (t *sqlType) nested() bool { return t.items != nil || t.fields != nil || t.key != nil }
 
-// open reports whether a type can hold values of every kind.
+// open reports whether a type, such as JSON, can hold values of every kind.
 func (t *sqlType) open() bool {
 	return t.text == "JSON" || t.text == "VARIANT" || strings.HasPrefix(t.text, "UNION(")
 }

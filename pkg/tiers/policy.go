@@ -16,12 +16,15 @@ const (
 	// taskBytes is approximately what an ended task takes in memory, with all its rows. baseDue
 	// uses it to convert MinBase to a number of tasks.
 	taskBytes = 3000
-	// inlineSlack limits the inline rows of a manifest while a merge writes them to files: it is a
-	// multiple of MaxInline.
+	// inlineSlack limits the inline rows of a manifest until a merge has written them to files. If the rows of a new
+	// delta would exceed inlineSlack times MaxInline bytes together with the other inline rows, the delta is stored in
+	// files.
 	inlineSlack = 4
-	// smallShare is the share of the inline rows, as its reciprocal, up to which the newest delta stays inline.
+	// smallShare decides whether the newest delta stays inline: it does if it has at most 1/smallShare of the bytes of
+	// the inline rows.
 	smallShare = 8
-	// fanIn is the minimum number of L1 deltas that are merged. If there are more than maxL1, all of them are merged.
+	// fanIn is the minimum number of L1 deltas that a merge includes. If there are more than maxL1, it includes all of
+	// them.
 	fanIn, maxL1 = 4, 64
 	// manyDeltas is the number of deltas above which a new base is written. It is far more than
 	// usual, and far less than a manifest may contain.
@@ -145,9 +148,8 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	}
 }
 
-// cutoff returns the history cutoff of a base of a manifest's state. Rows never return from
-// history, so only entries that no listing looks for are below the cutoff, and a cutoff is never
-// below the previous one.
+// cutoff returns the history cutoff of a base of a manifest's state. Rows never return from history. So all entries
+// below the cutoff must be older than those that listings still look for, and a cutoff is never below the previous one.
 func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 	before := snapshot.CutoffOf(m)
 	if m.FoldTime == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxCachedRows is the maximum number of rows of a cached delta. Reading a delta costs six files,
-// whatever they contain.
+// maxCachedRows is the maximum number of rows of a cached delta. A reader of a delta reads six files, whatever they
+// contain.
 const maxCachedRows = 4000
 
 // rowCache contains the rows of deltas that a manifest names, by the ids of the deltas.
@@ -24,11 +24,10 @@ func (h rowCache) add(id string, rows *state.Rows) {
 	}
 }
 
-// dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites,
-// and returns the row cache of next. Every reader of these deltas reads the newest one, too, so it
-// does not miss the rows. The row of a run changes with each of its tasks, and each task's row
-// changes several times. So most inline rows of a run are outdated; without them, inline deltas are
-// written to files a third as often.
+// dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites, and returns the row
+// cache of next. Every reader of these deltas reads the newest one, too, so it does not miss the rows. The row of a run
+// changes with each of its tasks, and each task's row changes several times. So most inline rows of a run are outdated.
+// When they are dropped, inline deltas are written to files a third as often.
 func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
 	cached := rowCache{}
 	for i := range next.L0 {

@@ -118,7 +118,7 @@ func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 	t.manifest = m
 }
 
-// Change is the rows that a publish changes, stored as a delta.
+// Change holds the rows that a publish changes, stored as a delta.
 type Change struct {
 	Delta manifest.Delta
 	// Encoding is how long it took to encode files.

@@ -25,8 +25,8 @@ const (
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
 	// wakeups that it finds beyond this limit are not released; another sweep releases them.
 	maxSweeperAhead = 15 * time.Minute
-	// A wakeup counts as lost when its minute is longer ago than expiry, because a sweep would have replaced it by
-	// then. If it still exists because no sweeps run, a second wakeup does no harm.
+	// A wakeup counts as lost when its minute was more than expiry ago, because a sweep would have replaced it by then.
+	// If it still exists because no sweeps run, a second wakeup does no harm.
 	expiry = time.Hour
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted changes an envelope as a queue does that admits an attempt before it delivers the attempt.
+// admitted changes an envelope like a queue that admits attempts before it delivers them.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
 func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {

@@ -86,7 +86,7 @@ func TestBackgroundTaskReportsItsEnd(t *testing.T) {
 // If the delivery has been answered already, the worker retries the report of the end while its URL is valid. If a
 // delivery still waits, the worker retries for an hour; after that, the queue redelivers.
 func TestBackgroundEndIsRetriedWhileURLIsValid(t *testing.T) {
-	const tries = 400 // there is half a minute between two tries
+	const tries = 400 // tries that are half a minute apart, so they take more than an hour
 	for name, c := range map[string]struct {
 		change func(*contract.Envelope)
 		status int
@@ -126,12 +126,12 @@ func TestBackgroundTaskKeepsItsSlot(t *testing.T) {
 	_, w.server = w.open(config)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	next := w.deliverLater("a/c")
-	w.clock.fire(t, 25*time.Minute) // this time limit ends the delivery that waits for a slot
+	w.clock.fire(t, 25*time.Minute) // after this time, the delivery that waits for a slot ends
 	require.Equal(t, http.StatusInternalServerError, <-next, "not 429 or 503: the queue would slow down")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	open()
 	<-w.control.ended
-	<-w.control.ended // the end of a/c, which has waited for the slot
+	<-w.control.ended // the report of a/c, which has waited for the slot
 	require.Equal(t, 2, w.control.calls(contract.VerbStarted))
 }
 

@@ -28,8 +28,8 @@ const (
 	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends earlier, the
 	// response to the delivery contains both the start and the end.
 	lateStart = 100 * time.Millisecond
-	// finishTimeout is how long the report of an end is retried while its URL is valid. If the queue will not
-	// redeliver, only the validity of the URL limits the retries.
+	// finishTimeout is how long the worker retries the report of an end. In any case, it retries only while the URL of
+	// the report is valid. If the queue will not redeliver the task, only the validity of the URL limits the retries.
 	finishTimeout = time.Hour
 )
 
@@ -41,7 +41,7 @@ type attempt struct {
 	domain ids.Domain
 	asset  ids.AssetKey
 	nonce  string
-	// batch are the partitions of a task that has several.
+	// batch holds the partitions of the task if it has several.
 	batch []string
 	// views counts the inputs with partition columns for which a view was created.
 	views int
@@ -59,8 +59,8 @@ type attempt struct {
 	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
-	// reporting is set by the first report of the attempt, of its start or of its end. It decides whether the response
-	// to the delivery may contain the end.
+	// reporting is set by the first report of the attempt, either of its start or of its end. It decides whether the
+	// response to the delivery may contain the end.
 	reporting atomic.Bool
 	// startAccepted means that the report of the start was accepted. startMu serializes the reports of the start.
 	startAccepted atomic.Bool
@@ -121,7 +121,8 @@ func (a *attempt) showLog() {
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
 // run executes the attempt from the report of its start to the report of its end, and returns the answer for the queue.
-// ctx ends, with a cause, when the execution must stop. Reports after that use the context job.life.
+// ctx ends, with a cause, when the execution must stop. Reports can still be sent then, because they use the context
+// job.life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
@@ -225,7 +226,7 @@ func (a *attempt) reportLateStart(ctx context.Context) {
 }
 
 // heartbeatInterval returns the pause between two heartbeats: at most a third of the task's heartbeat timeout, so that
-// a slow response does not make the attempt miss it.
+// one slow response does not cause a timeout.
 func (a *attempt) heartbeatInterval() time.Duration {
 	every := a.w.cfg.HeartbeatEvery
 	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {

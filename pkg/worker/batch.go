@@ -169,7 +169,7 @@ func exampleFolder(cell ids.Partition, dimensions []string) string {
 	return b.String()
 }
 
-// parseCells returns partitions of which there is at least one.
+// parseCells parses the partition keys of a task. There is at least one.
 func parseCells(keys []string) ([]ids.Partition, error) {
 	cells := make([]ids.Partition, len(keys))
 	for i, key := range keys {

@@ -60,7 +60,7 @@ func TestCommandWritesOutsideOfBatch(t *testing.T) {
 	}
 }
 
-// Fails if a command that skips a partition by mistake replaces the partition with an empty output.
+// This test fails if a command that skips a partition by mistake replaces the partition with an empty output.
 func TestCommandMustCreateFolderOfEachPartition(t *testing.T) {
 	t.Parallel()
 	const key = "raw/days"

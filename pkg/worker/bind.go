@@ -40,7 +40,7 @@ type Bound struct {
 	// Problems are the errors of the queries that would fail, in the order of the dependencies of their assets.
 	Problems []BindProblem
 	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
-	// the commands among these assets with unknown columns.
+	// those of the assets with unknown columns that are commands.
 	Skipped, Unknown []ids.AssetKey
 }
 
@@ -289,8 +289,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen reads the columns of all partitions of those partitioned inputs of a query of which only the newest output was
-// read so far. It reports whether it has read any.
+// widen finds the partitioned inputs of a query of which only the newest output was read so far. It reads the columns
+// of all partitions of these inputs, and reports whether there were any.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {

@@ -63,7 +63,7 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	if err != nil {
 		return none, err
 	}
-	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the command of the task may have written one
+	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // written by the task's own command
 		return none, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("remove an earlier verdict: %w", err))
 	}
 	before, laidOut := r.stamps(), r.inputStamps()
@@ -123,8 +123,8 @@ func (r *checkRun) stamps() map[string]string {
 	return found
 }
 
-// inputStamps returns the stamps of the files in the folders of the inputs, and of their downloaded copies.
-// [attempt.changedInput] examines stored objects.
+// inputStamps returns the stamps of the files in the folders of the inputs, and of their downloaded copies. It does not
+// examine stored objects, because [attempt.changedInput] does.
 func (r *checkRun) inputStamps() map[string]string {
 	found := map[string]string{}
 	for _, dir := range []string{"inputs", "fetched"} {
@@ -187,8 +187,8 @@ func (r *checkRun) readVerdict(c *quality.Check, file string) (event.CheckResult
 	return result, nil
 }
 
-// exactKeys returns an error unless data is an object with the fields of [commandVerdict], each at
-// most once. The JSON library ignores the case of names, and takes the last of several.
+// exactKeys returns an error unless data is an object with the fields of [commandVerdict], each at most once. The JSON
+// library alone would ignore the case of names, and accept repeated fields.
 func exactKeys(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {

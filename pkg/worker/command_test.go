@@ -30,7 +30,7 @@ func TestCommandGetsContextAndWritesOutput(t *testing.T) {
 		printf %s "$SERVO_CONTEXT" > "$SERVO_OUTPUT/deep/context.json"
 		env > "$SERVO_OUTPUT/deep/er/env"`)
 	work.Env = map[string]string{"OWN": "value", "SERVO_BIN": "not this"}
-	work.Text = &plan.TextOutput{Format: plan.TextNone} // context.json must not become a table
+	work.Text = &plan.TextOutput{Format: plan.TextNone} // the worker must not convert context.json to a table
 	w := newFixture(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
 	end := w.run(key)
 	require.Zero(t, end.Output.RowCount)
@@ -96,7 +96,7 @@ func TestCommandReadsInputs(t *testing.T) {
 	}
 }
 
-// TestInputNamesDoNotCollide: partitions whose names look like those of other partitions' files.
+// TestInputNamesDoNotCollide reads partitions whose names look like the file names of other partitions.
 func TestInputNamesDoNotCollide(t *testing.T) {
 	const x, x2, file = "raw/e[p=x]", "raw/e[p=x.2]", "raw/e[p=x.parquet]"
 	made := shell(`if [ "$SERVO_PARTITION_P" = x.parquet ]; then echo note > $SERVO_OUTPUT/note.txt; exit; fi
@@ -331,7 +331,7 @@ func TestProcessLeftByCommandIsKilled(t *testing.T) {
 	pipe, err := os.Open(fifo)
 	require.NoError(t, err)
 	defer pipe.Close()
-	said, err := io.ReadAll(pipe) // the read ends when sleep is dead
+	said, err := io.ReadAll(pipe) // the read ends when the process sleep is dead
 	require.NoError(t, err)
 	require.Equal(t, "ok\n", string(said))
 	require.Equal(t, http.StatusOK, <-answer)

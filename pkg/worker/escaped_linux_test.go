@@ -27,7 +27,7 @@ func (w *fixture) pid(name string) int {
 // waitForPID is the end of a script. It waits until the child process has written its process id.
 const waitForPID = "\nuntil test -s pid; do sleep 0.01; done"
 
-// Fails if a process that has called setsid outlives its task.
+// This test fails if a process that has called setsid outlives its task.
 func TestEscapedProcessesEndWithTheirTask(t *testing.T) {
 	for name, script := range map[string]string{
 		"a session":           `setsid sh -c 'echo $$ > pid; exec sleep 1000' &`,

@@ -99,8 +99,8 @@ func (e cancelledError) Error() string {
 	return "the run was cancelled: " + e.reason
 }
 
-// verdict returns outcome and error for the report of a failed execution. stopped is the context of
-// the execution, and mask hides its secrets.
+// verdict returns the outcome and the error in the report of a failed execution. stopped is the context of the
+// execution, and mask hides its secrets.
 func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError

@@ -31,7 +31,7 @@ type globber struct {
 func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false // DuckDB finds nothing either
+		return false // DuckDB cannot read the folder either
 	}
 	if g.left -= len(entries); g.left < 0 {
 		return true

@@ -102,7 +102,7 @@ func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	})
 }
 
-// awaitSleeper waits until a goroutine sleeps for d, and calls then with the index of the sleeper.
+// awaitSleeper waits until a goroutine sleeps for d, and passes the index of the sleeper to the function then.
 func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {
@@ -128,7 +128,7 @@ type control struct {
 	clock  *manualClock
 	// answer returns the response to the n-th callback of a verb; status 0 means 200.
 	answer       func(verb string, n int) (status int, body any)
-	failedStarts int // how many calls to started the function answer rejects
+	failedStarts int // how many calls to started are rejected by the function answer
 
 	mu    sync.Mutex
 	count map[string]int

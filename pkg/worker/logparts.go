@@ -11,19 +11,20 @@ import (
 )
 
 // While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the command
-// printed. A worker stores parts in a local store only, because each write in a cloud costs money. Nothing decides on
-// parts: a part that cannot be stored is stored again with the next text.
+// printed. A worker stores parts in a local store only, because each write in a cloud costs money. No decision depends
+// on parts, so a failure is not an error: a part that cannot be stored is stored later with the next text.
 
 const (
-	// LogPartInterval is the time between the first text that is not stored and its storage. Together with the
-	// second between two looks of `servo logs -f`, a line is visible 2.5 seconds after it was printed.
+	// LogPartInterval is how long new text waits before it is stored. `servo logs -f` looks for new parts every second,
+	// so it shows a line within 2.5 seconds after it was printed.
 	LogPartInterval = 1500 * time.Millisecond
 	// partBytes is the size at which a part is complete. A smaller part is stored again with the text that follows,
 	// so that a long task has few parts.
 	partBytes = 64 << 10
 )
 
-// logParts stores the parts of the log of one execution. One goroutine uses it, and after end the attempt does.
+// logParts stores the parts of the log of one execution. Until end returns, only the goroutine of run uses it;
+// afterwards, only the attempt does.
 type logParts struct {
 	a      *attempt
 	masked *secret.Writer // writes to text
@@ -60,8 +61,8 @@ func (p *logParts) end() {
 	}
 }
 
-// run stores what the log has, an interval after its first new text, until the log is complete or ctx is done. It
-// does nothing while the command prints nothing.
+// run stores the text of the log until the log is complete or ctx is done. When new text arrives, run waits for
+// [LogPartInterval] and then stores all new text. It does nothing while the command prints nothing.
 func (p *logParts) run(ctx context.Context) {
 	for p.await(ctx) && p.a.w.cfg.Clock.Sleep(ctx, LogPartInterval) == nil {
 		p.read()
@@ -90,8 +91,9 @@ func (p *logParts) await(ctx context.Context) bool {
 	}
 }
 
-// read adds the new text of the log to the part. The mask holds back an end that may be the beginning of a secret.
-// The rest of an endless stream of text waits for the next part.
+// read adds the new text of the log to the part. The mask holds back the end of the text while that may be the
+// beginning of a secret. If a command prints without a pause, read stops when the part has logEnd bytes, and the next
+// call reads on.
 func (p *logParts) read() {
 	for p.text.Len() < logEnd {
 		text, next, _ := p.a.output.read(p.at, followChunk)
@@ -106,7 +108,7 @@ func (p *logParts) read() {
 // store stores the part, and begins another one if it is complete.
 func (p *logParts) store(ctx context.Context) {
 	if p.text.Len() == 0 {
-		return // everything may be the beginning of a secret
+		return // the mask holds back all text: it may be the beginning of a secret
 	}
 	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, p.number)
 	if _, err := p.a.w.cfg.Store.Put(ctx, key, p.text.Bytes()); err != nil {
@@ -128,8 +130,8 @@ func (p *logParts) store(ctx context.Context) {
 	p.begin = p.at
 }
 
-// drop counts a complete part after the beginning of the log, and deletes the oldest of these parts while the others
-// suffice for the end of the log. A log keeps its beginning and its end.
+// drop counts a complete part after the beginning of the log. A log keeps only its beginning and its end. So drop
+// deletes the oldest of these parts while the others suffice for the end.
 func (p *logParts) drop(ctx context.Context) {
 	if len(p.sizes) == 0 {
 		p.oldest = p.number

@@ -42,7 +42,7 @@ func storedParts(t *testing.T, s blob.Store, p *logParts) (text string, count in
 	return string(data), count, size
 }
 
-// Every position of a secret relative to the boundaries of parts is tried.
+// The test tries every position of a secret relative to the boundaries of parts.
 func TestLogPartsMaskSecretsAtTheirBoundaries(t *testing.T) {
 	const value = "hunter2-canary"
 	mask := secret.NewMask([]string{value})

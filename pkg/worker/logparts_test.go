@@ -45,7 +45,7 @@ func (s *partStore) Put(ctx context.Context, key string, data []byte) (blob.Obje
 	return o, err
 }
 
-// inParts returns a fixture whose command is work, and its store.
+// inParts returns a fixture whose command runs the script, and the store of the fixture.
 func inParts(t *testing.T, script string) (*fixture, *partStore) {
 	t.Helper()
 	files, err := fileblob.Open(t.TempDir(), fileblob.Options{NoSync: true})
@@ -71,8 +71,8 @@ func TestLogPartsAreStoredWhileTheCommandRuns(t *testing.T) {
 	one, two := w.pipe("one"), w.pipe("two")
 	status := w.deliverLater("a/b")
 
-	// The worker stores the first line one interval after it was printed. It does so while the command runs, and holds
-	// back the half of a secret.
+	// The worker stores the first line one interval after it was printed, while the command still runs. It holds back
+	// text that is the first half of a secret.
 	w.clock.fire(t, worker.LogPartInterval)
 	first := <-store.stored
 	require.Contains(t, []string{"begun ***\n", "begun ***\nthen "}, first, "the second text may arrive later")

@@ -77,12 +77,12 @@ func (w *Worker) share() (limit, from string) {
 
 // reserve waits until the memory of the attempt fits into the memory that the running tasks leave.
 func (a *attempt) reserve(ctx context.Context) error {
-	// The attempt loads the plan again, and then reports an error.
+	// Ignore an error: the attempt loads the plan again, and then reports it.
 	if p, err := a.w.loadPlan(ctx, a); err == nil {
 		a.resources = p.Assets[a.env.AssetKey].Resources
 	}
 	if a.exceeded() != nil {
-		return nil //nolint:nilerr // the attempt fails with this error before it needs memory
+		return nil //nolint:nilerr // the attempt itself returns this error before it needs memory
 	}
 	limit, _, _ := a.memoryLimit()
 	bytes, known := bytesOf(limit)

@@ -163,7 +163,7 @@ func (l *lister) isState(dir string) bool {
 func (l *lister) mayName(path string) bool {
 	fixed, pattern := fixedFolder(path)
 	if pattern != "" {
-		g := globber{lister: l, left: 2 * maxDataEntries} // a pattern with ** lists folders twice
+		g := globber{lister: l, left: 2 * maxDataEntries} // a pattern with ** lists each folder twice
 		if g.matchesHidden(fixed, strings.Split(pattern, "/"), false) {
 			return false
 		}

@@ -41,7 +41,7 @@ func newSandboxFixture(t *testing.T, state string, data []string, queries map[st
 	return w
 }
 
-// Fails if a query can read files outside the data folders, for example the signing keys with
+// This test fails if a query can read files outside the data folders, for example the signing keys with
 // read_text('.servo/keys.json').
 func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	queries := map[string]string{
@@ -77,8 +77,8 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	}
 }
 
-// Fails if glob or read_blob lists hidden names. The contents of these files would not be readable, but the names would
-// be.
+// This test fails if glob or read_blob lists hidden files. Queries cannot read their contents, but must not see their
+// names either.
 func TestQueriesCannotListHiddenNames(t *testing.T) {
 	hidden := map[string]string{
 		"all":      "SELECT * FROM glob('data/**')",

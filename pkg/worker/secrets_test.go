@@ -77,8 +77,8 @@ func TestCommandGetsSecretsAndLogMasksThem(t *testing.T) {
 	require.EqualValues(t, 2, v.asked.Load(), "and resolves no secret")
 }
 
-// If the middle of a log is omitted, a secret may be cut in two. Fails if secrets are masked only in the text that is
-// kept, so that a part of such a secret stays.
+// If the middle of a log is omitted, a secret may be cut in two. This test fails if secrets are masked only after that,
+// because a part of such a secret would stay in the log.
 func TestSplitSecretsAreMasked(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/many":   shellWithSecrets(`yes "$TOKEN," | tr -d '\n' | head -c 1500000 >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
@@ -166,7 +166,8 @@ func TestCommandsDoNotInheritWorkersVariables(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("length %d\n", len(canary)), w.log("a/d"))
 }
 
-// Fails if a command inherits the variable with the secret of another asset, and can print its value in plain text.
+// This test fails if a command inherits the variable with the secret of another asset, because the command could print
+// its value.
 func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
 	printing := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
 	w, _ := withSecrets(t, map[string]plan.Work{"a/b": printing, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))

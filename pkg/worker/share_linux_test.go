@@ -19,8 +19,8 @@ import (
 var large = flag.Bool("large", false, "run as many queries as a machine with 32 cores does")
 
 // Each query sorts or groups more rows than fit into its share of the memory, so it uses the whole share and spills.
-// They all run at once, on a simulated machine: the worker divides its cores and its memory. With so little memory, each
-// query has one thread.
+// All queries run at once on a simulated machine, whose cores and memory the worker divides among them. With so little
+// memory, each query has one thread.
 func TestConcurrentQueriesFitTheMachine(t *testing.T) {
 	const share, beside = 64 << 20, 24 << 20
 	machines := []int{2}
@@ -50,7 +50,7 @@ func TestConcurrentQueriesFitTheMachine(t *testing.T) {
 			w.worker.SetMachine(cores, memory)
 
 			before := resident(t, "VmRSS:")
-			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o600)) // resets the peak
+			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o600)) // resets VmHWM
 			var answers []<-chan int
 			for _, task := range tasks {
 				answers = append(answers, w.deliverLater(task.TaskKey))
@@ -67,8 +67,9 @@ func TestConcurrentQueriesFitTheMachine(t *testing.T) {
 			}
 			t.Logf("%d queries with %d MB each: the resident memory grew from %d MB to %d MB, %d %% of the machine",
 				concurrency, share/1_000_000, before/1_000_000, peak/1_000_000, (peak-before)*100/memory)
-			// DuckDB takes some memory beside its limit. With shares of 120 MB or more, all of it is less than 60 % of the
-			// memory: 24 MB are a fifth of such a share, and the shares are half of the memory.
+			// DuckDB takes some memory in addition to its limit, up to 24 MB for each query. With shares of 120 MB or
+			// more, that is at most a fifth of a share. The shares together are half of the memory, so all queries take
+			// at most 60 % of the memory.
 			require.Less(t, peak-before, int64(concurrency)*(share+beside))
 		})
 	}

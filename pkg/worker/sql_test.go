@@ -285,7 +285,7 @@ func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
 		"a/big":   query("SELECT list(range ORDER BY hash(range)) AS l FROM range(2_000_000)"),
 	}, task("a/alone", "", nil), task("a/big", "", nil))
 	w.config.DuckDB = worker.DuckDB{}
-	w.config.MaxConcurrent = 1_000_000 // so that the share of a task is leastMemory
+	w.config.MaxConcurrent = 1_000_000 // with so many slots, the share of a task is leastMemory
 	w.worker, w.server = w.open(w.config)
 	require.Equal(t, []string{"1|64.0 MiB"}, w.rows(w.run("a/alone"), "threads, memory"))
 	got := w.failed("a/big")
@@ -318,11 +318,12 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	require.Contains(t, w.log("a/command"), "134217728 3\n")
 }
 
-// Fails if a task does not get the declared limits because its plan could not be read when the task reserved memory.
+// This test fails if a task does not get its declared limits because its plan was unreadable when the task reserved
+// memory.
 func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
 	limits := query("SELECT current_setting('threads') AS threads")
 	limits.Resources = &plan.Resources{Threads: 3}
-	const outage = 4 // one read of an object makes so many tries
+	const outage = 4 // a read of an object is tried this many times
 	var reads atomic.Int32
 	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if (op == faultblob.Open || op == faultblob.Get) && strings.Contains(key, "plans/") && reads.Add(1) <= outage {

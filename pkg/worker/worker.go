@@ -46,8 +46,8 @@ const (
 	// maxJobs is how many attempts may run or wait for a slot at once.
 	maxJobs = 10_000
 
-	planBudget   = 256 << 20 // approximate bytes of cached plans
-	markerBudget = 32 << 20  // approximate bytes of cached markers
+	planBudget   = 256 << 20 // approximate size of the cached plans, in bytes
+	markerBudget = 32 << 20  // approximate size of the cached markers, in bytes
 )
 
 // Config holds the dependencies and settings of a worker.

@@ -317,7 +317,7 @@ func TestMarkerOutsideItsFolderIsRejected(t *testing.T) {
 	text := strings.Replace(w.read(contract.CommitMarkerKeyOf(m.URI)), m.URI, "assets/other/"+m.MaterializationID+"/x/", 1)
 	_, err := w.store.Put(t.Context(), contract.CommitMarkerKeyOf(m.URI), []byte(text))
 	require.NoError(t, err)
-	_, w.server = w.open(w.config) // with empty caches
+	_, w.server = w.open(w.config) // a new worker, whose caches are empty
 	require.Equal(t, worker.CodeInvalidMarker, w.failed("a/b").Code)
 }
 
@@ -395,7 +395,7 @@ func TestOpenRejectsIncompleteConfig(t *testing.T) {
 	}
 }
 
-// Fails if the worker commits an empty output for a task with output: none.
+// This test fails if the worker commits an empty output for a task with output: none.
 func TestTaskWithOutputNoneCommitsNothing(t *testing.T) {
 	load := shell("echo loaded")
 	load.Output = plan.OutputNone

@@ -23,8 +23,7 @@ import (
 // timeout bounds one request, including the request for an access token.
 const timeout = 10 * time.Second
 
-// client opens its service on first use, so that projects without these secrets need no
-// credentials.
+// client opens its service on first use. So a project that uses no secrets of Secret Manager needs no credentials.
 type client struct {
 	opts []option.ClientOption
 
@@ -35,7 +34,8 @@ type client struct {
 // Source returns a source of secret versions, named projects/P/secrets/S/versions/V. It uses the process's default
 // credentials. It caches no values, so "latest" is always the current version.
 func Source(opts ...option.ClientOption) secret.Source {
-	// Google's client logs responses, and thus secrets, if GOOGLE_SDK_GO_LOGGING_LEVEL is set.
+	// Discard the log of Google's client. If GOOGLE_SDK_GO_LOGGING_LEVEL is set, the client logs responses, and
+	// responses contain secrets.
 	c := &client{opts: append([]option.ClientOption{option.WithLogger(slog.New(slog.DiscardHandler))}, opts...)}
 	return c.access
 }

@@ -124,7 +124,7 @@ func TestSourceTreatsOutageAsTransient(t *testing.T) {
 	require.NotErrorIs(t, err, secret.ErrRefused)
 }
 
-// Fails with the default logger of the client, which logs the secret.
+// This test fails if the client has its default logger, because that logger logs the secret.
 func TestSourceLogsNoResponse(t *testing.T) {
 	t.Setenv("GOOGLE_SDK_GO_LOGGING_LEVEL", "debug")
 	read, write, err := os.Pipe()

@@ -54,7 +54,7 @@ type decoder struct {
 	rows   int64
 	values []reflect.Value // the rows of the current row group
 	cells  *cells
-	// within are the rows of a group to read; nil: all.
+	// within are the rows of a row group that are read; nil: all rows.
 	within []table.Range
 }
 
@@ -192,7 +192,7 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 
 // readWithin is readColumn for the rows in d.within. It reads no row after the last of these rows.
 func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
-	done, row := 0, 0 // read cells of the column, and rows that were set
+	done, row := 0, 0 // the number of cells that were read, and of rows whose field was set
 	for _, r := range d.within {
 		for done < r.To {
 			n, err := d.cells.read(in, min(batchCells, r.To-done))

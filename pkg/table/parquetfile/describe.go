@@ -89,7 +89,7 @@ func (b *bounds) write(t *compact, id int, c *column) {
 		least, most := b.first, b.last
 		if number && b.set {
 			least, most = plain(c, b.least), plain(c, b.most)
-			t.binary(1, most) // the deprecated fields, for numbers
+			t.binary(1, most) // numbers are also written to the deprecated fields
 			t.binary(2, least)
 		}
 		t.i64(3, b.nulls)
@@ -151,7 +151,7 @@ func (w *writer) dataPage(c *column, to *chunk) {
 	page := w.values
 	if c.Nullable {
 		levels := w.levels.finish()
-		binary.LittleEndian.PutUint32(levels, uint32(len(levels)-4)) //nolint:gosec // at most a page
+		binary.LittleEndian.PutUint32(levels, uint32(len(levels)-4)) //nolint:gosec // a page at most, so it fits
 		w.levels.buf = append(levels, page...)
 		page = w.levels.buf
 	}
@@ -253,7 +253,7 @@ func (w *writer) footer(form *layout, groups, rows int) {
 		t.end(outer)
 	}
 	t.end(0)
-	w.out = binary.LittleEndian.AppendUint32(t.buf, uint32(len(t.buf)-at)) //nolint:gosec // below the limit of a file
+	w.out = binary.LittleEndian.AppendUint32(t.buf, uint32(len(t.buf)-at)) //nolint:gosec // files are below 4 GiB
 	w.out = append(w.out, magic...)
 }
 

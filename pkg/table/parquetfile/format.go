@@ -16,7 +16,7 @@ import (
 const (
 	MaxRows      = 50_000_000
 	MaxFileBytes = 2 << 30
-	// MaxTextBytes is the maximum text in a file, after decoding.
+	// MaxTextBytes is the maximum size of all text in a file, after decoding.
 	MaxTextBytes = 8 << 30
 )
 
@@ -32,7 +32,7 @@ const createdBy = "servo"
 // is ready for use.
 type Format struct{ layouts sync.Map }
 
-// layout is the form of a table's files.
+// layout holds what all files of a table have in common.
 type layout struct {
 	root  *schema.GroupNode
 	props *parquet.WriterProperties

@@ -69,7 +69,7 @@ func TestEncodeOfFewRowsIsSmall(t *testing.T) {
 	t.Parallel()
 	data, err := table.Of[state.Task]("tasks").Encode(format, tabletest.SampleTasks(50))
 	require.NoError(t, err)
-	require.Less(t, len(data), 10<<10) // with some 50 columns
+	require.Less(t, len(data), 10<<10) // a row has about 50 columns
 }
 
 func TestDecodeReadsManyRowGroups(t *testing.T) {

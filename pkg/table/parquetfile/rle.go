@@ -19,7 +19,7 @@ type hybrid struct {
 	filled int
 	value  uint32 // the last value
 	count  int    // how many times in a row this value was put
-	head   int    // where the current packed run starts, or -1
+	head   int    // the position in buf at which the current packed run starts, or -1
 	groups int    // groups in the current packed run
 }
 
@@ -69,7 +69,7 @@ func (h *hybrid) finish() []byte {
 func (h *hybrid) repeat() {
 	h.buf = binary.AppendUvarint(h.buf, uint64(h.count)<<1) //nolint:gosec // not negative
 	for bits := 0; bits < h.width; bits += 8 {
-		h.buf = append(h.buf, byte(h.value>>bits)) //nolint:gosec // one byte of it
+		h.buf = append(h.buf, byte(h.value>>bits)) //nolint:gosec // one byte of the value
 	}
 	h.count, h.filled = 0, 0
 }

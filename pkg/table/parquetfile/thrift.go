@@ -14,7 +14,8 @@ const (
 	thriftStruct = 12
 )
 
-// shortList is the number of elements from which the head of a list has a separate length.
+// shortList is the least number of elements that does not fit into the head of a list. The length of such a list
+// follows its head.
 const shortList = 15
 
 // compact writes the structs of a Parquet file in Thrift's compact protocol. The fields of a struct

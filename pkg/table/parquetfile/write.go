@@ -13,9 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Arrow's writer allocates 10 kB for each column, and most files have fifty columns and few rows. The writer below
-// reuses its memory and writes the same bytes. It writes one page per column and row group, without the checks that
-// divide a column into pages. Arrow's writer writes the files with more text or longer statistics than these limits.
+// Most files have fifty columns and few rows. For such files, Arrow's writer is slow, because it allocates 10 kB for
+// each column. The writer below reuses its memory and writes the same bytes. It writes one page per column and row
+// group, without the checks that divide a column into pages. Files with more text or longer statistics than these
+// limits are left to Arrow's writer.
 const (
 	// pageBytes is the size of text at which Arrow's writer ends a page.
 	pageBytes = 1 << 20
@@ -61,7 +62,7 @@ var writers = sync.Pool{New: func() any {
 // release returns the writer to the pool for reuse, unless its buffers are large.
 func (w *writer) release() {
 	clear(w.rows[:cap(w.rows)])
-	clear(w.places) // its keys are texts of rows
+	clear(w.places) // the keys share the memory of texts in rows
 	if cap(w.out)+cap(w.page)+cap(w.packed) <= keptBytes {
 		writers.Put(w)
 	}
@@ -152,7 +153,7 @@ func (w *writer) column(c *column, to *chunk) (bool, error) {
 	return true, nil
 }
 
-// has writes the level of a row: whether the row has a value.
+// has writes the definition level of a row, which says whether the row has a value.
 func (w *writer) has(c *column, b *bounds, value bool) bool {
 	if !c.Nullable {
 		return true

@@ -105,7 +105,7 @@ func isTransient(err error) bool {
 }
 
 func readFile(dir, name string) (value string, err error) {
-	root, err := os.OpenRoot(dir) // so that no path or link leads out of the folder
+	root, err := os.OpenRoot(dir) // a root follows no path or link out of the folder
 	if err != nil {
 		return "", fmt.Errorf("open the folder of secrets: %w", err)
 	}

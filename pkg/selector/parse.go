@@ -270,7 +270,7 @@ var (
 func (p *parser) name(t token) (*expr, error) {
 	text := t.text
 	if strings.Count(text, ".") == 1 && !strings.Contains(text, "/") {
-		text = strings.Replace(text, ".", "/", 1) // a name in the form of SQL: namespace.name
+		text = strings.Replace(text, ".", "/", 1) // accept a name as SQL writes it: namespace.name
 	}
 	switch {
 	case t.quoted:

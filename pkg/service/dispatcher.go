@@ -106,7 +106,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 type dispatchers struct {
 	server           *server
 	cfg              config
-	workers          map[string]string // URLs of queues' own workers
+	workers          map[string]string // URLs of workers that serve a single queue, by queue
 	base             string            // URL at which workers and the queue reach this service
 	keys, workerKeys contract.Keyring
 	store            blob.Store
@@ -204,7 +204,7 @@ type announcement struct {
 	entries []compactor.Entry
 	bytes   int // size of the entries
 	urgent  bool
-	barrier bool // too many entries to name: list them
+	barrier bool // there are too many entries to name: the compactor lists them
 }
 
 func announced(e ledger.Entry) announcement {

@@ -24,7 +24,7 @@ type storedKeys struct {
 
 // ReadKeys reads signing keys from a file: {"current": id, "secrets": {id: base64}}.
 func ReadKeys(path string) (contract.Keyring, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the operator's path
+	data, err := os.ReadFile(path) //nolint:gosec // the operator chooses the path
 	if err != nil {
 		return contract.Keyring{}, fmt.Errorf("read signing keys: %w", err)
 	}

@@ -43,7 +43,7 @@ type registry[T any] struct {
 
 	mu      sync.Mutex
 	domains map[ids.Domain]*opened[T]
-	bytes   int64 // the sum of counted
+	bytes   int64 // the sum of opened.counted over all domains
 }
 
 // served is the value of a domain. run runs it until its context is done.
@@ -263,7 +263,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	r.mu.Unlock()
 	s.run(ctx)
 
-	<-ctx.Done() // stays open even if run has returned
+	<-ctx.Done() // the domain stays open even if run has returned
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.domains, o.domain)

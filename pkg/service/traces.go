@@ -29,7 +29,7 @@ type Traces struct {
 	Project string
 }
 
-// Help of the trace flags in every program.
+// Help texts of the trace flags, which every program has.
 const (
 	TracesUsage       = "URL that receives spans, as OTLP over HTTP, for example http://localhost:4318 (default: none)"
 	TraceRatioUsage   = "fraction of traces to send (0 < N ≤ 1); use the same in all services and workers"

@@ -363,7 +363,7 @@ func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.
 // newest is like partition, but includes hidden outputs.
 func (s *Snapshot) newest(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
-		return row, nil // newer than any version in history
+		return row, nil // the live row is newer than any version in history
 	}
 	var newest *state.Partition
 	key := manifest.Cell{Asset: asset, Partition: partition}
@@ -445,7 +445,7 @@ func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*
 		if err != nil {
 			return nil, unreadable(f, err)
 		}
-		found = list.([]*state.Partition)[0] //nolint:errcheck // the row type of the table
+		found = list.([]*state.Partition)[0] //nolint:errcheck // the table has this row type
 		break
 	}
 	h.codec.cells.put(name, found, 1)
@@ -510,7 +510,7 @@ func (h History) simulated() bool {
 // page returns the rows of a file, which it caches.
 func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
 	if h.simulated() {
-		return h.codec.readPage(ctx, h.store, f) // each read must report a damaged file
+		return h.codec.readPage(ctx, h.store, f) // not cached: each read must report a damaged file
 	}
 	if rows, has := h.codec.pages.get(f.Key); has {
 		return rows, nil

@@ -46,7 +46,7 @@ func (h History) open(ctx context.Context, f manifest.File) (table.Parts, error)
 	if err != nil {
 		return nil, err
 	}
-	format, _ := table.Divide(h.codec.files) // callers have called divided
+	format, _ := table.Divide(h.codec.files) // true, because callers have checked divided
 	parts, err := format.Open(data)
 	if err != nil {
 		return nil, unreadable(f, err)

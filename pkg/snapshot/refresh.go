@@ -44,7 +44,7 @@ func Refresh(
 		st, err = Advance(ctx, c, store, last, own, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := store.Live(ctx, m); liveErr == nil && !live {
-				last, own = nil, nil // collected during the read
+				last, own = nil, nil // the files were collected during the read: start over
 				continue
 			}
 		}

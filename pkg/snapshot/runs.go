@@ -241,7 +241,7 @@ func (f *runFinder) rows() ([]*state.Run, error) {
 		}
 	}
 	for p, found := range places {
-		slices.Reverse(found) // the order of the file
+		slices.Reverse(found) // now in the order of the file
 		at := make([]int, len(found))
 		for j, i := range found {
 			at[j] = f.found[i].at
@@ -250,7 +250,7 @@ func (f *runFinder) rows() ([]*state.Run, error) {
 		if err != nil {
 			return nil, unreadable(p.file, err)
 		}
-		decoded := list.([]*state.Run) //nolint:errcheck // the row type of the table
+		decoded := list.([]*state.Run) //nolint:errcheck // the table has this row type
 		for j, i := range found {
 			rows[i] = decoded[j]
 		}

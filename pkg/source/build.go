@@ -118,7 +118,7 @@ func (a *Archive) add(files fs.FS, name string, w *tar.Writer) error {
 	a.names[name] = true
 	a.Bytes += info.Size()
 	if a.Files > MaxFiles || a.Bytes > MaxBytes {
-		return fmt.Errorf("the project has more than %d files or %d MiB: list data in %s", MaxFiles, MaxBytes>>20, IgnoreFile) //nolint:mnd // bytes in a MiB
+		return fmt.Errorf("the project has more than %d files or %d MiB: list data in %s", MaxFiles, MaxBytes>>20, IgnoreFile) //nolint:mnd // 1 MiB is 1<<20 bytes
 	}
 	mode := int64(0o644)
 	if info.Mode()&0o111 != 0 {

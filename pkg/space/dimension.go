@@ -53,8 +53,8 @@ func (k Kind) Plural() string {
 const (
 	MaxDimensions = 4
 	MaxName       = ids.MaxName
-	MaxValue      = ids.MaxValue // bytes of a value of a static or dynamic dimension
-	MaxValues     = 1_000        // values of a static dimension
+	MaxValue      = ids.MaxValue // maximum length of a value of a static or dynamic dimension, in bytes
+	MaxValues     = 1_000        // maximum number of values of a static dimension
 )
 
 // Dimension is one dimension of a space. Its keys are texts: see [Dimension.Check].

@@ -15,7 +15,7 @@ const (
 	Identity Op = "identity" // the same value
 	All      Op = "all"      // every value
 	Latest   Op = "latest"   // the newest materialized value
-	Window   Op = "window"   // the periods from A to B after the same period
+	Window   Op = "window"   // the periods at the offsets A to B from the same period
 	Coarsen  Op = "coarsen"  // the shorter periods that the period contains
 	Refine   Op = "refine"   // the longer period that contains the period
 	Values   Op = "values"   // the listed values

@@ -33,7 +33,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			continue
 		}
 		a, _ := e.graph.Asset(key)
-		for _, dep := range a.Deps { // all assets that it reads, perhaps including itself
+		for _, dep := range a.Deps { // the assets that it reads, which may include itself
 			if _, err := e.load(dep); err != nil {
 				return nil, err
 			}

@@ -393,7 +393,7 @@ func (h *history) make(c *chain, a *plan.Asset, partition string) *output {
 	}}
 	for _, name := range inputs(a, partition) {
 		if c.failed[name] {
-			out.row.InputsSeq, out.row.LeftOut = 0, h.seq // as the fold does
+			out.row.InputsSeq, out.row.LeftOut = 0, h.seq // the fold sets these values
 			continue
 		}
 		out.read[name] = c.seen[name]

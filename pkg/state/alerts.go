@@ -116,7 +116,7 @@ type NotificationState string
 const (
 	NotificationCounting      NotificationState = "COUNTING"      // counts transitions until NextAt
 	NotificationPending       NotificationState = "PENDING"       // to be sent
-	NotificationWaiting       NotificationState = "WAITING"       // is tried again at NextAt
+	NotificationWaiting       NotificationState = "WAITING"       // sending is tried again at NextAt
 	NotificationSent          NotificationState = "SENT"          //
 	NotificationUndeliverable NotificationState = "UNDELIVERABLE" // no try succeeded
 )

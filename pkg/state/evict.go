@@ -69,7 +69,7 @@ func (row *Entry) evictable(_ *State, c *cut) (closed, stop bool) {
 
 // The fold compares the row of a partition with outputs of earlier runs and of the row's own run. So the row
 // stays while such an output may still arrive.
-func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:unparam // the interface evictable
+func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:unparam // the interface evictable has two results
 	if r.RunID >= c.Partitions {
 		return false, false
 	}
@@ -175,7 +175,7 @@ func (t *rowTable[K, R, P]) evict(c *cut) any {
 // closed returns the rows that are closed according to their method evictable.
 func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	for row := range t.All {
-		closed, stop := any(row).(evictable).evictable(t.owner, c) //nolint:errcheck // checked by evict
+		closed, stop := any(row).(evictable).evictable(t.owner, c) //nolint:errcheck // evict has checked the type
 		if stop {
 			break
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// MaxHistory is the number of values of a check that are kept, by season.
+// MaxHistory is how many values of a check are kept for each season.
 const MaxHistory = 64
 
 // CheckHistory is a row of check_history: the values that a check has measured in published outputs, in

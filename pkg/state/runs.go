@@ -161,7 +161,7 @@ func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConfli
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace
-	Slots   int32  `col:"slots"`    // if removed: the limit for older builds
+	Slots   int32  `col:"slots"`    // for a removed limit, the value that older builds apply
 	Removed bool   `col:"removed"`
 	Meta
 }

@@ -112,8 +112,8 @@ func Diff(want, got *State, limit int) []string {
 // Approximate bytes of memory of a row: its struct, its strings, and its places in the table and
 // in the indexes.
 const (
-	largeRow = 1000 // bytes of a row of a table with the option large
-	smallRow = 400  // bytes of a row of any other table
+	largeRow = 1000 // size of a row of a table with the option large, in bytes
+	smallRow = 400  // size of a row of any other table, in bytes
 )
 
 // Bytes returns approximately how much memory the state uses. It does not visit the rows.

@@ -18,7 +18,7 @@ type AssetStatistics struct {
 	DurationMS string `col:"duration_ms"` // JSON list of whole numbers
 	Rows       string `col:"rows"`
 	Bytes      string `col:"bytes"`
-	CPUMS      string `col:"cpu_ms"`           // with null for an attempt that reported none
+	CPUMS      string `col:"cpu_ms"`           // null for an attempt that reported no CPU time
 	MemoryMS   string `col:"allocated_mib_ms"` // MiB times milliseconds, with null as in CPUMS
 	Meta
 }

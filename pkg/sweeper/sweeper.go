@@ -80,7 +80,7 @@ type Result struct {
 	Failed int `json:"failed"`
 	// Missed is the number of domains that were not reached before the sweep ended.
 	Missed int `json:"missed,omitempty"`
-	// Late is how late the oldest wakeup was found, ignoring empty domains.
+	// Late is how long the oldest wakeup was overdue when the sweep found it. Wakeups of empty domains do not count.
 	Late time.Duration `json:"-"`
 }
 

@@ -45,7 +45,7 @@ func (c *Column) json(row reflect.Value) string {
 	}
 	quoted, err := json.Marshal(v.String())
 	if err != nil {
-		panic(err) // a string can always be encoded
+		panic(err) // cannot happen: every string is encodable
 	}
 	return string(quoted)
 }

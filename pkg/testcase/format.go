@@ -9,7 +9,7 @@ import (
 // Limits of the text of a diff.
 const (
 	maxShownRows   = 10 // maximum number of shown rows of each kind
-	maxShownFields = 40 // characters of a value
+	maxShownFields = 40 // maximum number of shown characters of a value
 )
 
 // String formats the diff as a table with one row per line: - marks expected rows and + actual rows.

@@ -68,8 +68,7 @@ func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 	f.verify()
 }
 
-// The rows of an unreadable delta are still in memory. This test fails if a base is not due when
-// deltas are unmergeable.
+// The rows of an unreadable delta are still in memory. This test fails if no base is due when deltas cannot be merged.
 func TestBaseReplacesLostDelta(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: -1})
 	f.run(foldtest.Task("a"))

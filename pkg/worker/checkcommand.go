@@ -63,7 +63,7 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	if err != nil {
 		return none, err
 	}
-	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // written by the task's own command
+	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the task's command may have written it
 		return none, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("remove an earlier verdict: %w", err))
 	}
 	before, laidOut := r.stamps(), r.inputStamps()

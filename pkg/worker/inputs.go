@@ -145,7 +145,7 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 					in.parts[i] = part{}
 				}
 				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
-					return nil // the trigger rule allows that the upstream has no output
+					return nil // the trigger rule allows an upstream without output
 				}
 				return err
 			})

@@ -147,7 +147,7 @@ func (r *resolver) path(location any, path string, whole bool) {
 	}
 	if strings.Contains(path, "://") {
 		if whole {
-			r.literals = append(r.literals, literal{path, int(at)}) // binding reports that queries read no URLs
+			r.literals = append(r.literals, literal{path, int(at)}) // binding rejects a URL
 		}
 		return
 	}

@@ -28,7 +28,7 @@ const (
 
 // machine holds the resources that a worker divides among its tasks.
 type machine struct {
-	memory int64 // bytes, of this machine or container
+	memory int64 // memory of this machine or container, in bytes
 	cores  int
 }
 

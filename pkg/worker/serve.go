@@ -97,7 +97,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 	}
 	rw.WriteHeader(end.status)
-	if _, err := rw.Write(end.report); err != nil { // the queue redelivers
+	if _, err := rw.Write(end.report); err != nil { // the queue redelivers after an error
 		w.cfg.Logger.DebugContext(r.Context(), "could not write the response", "error", err)
 	}
 }

@@ -310,7 +310,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 		const before = 2 // the columns with the file and the place of a row
 		values := make([]driver.Value, before+len(r.columns))
 		for i := range r.files {
-			values[0] = int32(i) //nolint:gosec // at most contract.MaxFiles
+			values[0] = int32(i) //nolint:gosec // there are at most contract.MaxFiles files
 			if err := r.read(ctx, &r.files[i], func([]string) {}, func(row *textrows.Row) error {
 				clear(values[1:])
 				values[1] = row.At

@@ -151,7 +151,7 @@ func (w *writer) dataPage(c *column, to *chunk) {
 	page := w.values
 	if c.Nullable {
 		levels := w.levels.finish()
-		binary.LittleEndian.PutUint32(levels, uint32(len(levels)-4)) //nolint:gosec // a page at most, so it fits
+		binary.LittleEndian.PutUint32(levels, uint32(len(levels)-4)) //nolint:gosec // a page fits in 32 bits
 		w.levels.buf = append(levels, page...)
 		page = w.levels.buf
 	}

@@ -61,7 +61,7 @@ func (p *parts) Rows(part int) int { return p.rows[part] }
 // Bounds implements [table.Parts].
 func (p *parts) Bounds(part int, column string) (least, greatest string, known bool) {
 	defer func() {
-		if recover() != nil { // statistics are not essential
+		if recover() != nil { // without valid statistics, the bounds are unknown
 			known = false
 		}
 	}()
@@ -87,7 +87,7 @@ func (p *parts) Bounds(part int, column string) (least, greatest string, known b
 // Decode implements [table.Parts].
 func (p *parts) Decode(s *table.Schema, part int, within []table.Range, add func() reflect.Value) (err error) {
 	defer func() {
-		if recovered := recover(); recovered != nil { // see Format.Decode
+		if recovered := recover(); recovered != nil { // the Parquet library may panic: see Format.Decode
 			err = fmt.Errorf("the file is corrupt: %v", recovered)
 		}
 	}()

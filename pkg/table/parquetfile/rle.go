@@ -3,7 +3,7 @@ package parquetfile
 import "encoding/binary"
 
 const (
-	rleGroup = 8 // values that are packed together
+	rleGroup = 8 // number of values that are packed together
 	// rleRun is the maximum number of groups in a packed run: its head is one byte.
 	rleRun = 63
 )
@@ -13,14 +13,14 @@ const (
 // so that both produce the same bytes.
 type hybrid struct {
 	buf   []byte
-	width int // bits of a number
+	width int // number of bits of each value
 
 	group  [rleGroup]uint32 // values that are neither packed nor part of a repeated run
 	filled int
-	value  uint32 // the last value
+	value  uint32 // the value that was put last
 	count  int    // how many times in a row this value was put
 	head   int    // the position in buf at which the current packed run starts, or -1
-	groups int    // groups in the current packed run
+	groups int    // number of groups in the current packed run
 }
 
 // reset starts a sequence of numbers of a width at the end of buf.
@@ -30,7 +30,7 @@ func (h *hybrid) put(v uint32) {
 	if h.value == v {
 		h.count++
 		if h.count > rleGroup {
-			return // the repeated run grows
+			return // the value only extends the repeated run
 		}
 	} else {
 		if h.count >= rleGroup {

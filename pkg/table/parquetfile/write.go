@@ -126,13 +126,13 @@ func (w *writer) group(form *layout, ordinal int) (bool, error) {
 // chunk describes a column of a row group.
 type chunk struct {
 	at, data       int64 // where the chunk and its data page start
-	size, unpacked int64 // in bytes, with the heads of pages
+	size, unpacked int64 // sizes of the pages with their heads, in bytes: compressed and uncompressed
 	bounds         bounds
 }
 
 // column writes the pages of a column.
 func (w *writer) column(c *column, to *chunk) (bool, error) {
-	w.levels.reset(append(w.levels.buf[:0], 0, 0, 0, 0), 1) // starts with its length
+	w.levels.reset(append(w.levels.buf[:0], 0, 0, 0, 0), 1) // four bytes for the length, then the levels
 	w.values = w.values[:0]
 	to.bounds = bounds{wanted: c.bounded}
 	switch c.Type {
@@ -198,7 +198,7 @@ func (w *writer) gatherText(c *column, b *bounds) (bool, error) {
 		}
 		place, known := w.places[v]
 		if !known {
-			place = int32(len(w.places)) //nolint:gosec // at most the rows of a group
+			place = int32(len(w.places)) //nolint:gosec // there are at most as many texts as rows in a group
 			w.places[v] = place
 			w.dict = appendText(w.dict, v)
 		}

@@ -54,8 +54,8 @@ type Process struct {
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
-	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to
-	// Pub/Sub. Both may be nil. Send replaces both; nil: [notify.Sender].
+	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to Pub/Sub.
+	// Both may be nil. Send sends an alert, and uses neither of them; nil: a [notify.Sender] sends alerts with both.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error

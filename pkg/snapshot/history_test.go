@@ -31,7 +31,7 @@ func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
 }
 
 // A merge of deltas that began before a new base was published can contain some rows that the base moved to history.
-// This test fails without Evict in Load, and without the check of the least sequence number in Advance.
+// This test fails if Load does not call Evict, or if Advance does not check the least sequence number.
 func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	fx := newFixture(t)
 	closed := fx.Run(foldtest.Task("a"), foldtest.Task("b", "a"))

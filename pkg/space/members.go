@@ -11,8 +11,8 @@ type Members struct {
 	axes  []axis
 	sets  []map[string]bool // the values of static dimensions
 	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest contains the last expected period of each dimension of time. Since the time due, all of these periods have
-	// been expected, so a partition that was made at due or later is not early.
+	// newest contains the last expected period of each dimension of time. due is the time since which all of these
+	// periods are expected, so a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }

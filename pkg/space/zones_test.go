@@ -146,8 +146,8 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 	}
 }
 
-// valueOf returns the value in the key of a period. Near a change it parses the key, which is the same
-// text and ten times slower.
+// valueOf returns the value in the key of a period. Near a change of the offset, it also checks that parsing the key
+// returns this value. For all other keys, parsing would take ten times as long.
 func valueOf(t *testing.T, d *space.Dimension, key string, near bool) string {
 	prefix := `{"` + d.Name + `":"`
 	value := key[len(prefix) : len(key)-len(`"}`)]

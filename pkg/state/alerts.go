@@ -33,7 +33,7 @@ type AlertRule struct {
 	MutedBy    string     `col:"muted_by,null,dict"`
 	MuteReason string     `col:"mute_reason,null"`
 	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted it
-	// Transitions counts the transitions that the rule covered. Muted is how many of these transitions it did not
+	// Transitions counts the transitions that the rule covered. Muted is how many of these transitions the rule did not
 	// report because it was muted.
 	Transitions int64 `col:"transitions"`
 	Muted       int64 `col:"muted"`

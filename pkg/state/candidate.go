@@ -100,8 +100,8 @@ func (r *Candidate) deadline() Deadline {
 // PendingCandidates returns the number of candidates that wait for a decision.
 func (s *State) PendingCandidates() int { return s.index.candidates }
 
-// CandidatesOf calls yield for the pending candidates of a partition. A partition has at most one, unless its asset has
-// several tasks for it.
+// CandidatesOf calls yield for the pending candidates of a partition. A partition has at most one, unless several tasks
+// materialize it.
 func (s *State) CandidatesOf(asset, partition string, yield func(*Candidate) bool) {
 	if s.index.candidates == 0 {
 		return

@@ -82,7 +82,7 @@ func (r *KeyBlock) All() iter.Seq[SetKey] {
 // maxBlock is the size above which a block is split, in bytes of its lines.
 const maxBlock = 4 << 10
 
-// KeyBlocks returns the rows for sorted keys of a set. The lower bound of the first row is first. A row is at least
+// KeyBlocks returns the rows for sorted keys of a set. first is the lower bound of the first row. A row is at least
 // half full, unless it is the only one.
 func KeyBlocks(set, first string, keys []SetKey) []*KeyBlock {
 	total := 0

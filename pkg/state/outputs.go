@@ -119,5 +119,5 @@ func (r *Partition) ReadIn() string {
 // Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
 // not read the older output of that upstream, even if an earlier run of its chain of retries made it. Only outputs of
 // its own run were certainly read. A complete output that was approved counts as incomplete, too, if its chain was
-// planned on an empty state. The row does not tell the two apart.
+// planned on an empty state, because its row looks the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

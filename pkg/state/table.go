@@ -28,8 +28,8 @@ type indexed[R any] interface {
 // changes: a change is a new row. A table is safe for concurrent reading. A writer needs its own
 // copy of the state.
 //
-// Table is an interface because every package that uses a generic type compiles its methods, and
-// those of the trees and codecs below it. That took most of the time of a build.
+// Table is an interface because every package that uses a generic type compiles its methods, and those of the trees and
+// codecs below it. Compiling them again in each package took most of the time of a build.
 type Table[K, R comparable] interface {
 	// Len returns the number of rows.
 	Len() int

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxCachedRows is the maximum number of rows of a cached delta. A reader of a delta reads six files, whatever they
-// contain.
+// maxCachedRows is the maximum number of rows of a cached delta. Caching saves most for small deltas, because a reader
+// of a delta reads six files, whatever they contain.
 const maxCachedRows = 4000
 
 // rowCache contains the rows of deltas that a manifest names, by the ids of the deltas.

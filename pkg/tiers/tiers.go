@@ -105,9 +105,8 @@ func New(cfg Config) *Tiers {
 	return &Tiers{cfg: cfg}
 }
 
-// Follow continues from a manifest that was loaded, or from none. Running and finished merges may
-// still be used if it is known to descend from the current manifest. Otherwise they belong to
-// another timeline and are dropped.
+// Follow continues from a manifest that was loaded, or from none. Running and finished merges may still be used if the
+// new manifest is known to descend from the current one. Otherwise they belong to another timeline and are dropped.
 func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 	if !descends {
 		t.merges = nil

@@ -22,8 +22,8 @@ const (
 	// maxAhead limits how far in the future a wakeup is. If work is due later than that, the sweep at the wakeup
 	// creates another wakeup.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
-	// wakeups that it finds beyond this limit are not released; another sweep releases them.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If that clock is further
+	// ahead, the wakeups that the sweeper finds beyond this limit are not released; another sweep releases them.
 	maxSweeperAhead = 15 * time.Minute
 	// A wakeup counts as lost when its minute was more than expiry ago, because a sweep would have replaced it by then.
 	// If it still exists because no sweeps run, a second wakeup does no harm.

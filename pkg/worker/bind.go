@@ -39,8 +39,8 @@ type Binding struct {
 type Bound struct {
 	// Problems are the errors of the queries that would fail, in the order of the dependencies of their assets.
 	Problems []BindProblem
-	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
-	// those of the assets with unknown columns that are commands.
+	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Among the
+	// assets with unknown columns, Unknown are those that a command computes.
 	Skipped, Unknown []ids.AssetKey
 }
 

@@ -249,7 +249,8 @@ func TestPreCheckFailsBeforeTheWork(t *testing.T) {
 	require.NoFileExists(t, w.root+"/ran")
 }
 
-// TestPreCheckThatChangesAnInputFails: if it did not fail, the task would read the inputs that the check has changed.
+// TestPreCheckThatChangesAnInputFails: the check must fail, because otherwise the task would read the inputs that it
+// has changed.
 func TestPreCheckThatChangesAnInputFails(t *testing.T) {
 	const in, key = "raw/in", "a/b"
 	for format, script := range map[string]string{

@@ -37,8 +37,8 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// manualClock is a clock for tests. A sleep whose duration is in manual ends when the test calls fire. Any other sleep
-// is a backoff: it ends at once, and the clock advances by its duration.
+// manualClock is a clock for tests. A sleep ends when the test calls fire, if its duration is in the list manual. Any
+// other sleep is a backoff: it ends at once, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex
 	now      time.Time

@@ -58,8 +58,8 @@ func (in *input) parquet() []string {
 	return found
 }
 
-// rows returns the local paths of the input's Parquet files, and fails if it has none. It also fails if
-// one of its partitions has rows in text files only: without them, the result would be wrong.
+// rows returns the local paths of the input's Parquet files, and fails if it has none. It also fails if one of its
+// partitions has rows in text files only: without these rows, the result would be wrong.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
 	var others []string

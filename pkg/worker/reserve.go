@@ -72,7 +72,7 @@ func (m *memory) free(r *reservation) {
 	}
 }
 
-// admit starts all waiting tasks that may start. If a task has waited for the time overtaking, no later task may start
+// admit starts all waiting tasks that may start. If a task has waited for overtaking or longer, no later task may start
 // before it.
 func (m *memory) admit(now time.Time) {
 	blocked := false

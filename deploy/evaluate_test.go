@@ -24,7 +24,7 @@ type installation struct {
 
 	given map[string]string // arguments, as HCL
 	known map[string]cty.Value
-	// refused are the messages of validations that fail.
+	// refused holds the error messages of the validations that failed.
 	refused []string
 }
 
@@ -88,8 +88,7 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval returns the value of an expression; each maps the names of a block's iterators to
-// their values.
+// eval returns the value of an expression. The argument each maps the names of a block's iterators to their values.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}
@@ -132,7 +131,8 @@ func ctyOf(value any) cty.Value {
 	return cty.ObjectVal(values)
 }
 
-// resolve returns the value of a reference: for a resource its name and what derives from it.
+// resolve returns the value of a reference. The value of a resource has its name, its id and, for an account, its
+// email.
 func (p *installation) resolve(name string) cty.Value {
 	p.t.Helper()
 	if v, ok := p.known[name]; ok {
@@ -170,8 +170,8 @@ func (p *installation) made(name string, each map[string]cty.Value) cty.Value {
 	return object(attributes)
 }
 
-// instances returns the values of each.key and each.value of a resource's instances; the
-// only key is "" for a resource without for_each.
+// instances returns each.key and each.value of every instance of a resource. A resource without for_each has one
+// instance, with the key "".
 func (p *installation) instances(name string) map[string]map[string]cty.Value {
 	p.t.Helper()
 	require.Contains(p.t, p.blocks, name)

@@ -21,7 +21,8 @@ var (
 	logMetric = "logging_googleapis_com:user_"
 )
 
-// served lists the series of /metrics: their names, with their labels by name.
+// served holds the series that /metrics returned. The key is the name of a series, and the value has one map of labels
+// for each of its lines.
 type served map[string][]map[string]string
 
 func serve(c *clustertest.Cluster) served {
@@ -82,7 +83,7 @@ func TestRoutesThatStartAtZeroAreServed(t *testing.T) {
 			}
 			asked++
 			path := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(m[1], "x")
-			answer, err := http.Post(base+path, "application/json", http.NoBody) //nolint:gosec // of this test
+			answer, err := http.Post(base+path, "application/json", http.NoBody) //nolint:gosec // a server of this test
 			require.NoError(t, err)
 			require.NoError(t, answer.Body.Close())
 			counted := false
@@ -193,7 +194,7 @@ func TestUnacknowledgedMessagesAlert(t *testing.T) {
 	}
 }
 
-// The two alerts on absence also fire if no sweep has ever run.
+// The two alerts that report missing sweeps also fire if no sweep has ever run.
 func TestAbsenceAlertsFireWithoutAnySweep(t *testing.T) {
 	p := installed(t, nil)
 	alerts := p.resolve("local.alerts").AsValueMap()

@@ -36,7 +36,7 @@ func TestSweeperIsBilledPerRequest(t *testing.T) {
 		require.Len(t, containers, 3)
 		for _, container := range containers {
 			if name == "sweeper" && p.attribute(container, each, "name").AsString() == "metrics" {
-				continue // the sweeper has no sidecar for metrics: see below
+				continue // the module gives the sweeper no sidecar for metrics: see the end of this loop
 			}
 			idle := p.attribute(p.within(container, "resources"), each, "cpu_idle")
 			require.Equal(t, name == "sweeper", idle.True(), "%s: billing is per instance", name)
@@ -74,8 +74,8 @@ func dynamic(t *testing.T, body *hclsyntax.Body, kind, variable string) *hclsynt
 	return nil
 }
 
-// A long task runs on without a request. An instance with a CPU only during requests would
-// stop, and its heartbeats with it.
+// A long task continues after its request has ended. If its instance had a CPU only during requests, the task and its
+// heartbeats would stop.
 func TestWorkersHaveACPUBetweenRequests(t *testing.T) {
 	p := installed(t, sidecars)
 	for _, container := range nested(p.within(p.blocks[workersName].Body, "template"), "containers") {

@@ -13,7 +13,7 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(),
 		Capabilities: s.capabilities(), Version: s.Version,
 	}
-	if p, err := s.Project(); err == nil { // without a valid project, the answer only lacks its name
+	if p, err := s.Project(); err == nil { // without a valid project, the answer has no project name
 		me.Project = p.Name
 	}
 	return me, nil

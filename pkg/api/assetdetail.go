@@ -64,7 +64,7 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 // maxFailures is the greatest number of failed partitions that an answer lists for an asset.
 const maxFailures = 100
 
-// fillDetail sets the fields that only GetAsset returns. The columns are those of an output.
+// fillDetail sets the fields that only GetAsset returns. The columns are those of the given output.
 func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, asset *plan.Asset, failed []engine.Failure, output string) {
 	into.Code = asset.Work.SQL
 	if len(asset.Work.Command) > 0 {

@@ -106,7 +106,7 @@ func scalar(field protoreflect.FieldDescriptor, v reflect.Value) protoreflect.Va
 	panic(fmt.Sprintf("api: a field has kind %s", field.Kind()))
 }
 
-// enumNumber returns the number of a name. A name that the schema does not know is unspecified.
+// enumNumber returns the number of a name. For a name that is not in the schema, it returns 0 (unspecified).
 func enumNumber(enum protoreflect.EnumDescriptor, name string) protoreflect.EnumNumber {
 	if value := enum.Values().ByName(protoreflect.Name(name)); value != nil {
 		return value.Number()

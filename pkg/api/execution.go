@@ -173,7 +173,7 @@ func (s *server) GetTask(ctx context.Context, r *servov1.GetTaskRequest) (*servo
 	if err != nil {
 		return nil, err
 	}
-	if ids.Valid(r.GetRunId()) { // usually the exact key: a large run is not read for it
+	if ids.Valid(r.GetRunId()) { // the key is usually exact: then the other tasks of a large run are not read
 		t, err := snap.Task(ctx, r.GetRunId(), r.GetTaskKey())
 		switch {
 		case err != nil:

@@ -130,7 +130,8 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m) // a stream has no conditions: this only checks its headers
+	// A stream supports no conditions: this call only rejects headers that state some.
+	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m)
 	return err
 }
 

@@ -78,7 +78,7 @@ func TestRetryWithKeyStartsOneRun(t *testing.T) {
 	require.Equal(t, first.GetRunId(), again.GetRunId())
 }
 
-// The log of a running attempt is read in parts and followed to its end, in both of its forms.
+// A client can read the log of a running attempt in parts, or follow it to its end.
 func TestLogIsReadAndFollowed(t *testing.T) {
 	dir := t.TempDir()
 	gate := filepath.Join(dir, "gate")

@@ -19,7 +19,8 @@ type Logs interface {
 	// ReadLog returns the log of an attempt so far. found is false for an attempt that this process does
 	// not execute.
 	ReadLog(attemptID string) (text []byte, found bool)
-	// FollowLog copies the log of an attempt to out, from its beginning and as it grows, until its end.
+	// FollowLog copies the log of an attempt to out, from its beginning to its end. While the attempt runs, FollowLog
+	// waits for more text.
 	FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error)
 }
 
@@ -138,7 +139,7 @@ func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *con
 // chunkWriter sends the bytes that are written to it as parts of a log.
 type chunkWriter struct {
 	log  attemptLog
-	skip int64 // bytes that the client has already, and that are not sent again
+	skip int64 // number of bytes that the client already has
 	at   int64 // the offset of rest
 	rest []byte
 	to   *connect.ServerStream[servov1.LogChunk]

@@ -72,8 +72,8 @@ type judged struct {
 // maxSummaries limits the kept summaries of partitions: those of all assets of a page.
 const maxSummaries = 1000
 
-// assetsAt returns the assets of a moment. For a revision that is earlier than the one of m, it returns assets that m
-// does not keep: otherwise a listing of that revision and an open web page would discard the results of each other.
+// assetsAt returns the assets of a moment. If the revision is earlier than that of m, m does not keep the returned
+// assets. Otherwise a listing of an earlier revision and an open web page would keep discarding each other's results.
 func (m *memo) assetsAt(at moment) *judged {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,8 +126,8 @@ func (m *memo) attend(ctx context.Context, at moment, find func(context.Context)
 }
 
 // list returns assets with their totals and the status of their partitions, in the same order. It computes only the
-// assets that no earlier call has computed for this moment. An evaluation keeps all rows that it has read, so it ends
-// with the computation.
+// assets that no earlier call has computed for this moment. The evaluation of the partitions is discarded after the
+// computation, because it keeps all rows that it has read.
 func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
 	found, missing := j.known(assets)
 	if len(missing) == 0 {
@@ -195,7 +195,7 @@ func (j *judged) keep(key ids.AssetKey, one *servov1.Asset, output string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.outputs[key] = output
-	if one.GetStatusProblem() != "" { // perhaps only because the callers have left, or the store did not answer
+	if one.GetStatusProblem() != "" { // the cause may be temporary: the callers have left, or the store did not answer
 		return
 	}
 	j.assets[key] = one

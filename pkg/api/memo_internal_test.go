@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// The attention is computed once for a revision, a project and a minute, and again after an error.
+// The list of what needs attention is computed once for each revision, project and minute, and again after an error.
 func TestMemoComputesOncePerMoment(t *testing.T) {
 	var m memo
 	count, failure := 0, error(nil)
@@ -62,8 +62,8 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	require.NotSame(t, j, m.assetsAt(momentOf(third, nil, now.Add(time.Minute))))
 }
 
-// Fails if a caller waits for a computation that only another caller has requested, or if a caller whose context has
-// ended still waits for its own computation.
+// Fails if a caller waits for a computation that only another caller has requested, or if a caller keeps waiting for
+// its own computation after its context has ended.
 func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memo

@@ -37,7 +37,8 @@ type pages struct {
 	// at reads a revision from the store.
 	at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
 
-	// loading holds the revisions that are being read from the store: after a restart, all clients request the same one.
+	// loading holds the revisions that are being read from the store: after a restart, all clients request the same
+	// revision.
 	loading shared[int64, *snapshot.Snapshot]
 
 	mu   sync.Mutex
@@ -94,7 +95,7 @@ type page struct {
 	cursor cursor
 }
 
-// open returns the page that a request asks for. Current returns the newest snapshot.
+// open returns the page that a request asks for. The function current returns the newest snapshot.
 func (p *pages) open(
 	ctx context.Context, r pageRequest, fallback int, now time.Time, current func(context.Context) (*snapshot.Snapshot, error),
 ) (*page, error) {
@@ -133,7 +134,7 @@ func expired(format string, args ...any) error {
 	return refuse(pageExpired, "page_token has expired: %s; start the listing again", fmt.Sprintf(format, args...))
 }
 
-// filterOf hashes the fields of a request that decide which rows its listing has.
+// filterOf hashes the fields of a request that select the rows of its listing.
 func filterOf(r pageRequest) []byte {
 	without := proto.Clone(r).ProtoReflect()
 	for _, name := range []string{"page_size", "page_token", "min_revision", "tenant_id", "workspace_id"} {
@@ -269,7 +270,7 @@ func (p *pages) read(token string) (c cursor, err error) {
 		return c, invalid("page_token", "is not a page token: pass next_page_token of the previous page")
 	}
 	if !hmac.Equal(raw[:macBytes], p.mac(raw[macBytes:])) {
-		return c, expired("another process has made it")
+		return c, expired("another process has created it")
 	}
 	return c, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// runsOf reads a listing to its end, with an action after each page.
+// runsOf reads all pages of a listing. It calls between before each page except the first.
 func runsOf(t *testing.T, c clients, r *servov1.ListRunsRequest, between func()) (ids []string, revision int64) {
 	t.Helper()
 	for {
@@ -37,7 +37,7 @@ func runsOf(t *testing.T, c clients, r *servov1.ListRunsRequest, between func())
 	}
 }
 
-// Runs that start while a listing is read do not appear in it, and none is skipped or repeated.
+// Runs that start while a listing is read do not appear in it, and no other run is skipped or repeated.
 func TestPagesShowOneRevision(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 0"))
 	c := f.connect(t)
@@ -53,8 +53,9 @@ func TestPagesShowOneRevision(t *testing.T) {
 	require.Len(t, again, 7)
 }
 
-// A listing that another process of the same folder continues shows the first page's revision, although runs have
-// started before and after the restart. A process with another key rejects the token.
+// If a process continues a listing that another process on the same folder began, the pages still show the revision of
+// the first page, although runs have started before and after the restart. A process with another key rejects the
+// token.
 func TestPagesContinueAfterRestart(t *testing.T) {
 	dir, key := t.TempDir(), []byte("the key of the folder")
 	f := serveIn(t, dir, key, asset("raw/a", "exit 0"))
@@ -149,7 +150,7 @@ func TestPageTokensAreChecked(t *testing.T) {
 	require.Equal(t, "urn:servo:problem:page-token-expired", problemIn(t, err).GetType())
 }
 
-// Seen to fail: the only partition of an asset without dimensions has an empty key.
+// The only partition of an asset without dimensions has an empty key. An earlier version did not list such a partition.
 func TestPartitionsAreListedInPages(t *testing.T) {
 	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/all", "exit 0", "raw/days"))
 	c := f.connect(t)

@@ -254,7 +254,7 @@ func (s *stuckSession) Close() error {
 	return nil
 }
 
-// Fails if a client that does not read its answer keeps the place of others for ever.
+// Fails if a client that does not read its answer occupies a place forever.
 func TestQueryHasWriteDeadline(t *testing.T) {
 	mux := http.NewServeMux()
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: openEmpty})

@@ -15,7 +15,7 @@ func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequ
 	if err != nil {
 		return nil, err
 	}
-	var assets []plan.Asset // nil without a valid project: failures of all assets then count
+	var assets []plan.Asset // nil without a valid project: then the failures of all assets count
 	p, err := s.Project()
 	if err != nil {
 		p = nil

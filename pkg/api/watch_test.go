@@ -22,7 +22,7 @@ type sse struct {
 	header http.Header
 }
 
-// listen opens a stream. It fails if the answer is not one.
+// listen opens a stream. The test fails if the response is not a stream.
 func (f *fixture) listen(t *testing.T, path, lastID string) *sse {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -70,7 +70,7 @@ func TestWatchResumesWithoutLoss(t *testing.T) {
 	runs, tasks, changed := map[string]string{}, map[string]string{}, map[string]bool{}
 	stream := f.listen(t, "/v1/watch", "")
 	last, events := "", 0
-	// read applies events until one for which done is true. It breaks the connection after every third one.
+	// read applies events until done returns true. It disconnects after every third event.
 	read := func(done func() bool) {
 		for !done() {
 			name, id, data, ok := stream.event()

@@ -49,9 +49,9 @@ type Config struct {
 	MaxEntries int
 }
 
-// Archiver moves entries from the ledger to the archive. It remembers its progress; a new
-// one only has to list one page again. Any number of archivers may work on a domain, but
-// each one must be used by one goroutine at a time.
+// Archiver moves entries from the ledger to the archive. It remembers its progress in memory. A new archiver finds its
+// place with a listing of one page. Any number of archivers may work on a domain, but each one must be used by one
+// goroutine at a time.
 type Archiver struct {
 	cfg Config
 

@@ -30,7 +30,7 @@ func TestArchiveMovesWholeDaysBelowCutoff(t *testing.T) {
 	fx.requireComplete()
 }
 
-// I-16 limits the requests for an archived entry, and for a domain without work.
+// Invariant I-16 limits the requests for an archived entry, and for a domain without work.
 func TestI16ArchiveCostsTwoRequestsPerEntry(t *testing.T) {
 	fx := newFixture(t)
 	fx.hours(30)
@@ -80,8 +80,8 @@ func TestArchiveLimitsFileSize(t *testing.T) {
 	}
 }
 
-// I-15: an archiver dies or gets an error at each write. The next one continues, no entry
-// is lost, and none is archived twice.
+// Invariant I-15: an archiver dies or gets an error at each write. The next one continues, no entry is lost, and none
+// is archived twice.
 func TestI15ArchiverDeathLosesNoEntry(t *testing.T) {
 	for _, how := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 		for nth := range 40 {

@@ -44,7 +44,7 @@ func (r *Reader) List(ctx context.Context, in Range) iter.Seq2[Entry, error] {
 
 // merge yields the ledger's names and the entries of the archive's files in one order.
 type merge struct {
-	ctx    context.Context //nolint:containedctx // merge lives as long as one iteration
+	ctx    context.Context //nolint:containedctx // a merge exists only during one iteration
 	reader *Reader
 	in     Range
 

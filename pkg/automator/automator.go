@@ -35,8 +35,8 @@ type Config struct {
 	Engine *engine.Engine
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Root is the folder of the project. Tasks of some releases execute in that folder. If Root is "", requests of
-	// these releases are refused.
+	// Root is the folder of the project. Tasks of a release without an archive of the project's files execute in that
+	// folder. If Root is "", the automator refuses requests of such releases.
 	Root string
 }
 
@@ -128,7 +128,7 @@ type progress int
 const (
 	nothingLeft progress = iota
 	someLeft
-	failedLeft // all remaining work has had no effect, and is repeated later
+	failedLeft // the remaining work was handled recently without effect, and is repeated later
 )
 
 // pass handles some of the work of the current state. It skips the work that done has recorded recently.

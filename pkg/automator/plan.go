@@ -94,9 +94,9 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// planning is the share of an automator's memory for plans that is reserved for a request during planning. While the
-// plan is then stored, a plan of largePlan tasks keeps this share, and a smaller plan keeps less. So a few requests are
-// planned at the same time, and many small runs start in the same ledger entry.
+// planning is how much of the automator's memory for plans a request reserves while it is planned. While the finished
+// plan is stored, a plan of largePlan tasks keeps all of it reserved, and a smaller plan keeps less. So a few requests
+// are planned at the same time, and many small runs start in the same ledger entry.
 const (
 	planning  = starting / parallel
 	largePlan = 10_000

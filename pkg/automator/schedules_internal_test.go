@@ -32,10 +32,10 @@ func TestAnswerListsWhatThePolicyTakes(t *testing.T) {
 	hourly := event.Schedule{Cron: "30 * * * *"}
 	for name, c := range map[string]struct {
 		change         func(*event.Schedule)
-		after          time.Duration // from the cursor to the time of the call
+		after          time.Duration // time of the call, as an offset from the cursor
 		missed         int
 		dropped        int64
-		through, until time.Duration // from the cursor
+		through, until time.Duration // offsets from the cursor
 	}{
 		"on time":             {func(*event.Schedule) {}, time.Second, 0, 0, 0, time.Hour},
 		"a late call":         {func(*event.Schedule) {}, time.Hour + 10*time.Minute, 1, 0, time.Hour, 2 * time.Hour},

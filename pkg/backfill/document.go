@@ -17,8 +17,8 @@ const MaxBytes = 256 << 20
 // documentVersion is the version of the format.
 const documentVersion = 1
 
-// document is the stored form of chunks. A chunk maps assets to partition keys. The positions in a chunk count
-// its partitions sorted by task key.
+// document is the stored form of chunks. A chunk maps assets to partition keys. A position in a chunk is the index of a
+// partition after sorting by task key.
 type document struct {
 	Version int                   `json:"schema_version"`
 	Chunks  []map[string][]string `json:"chunks"`

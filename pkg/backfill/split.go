@@ -51,13 +51,14 @@ type Cell struct {
 	Task      string // the task key
 }
 
-// Split divides the selected partitions of assets into chunks, so that no partition reads one of another chunk
-// of its stage.
+// Split divides the selected partitions of assets into chunks, so that no partition reads a partition in another chunk
+// of the same stage.
 //
 // If few partitions depend on each other, Split puts them into one chunk: for example, the days of a month, and the
-// month. If they are many, for example because each day reads the 30 days before it, the reading asset belongs to a
-// later stage than the asset that it reads. So does an asset that reads all or the latest partitions of another asset.
-// If an asset reads its own earlier partitions and these do not fit into one chunk, every chunk is a stage.
+// month itself. If many depend on each other, for example because each day reads the 30 days before it, the reading
+// asset belongs to a later stage than the asset that it reads. So does an asset that reads all or the latest partitions
+// of another asset. If an asset reads its own earlier partitions and these do not fit into one chunk, every chunk is a
+// stage.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {
@@ -106,7 +107,7 @@ type selection struct {
 type placed struct {
 	Cell
 	stage      int32
-	start, end int64 // bounds of the cell's period, in microseconds since 1970; without time, the least and the greatest value
+	start, end int64 // bounds of the cell's period, in microseconds since 1970; for a cell without a period, the least and the greatest value
 }
 
 type splitter struct {
@@ -116,8 +117,8 @@ type splitter struct {
 	most     int
 	assets   map[ids.AssetKey]*selection
 	cells    []placed
-	// parents link cells that depend on each other, as trees. The entry of a root is negative: minus the number of
-	// cells of its tree.
+	// parents joins cells that depend on each other into trees: the entry of a cell is its parent. The entry of a root
+	// is negative: minus the number of cells of its tree.
 	parents []int32
 	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. itself contains
 	// pairs of cells of such assets: the first cell of a pair reads the second.
@@ -182,8 +183,8 @@ func (s *splitter) place(asset *plan.Asset, key string) (placed, error) {
 }
 
 // reads finds which selected partitions the partitions of an asset read. It sets the stage of the asset, and
-// returns the pairs of cells within this stage. latest is the greatest stage of an asset that is read through
-// a mapping.
+// returns the pairs of cells within this stage. latest is the greatest stage of the assets that it reads through a
+// partition mapping.
 func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (joins [][2]int32, latest int32, err error) {
 	type narrow struct {
 		stage int32

@@ -35,7 +35,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	s := client.Subscriber(subscription)
 	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
 	ended := make(chan error, 1)
-	go func() { // this goroutine ends no later than the client is closed
+	go func() { // this goroutine ends at the latest when the client is closed
 		ended <- s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
 			if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
 				m.Ack()

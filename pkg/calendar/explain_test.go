@@ -75,7 +75,7 @@ func TestExplainAnswersForInstants(t *testing.T) {
 	require.Empty(t, every.Explain(second))
 }
 
-// The explanation of a tick with jitter. The jitter of 3m12s is 192 seconds, which follow from the hash.
+// The text explains a tick with jitter. The jitter of 3m12s (192 seconds) follows from the hash.
 func TestTextShowsJitter(t *testing.T) {
 	s := compile(t, calendar.Spec{Cron: "30 2 * * *", Timezone: "Europe/Paris", JitterSec: 300})
 	tick := at(t, "2025-03-30T01:00Z")

@@ -196,8 +196,8 @@ func (p *parser) unknown(k *kind, item, at part) {
 	}
 }
 
-// special reads the forms of days that are no numbers: L, L-3, LW, 15W, FRIL, MON#2. It returns
-// false for all other items.
+// special reads the forms of days that are not numbers: L, L-3, LW, 15W, FRIL, MON#2. It returns false for all other
+// items.
 func (p *parser) special(c *cron, field int, item part) bool {
 	text := upper(item.text)
 	switch field {

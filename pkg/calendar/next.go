@@ -172,7 +172,8 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 // jitter of a tick is part of the time at which it is due.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
-	// Each tick is due before the next tick begins, so of the ticks up to by only the last one can be due after by.
+	// Each tick is due before the next tick begins. So among the ticks at or before by, only the last one can be due
+	// after by.
 	if last, _ := s.between(after.Unix(), through, 1); len(last) > 0 && s.Due(id, last[0]).After(by) {
 		through = last[0].Unix() - 1
 	}

@@ -105,7 +105,7 @@ func (a *app) assetsCommand() *cobra.Command {
 	return cmd
 }
 
-// assetInfos returns the assets of a project with some keys.
+// assetInfos returns the assets of a project that have the given keys.
 func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *project.Project, keys []ids.AssetKey) (infos []assetInfo, err error) {
 	calendar := view.Calendar(snap.State, a.Clock.Now())
 	count := a.counter(ctx, snap, p.Assets)
@@ -263,7 +263,7 @@ func (a *app) dataTexts(ctx context.Context, p *project.Project, key ids.AssetKe
 	return texts, err
 }
 
-// short returns a path relative to the working folder if it is below it, or "".
+// short returns a path relative to the working folder, or "" if the path is not below that folder.
 func (a *app) short(name string) string {
 	if rel, err := filepath.Rel(a.abs("."), name); err == nil && filepath.IsLocal(rel) {
 		return rel

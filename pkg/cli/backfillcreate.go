@@ -152,7 +152,7 @@ func (a *app) createBackfill(ctx context.Context, f *createBackfillFlags, args [
 	return a.orNothing(a.do(ctx, p, func(ctx context.Context, s *session) error { return a.createIn(ctx, s, p, sha, f) }))
 }
 
-// createIn creates a backfill, after it has deployed the project if the environment does not deploy explicitly.
+// createIn creates a backfill. Unless the environment deploys explicitly, it deploys the project first.
 func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha string, f *createBackfillFlags) error {
 	planned := func(snap *snapshot.Snapshot) (*engine.PlannedBackfill, error) {
 		made, err := engine.PlanBackfill(ctx, snap, f.request, a.Clock.Now())

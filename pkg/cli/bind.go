@@ -92,7 +92,7 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	return found, closeState, nil
 }
 
-// newest returns the partitions of an asset with outputs, the newest first, or only the newest one.
+// newest returns the partitions of an asset that have outputs, the newest first. It may return only the newest one.
 func (o *outputs) newest(ctx context.Context, asset ids.AssetKey, all bool) (rows []*state.Partition, err error) {
 	if o.snap == nil {
 		return nil, nil

@@ -9,7 +9,8 @@ import (
 )
 
 // queryMemory bounds DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process
-// that owns the state folder, which also converts each row: a single row of this size takes several times as much.
+// that owns the state folder, which also converts each row: the conversion of a single row of this size takes several
+// times as much memory.
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.

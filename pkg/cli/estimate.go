@@ -116,7 +116,8 @@ func numberOrNil[V int64 | float64](v *V) any {
 	return *v
 }
 
-// typical is what a task of an asset took and made: the median of its newest successful attempts.
+// typical describes a task of an asset by medians of its newest successful attempts: how long it took, and how much it
+// wrote.
 type typical struct {
 	Samples     int      `json:"samples"`
 	Duration    float64  `json:"duration"` // seconds
@@ -156,7 +157,7 @@ func (t *typical) String() string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// typicalColumn is a column of a list of assets for programs, with the value of an asset's statistics.
+// typicalColumn is a column with a statistic of each asset. Only formats for programs have this column.
 func typicalColumn(name string, of func(*typical) any) column[assetInfo] {
 	return column[assetInfo]{Name: name, Machine: true, Value: func(i assetInfo) any {
 		if i.usual == nil {

@@ -105,7 +105,7 @@ func (a *app) definedProject(ctx context.Context, names func([]plan.Asset) ([]id
 	if err != nil {
 		return nil, err
 	}
-	// With problems in the settings, usableProject reports all problems of the project.
+	// If the settings have problems, usableProject reports all problems of the project.
 	settings, err := project.LoadSettings(dir, a.projectOptions())
 	if err != nil || !explicit(settings) {
 		return a.usableProject(ctx, names)
@@ -211,7 +211,7 @@ func keepRule(r *project.Retention) gc.Rule {
 		return nil
 	}
 	return func(asset string) (gc.Keep, bool) {
-		keep := r.Default // the rule if no asset is named, as for logs
+		keep := r.Default // for logs and other files that belong to no asset
 		if asset != "" {
 			keep = r.Of(asset)
 		}
@@ -271,8 +271,8 @@ func (a *app) read(ctx context.Context, f func(published) error) error {
 	})
 }
 
-// noteLost warns if nothing is published although the ledger has entries. A domain whose manifests
-// were deleted before any was collected looks like a new one.
+// noteLost warns if nothing is published although the ledger has entries. If the manifests were deleted by hand before
+// the collector had deleted any, only the ledger shows that the domain is not new.
 func (a *app) noteLost(ctx context.Context, parts *embedded.Workspace) {
 	for _, err := range parts.Store.List(ctx, blob.ListOptions{Prefix: ledger.Prefix(parts.Domain)}) {
 		if err == nil {

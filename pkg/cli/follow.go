@@ -135,8 +135,8 @@ func (r *runner) stopped(ctx context.Context) bool {
 }
 
 // awaitOthers waits for runs of other commands that this process executes and would otherwise
-// interrupt. It leaves runs that schedules start meanwhile to the next process: a schedule may never
-// stop. The user can stop waiting without losing anything.
+// interrupt. It leaves runs that schedules start meanwhile to the next process: a schedule may start runs forever. The
+// user can stop waiting without losing anything.
 func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true
@@ -264,7 +264,7 @@ const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second
 	minLook      = 100 * time.Millisecond
-	// lookShare limits the time spent on showing a large run to one part in ten.
+	// lookShare limits the time spent on showing a large run to a tenth.
 	lookShare = 10
 )
 
@@ -313,7 +313,7 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	}
 }
 
-// next returns the next published state, or last after a tick.
+// next returns the next published state, or last if no state is published within a tick.
 func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, tick time.Duration) (*snapshot.Snapshot, error) {
 	ticking, stop := context.WithCancel(ctx)
 	var slept sync.WaitGroup

@@ -64,7 +64,7 @@ func makeProject(dir string) error {
 		}
 		to := filepath.Join(dir, strings.Replace(rel, "dot-", ".", 1))
 		if entry.IsDir() {
-			return os.MkdirAll(to, 0o755) //nolint:gosec // a project is for others to read
+			return os.MkdirAll(to, 0o755) //nolint:gosec // other users may read a project
 		}
 		return writeTemplate(name, to, dir)
 	})
@@ -72,7 +72,7 @@ func makeProject(dir string) error {
 		return err
 	}
 	schema := filepath.Join(dir, project.SchemaFile)
-	return os.WriteFile(schema, project.Schema(), 0o644) //nolint:gosec // a project is for others to read
+	return os.WriteFile(schema, project.Schema(), 0o644) //nolint:gosec // other users may read a project
 }
 
 // notName matches characters that the name of a project must not contain.
@@ -87,5 +87,5 @@ func writeTemplate(name, to, dir string) error {
 	const longest = 63
 	title = cmp.Or(title[:min(len(title), longest)], "project")
 	text = []byte(strings.ReplaceAll(string(text), "{{name}}", title))
-	return os.WriteFile(to, text, 0o644) //nolint:gosec // a project is for others to read
+	return os.WriteFile(to, text, 0o644) //nolint:gosec // other users may read a project
 }

@@ -125,7 +125,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 		request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
 		return chosen.Named, err
 	}
-	// With problems in the settings, usableProject reports all problems of the project.
+	// If the settings have problems, usableProject reports all problems of the project.
 	if settings, err := project.LoadSettings(dir, a.projectOptions()); err == nil && explicit(settings) {
 		return a.runDeployed(ctx, settings, f, &request, choose)
 	}

@@ -182,14 +182,14 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 type partly struct {
 	attemptID string
 	parts     engine.LogParts
-	text      hash.Hash32 // of the shown text
+	text      hash.Hash32 // hash of the shown text
 	length    int
 }
 
 // parts writes what another worker has stored of the log of an attempt.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
-		return nil // the beginning was shown: a redelivery follows, or the end
+		return nil // the beginning was already shown: the attempt will be delivered again, or will end
 	}
 	p := &t.partly
 	if p.attemptID != attempt.AttemptID {

@@ -165,7 +165,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// Another worker executes a command of two hours, of which this process sees stored parts only.
+// Another worker executes a command for two hours. This process sees only the stored parts of its log.
 func TestTailShowsLineOfOtherWorkerIn2500ms(t *testing.T) {
 	for phase := range 10 {
 		f := newTailed()

@@ -47,7 +47,7 @@ func (f *Forward) now() time.Time {
 }
 
 // Follow makes the clock continue from a recorded time if it is behind that time by more
-// than [Tolerance]. It returns how far this clock is then ahead of the machine's.
+// than [Tolerance]. It returns how far this clock is ahead of the machine's clock afterwards.
 func (f *Forward) Follow(recorded time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

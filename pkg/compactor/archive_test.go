@@ -216,7 +216,7 @@ func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	require.False(t, w.inLedger(entries[0].ID))
 }
 
-// I-16: maintenance of a domain reads little when no day of entries is old enough to archive.
+// Invariant I-16: maintenance of a domain reads little when no day of entries is old enough to archive.
 func TestI16MaintenanceWithoutDueDaysReadsLittle(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

@@ -101,7 +101,7 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is the time since which a listing is wanted, or a later time; 0: no listing is wanted.
+	// wanted is when the current need for a listing arose, or a later time; 0: no listing is needed.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }
@@ -122,7 +122,7 @@ func (l *listings) note(caughtUp, next, now event.Time) {
 	l.caughtUp, l.seen = caughtUp, now
 }
 
-// lag returns how long a complete listing has been wanted.
+// lag returns how long a complete listing has been overdue.
 func (l *listings) lag(now event.Time) time.Duration {
 	if l.wanted == 0 || now.Sub(l.seen) > listingSeen {
 		return 0

@@ -198,7 +198,7 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// keepLedger is how long entries stay in the ledger, where reading them costs least.
+// keepLedger is how long entries stay in the ledger, from which they can be read at the lowest cost.
 const keepLedger = 8 * 24 * time.Hour
 
 // maxPause limits how long the compactor pauses between batches.

@@ -172,7 +172,7 @@ func TestConcurrentCompactorsKeepState(t *testing.T) {
 	w.verify()
 }
 
-// I-13. This test fails if step does not list the ledger when a run is unknown.
+// Invariant I-13. This test fails if step does not list the ledger when a run is unknown.
 func TestI13UnknownRunListsTheLedger(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
@@ -183,7 +183,7 @@ func TestI13UnknownRunListsTheLedger(t *testing.T) {
 	w.verify()
 }
 
-// I-15 holds even if this machine's clock is fast. This test fails if completeAt trusts that clock.
+// Invariant I-15 holds even if this machine's clock is fast. This test fails if completeAt trusts that clock.
 func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w := newWorld(t)
 	ahead := &tick{now: w.clock.Now().Add(time.Hour)}
@@ -227,7 +227,7 @@ func TestFirstListingAdvancesCompleteThrough(t *testing.T) {
 	require.Less(t, m.Watermarks.CompleteThrough, entry.ID)
 }
 
-// I-15. This test fails if Decode returns no group for a line that is not JSON.
+// Invariant I-15. This test fails if Decode returns no group for a line that is not JSON.
 func TestI15UndecodableEntryIsADeadLetter(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
@@ -302,8 +302,8 @@ func TestUnsupportedDeadLetterSurvivesFailures(t *testing.T) {
 	}
 }
 
-// INV-9, the compactor's part. This test fails if step does not require a barrier when a timer
-// fired: the heartbeat is in the ledger, but the task times out.
+// INV-9, for the compactor: without a barrier after a fired timer, the task would time out although its heartbeat is in
+// the ledger.
 func TestINV9TimerDecidesOnAllDurableFacts(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

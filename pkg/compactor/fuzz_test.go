@@ -14,7 +14,7 @@ import (
 )
 
 // FetchPlans turns the document of a plan into valid tasks, or into the reason why the plan is invalid. It never
-// returns an error, for which the compactor would wait and retry.
+// returns an error, because an error would make the compactor wait and retry.
 func FuzzFetchPlansReturnsTasksOrAReason(f *testing.F) {
 	type doc struct {
 		Tasks []event.TaskDef `json:"tasks"`

@@ -70,9 +70,9 @@ func below(found map[string]error, complete string) string {
 // add adds the gaps that a step has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, everything else that the
-// listing found is published. A step folds decisions of timers in a second round. The gap of such an entry stays
-// open: the second round may fail, and a batch that does not list the ledger may follow.
+// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, all facts that the listing
+// found are published. Entries with decisions of timers are folded in a second round. If such an entry was a gap, the
+// gap stays open: the second round may fail, and a batch that does not list the ledger may follow.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {

@@ -332,7 +332,7 @@ func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	require.Equal(t, 6, failing)
 }
 
-// The bucket repeats the notification of an entry if it is refused.
+// If the notification of an entry is refused, the bucket repeats it.
 func TestNotificationOfAnUnreadableEntryIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.clock.stay = true

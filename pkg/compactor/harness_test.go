@@ -128,7 +128,7 @@ func (w *world) manifests() *manifest.Store {
 	return manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: w.clock})
 }
 
-// open opens a compactor in the state of a new process.
+// open opens a compactor as a new process does: it loads the state from the store.
 func (w *world) open(writer string, edits ...func(*compactor.Config)) *compactor.Compactor {
 	w.t.Helper()
 	cfg := compactor.Config{Handle: w.handle(w.store()), Writer: writer, Options: w.options, ArchiveSlots: w.archiving}

@@ -45,9 +45,9 @@ func newMaintenance(cfg Config) *maintenance {
 // moves old entries from the ledger to the archive. It does a bounded amount of work, and reports
 // whether there is more.
 //
-// [Compactor.Run] calls it after publishes. On serverless platforms, where no code runs between
-// requests, a request of its own calls it. It may run concurrently with folding and on any number of instances. A second call on
-// the same compactor returns at once while the first one runs.
+// [Compactor.Run] calls it after publishes. On serverless platforms, where no code runs between requests, a separate
+// request calls it. It may run concurrently with folding and on any number of instances. A second call on the same
+// compactor returns at once while the first one runs.
 func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	return c.maintenance.once(ctx)
 }

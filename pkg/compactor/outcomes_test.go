@@ -101,8 +101,8 @@ func TestOutcomesReadOnlyMatchingSegments(t *testing.T) {
 	require.LessOrEqual(t, reads.Load(), int64(2), "the index, and one segment")
 }
 
-// A rebuild in recorded order does not start a run from an abandoned entry, perhaps months later:
-// its writer has appended the events again.
+// A writer abandoned an entry and appended the events again. A rebuild in recorded order, perhaps months later, does
+// not start a run from the abandoned entry.
 func TestRebuildSkipsAbandonedEntries(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

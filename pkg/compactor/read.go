@@ -18,8 +18,8 @@ import (
 const (
 	// readers is how many objects are read in parallel.
 	readers = 16
-	// chunkBytes limits the entries that one publish records, as [Options.MaxBatch] limits their number. The content
-	// of these entries is in memory, and takes twice as much memory when decoded.
+	// chunkBytes limits the total size of the entries that one publish records; [Options.MaxBatch] limits their number.
+	// The content of these entries is in memory, and takes twice as much memory when decoded.
 	chunkBytes = 32 << 20
 	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The announcement of a younger
 	// entry may be on its way.
@@ -100,7 +100,8 @@ func portion(entries []Entry, limit int) int {
 // after every fact of the round, and an entry must be recorded as a whole, since later listings skip recorded
 // entries. So the entries with timers, which are few and small, wait for the round's last publication.
 //
-// Entries that cannot be read are gaps. Dead letters are already recorded, so they are no gaps.
+// Entries that cannot be read are gaps. Dead letters that cannot be read are not gaps, because they are already
+// recorded.
 func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) (facts, timers []fold.Group, err error) {
 	decoded, failed, err := c.readAll(ctx, entries)
 	if err != nil {

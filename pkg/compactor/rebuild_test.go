@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// I-17. This test fails if repair folds the ledger backwards.
+// Invariant I-17. This test fails if repair folds the ledger backwards.
 func TestI17RebuildRestoresState(t *testing.T) {
 	w := newWorld(t)
 	w.options = files

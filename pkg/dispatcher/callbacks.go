@@ -52,8 +52,8 @@ func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *cont
 const TimerPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire"
 
 // Register adds the routes of workers and of the queue to a mux. A callback's signature is
-// verified before anything is read: an unsigned request costs nothing and reveals nothing, not
-// even which domains exist.
+// verified before anything is read: an unsigned request causes no reads and reveals nothing, not even which domains
+// exist.
 func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.Clock) {
 	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request, contract.Callback){
 		contract.VerbStarted:   (*Dispatcher).serveStarted,
@@ -508,7 +508,7 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return err
 	}
 	caughtUp := snap.CaughtUpAt
-	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half: still fresh enough for the fold
+	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the state is still fresh enough at the fold
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}

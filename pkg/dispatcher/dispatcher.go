@@ -344,8 +344,8 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds the names in an envelope that is built at delivery: at that time it is too late to learn that no
-// queue accepts the envelope.
+// maxPrepared bounds the total length of the names in an envelope that is built at delivery: a queue can no longer
+// reject an envelope that is too large at that time.
 const maxPrepared = 8 << 10
 
 // envelope returns the envelope that a worker receives for an attempt.
@@ -381,8 +381,8 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	return body, nil
 }
 
-// admissionValid is how long after a delivery the worker may start the attempt without asking. An answer of the
-// dispatcher to a worker that asks could be under way for as long.
+// admissionValid is how long after a delivery the worker may start the attempt without asking. If the worker asked
+// instead, the dispatcher's answer could be under way for as long.
 const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery, and false if the attempt is no longer the current

@@ -185,7 +185,8 @@ func TestINV5NoLostWork(t *testing.T) {
 	})
 }
 
-// This test fails if repairs are deduplicated by the missing queue task.
+// This test fails if the repairs of several tasks without a queue task count as one repair, because they all name the
+// same missing queue task "".
 func TestSweepRestoresAllLostRows(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))

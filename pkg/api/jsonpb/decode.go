@@ -137,7 +137,7 @@ func (d *decoder) message(path string, m protoreflect.Message) error {
 		at := join(path, name)
 		field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if field == nil {
-			field = m.Descriptor().Fields().ByJSONName(name) // what standard clients write
+			field = m.Descriptor().Fields().ByJSONName(name) // standard clients of protobuf write camelCase names
 		}
 		switch {
 		case field == nil:
@@ -359,8 +359,8 @@ func words(field protoreflect.FieldDescriptor) string {
 	return "a number"
 }
 
-// SetText sets a field from texts, as the paths and queries of URLs have them. A list takes all of them,
-// and any other field exactly one.
+// SetText sets a field from the texts that the path or the query of a URL contains. A list takes any number of texts,
+// any other field exactly one.
 func SetText(m proto.Message, name string, texts []string) error {
 	r := m.ProtoReflect()
 	field := r.Descriptor().Fields().ByName(protoreflect.Name(name))

@@ -50,7 +50,7 @@ func TestLargeIntegersAreNotRounded(t *testing.T) {
 	require.ErrorContains(t, err, "revision: 9007199254740992 has more than 53 bits")
 }
 
-// Seen to fail: 0.032184 s was read as 32,183,999 ns.
+// An earlier version read 0.032184 s as 32,183,999 ns.
 func TestDurationsAreReadAsTheyWereWritten(t *testing.T) {
 	for d := 32_184 * time.Microsecond; d < time.Hour; d += 997_001 * time.Microsecond {
 		want := &servov1.Gantt{UnlimitedDuration: durationpb.New(d)}

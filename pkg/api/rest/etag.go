@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// EditTagHeader is the response header that contains the version of what a command can change. A command with the
-// header If-Match is executed only on this version.
+// EditTagHeader is the response header that contains the version of an object that commands can change. A command with
+// this version in its header If-Match is executed only if the object still has the version.
 const EditTagHeader = "Servo-Edit-Tag"
 
 // etag returns the entity tag of an answer: the edit tag, if there is one, and a hash of the answer. The revision alone

@@ -158,7 +158,7 @@ func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, re
 	} else {
 		tag := etag(w.Header().Get(EditTagHeader), body)
 		w.Header().Set("ETag", tag)
-		// A browser may keep the answer, and asks each time whether it is current.
+		// A browser may cache the answer, but must ask before each use whether it is still current.
 		w.Header().Set("Cache-Control", "private, no-cache")
 		if matches(r.Header.Get("If-None-Match"), tag) {
 			w.Header().Del("Content-Type")

@@ -26,7 +26,7 @@ type Route struct {
 	// Procedure is the path of the call in Connect: "/servo.v1.ExecutionService/CancelRun".
 	Procedure string
 
-	segments []string // of the path: literals, and names in braces
+	segments []string // the segments of the path: literals, and names in braces
 	verb     string   // "cancel"
 	input    protoreflect.MessageType
 	output   protoreflect.MessageType
@@ -113,10 +113,10 @@ func cutVerb(path string) (before, verb string) {
 	return path[:colon], path[colon+1:]
 }
 
-// find returns the route of an escaped path and the values of its variables. If there is none, allowed
-// lists the methods that the path has.
+// find returns the route of an escaped path and the values of its variables. If no route matches, allowed lists the
+// methods that the path supports.
 func find(routes []*Route, method, path string) (found *Route, values map[string]string, allowed []string) {
-	hasVerb := false // the path ends with a verb, which is then no part of an id
+	hasVerb := false // the path ends with a verb, so the verb is not part of an id
 	for _, r := range routes {
 		values, ok := r.match(path)
 		hasVerb = hasVerb || ok && r.verb != ""

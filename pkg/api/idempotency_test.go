@@ -24,7 +24,8 @@ func withHeader(ctx context.Context, name, value string) context.Context {
 	return ctx
 }
 
-// A repeated request attaches to its run, even if a new plan of the request would differ by then, or would fail.
+// A repeated request attaches to the run of the first request, even if planning it again would have another result by
+// now, or would fail.
 func TestIdempotencyKeyAttaches(t *testing.T) {
 	f := serve(t, daily(asset("raw/days", "exit 0")))
 	c := f.connect(t)

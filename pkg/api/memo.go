@@ -84,7 +84,7 @@ func (m *memo) assetsAt(at moment) *judged {
 	return m.judged
 }
 
-// later reports whether m has results of a later revision than at. The caller holds the lock.
+// later reports whether m has results of a later revision than the revision of at. The caller holds the lock.
 func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }

@@ -275,8 +275,8 @@ func (p *pages) read(token string) (c cursor, err error) {
 	return c, nil
 }
 
-// failed returns the error of a page that could not be read. Files of the revision of a listing may be
-// deleted while its pages are read.
+// failed returns the error of a page that cannot be read. If files of the listing's revision were deleted while its
+// pages were read, the error says that the listing has expired.
 func (p *page) failed(err error) error {
 	if p.after != "" && gone(err) {
 		return expired("the files of revision %d have been deleted", p.cursor.Revision)

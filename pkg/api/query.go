@@ -173,9 +173,9 @@ func (h *queries) place(ctx context.Context) (free func(), err error) {
 }
 
 // leave closes the session of a caller that has left, and returns the function that frees the place of its query.
-// DuckDB cannot be interrupted while it prepares a statement, so Close may take long. For a few sessions, the returned
-// function frees the place at once. For more sessions, the function first waits until DuckDB returns, so that abandoned
-// work cannot pile up.
+// DuckDB cannot be interrupted while it prepares a statement, so Close may take long. For the first few such sessions,
+// the returned function frees the place at once. Beyond this number, the function first waits until DuckDB returns, so
+// that abandoned work cannot pile up.
 func (h *queries) leave(session QuerySession, rows *query.Rows, free func()) func() {
 	closed := make(chan struct{})
 	go func() {
@@ -374,7 +374,7 @@ func sizeOf(cell any) (n int64) {
 	return other
 }
 
-// exact replaces numbers that a float64 cannot represent by text, also within lists and structs.
+// exact replaces numbers that a float64 would round: it returns them as text, also within lists and structs.
 func exact(cell any) any {
 	const most = 1<<53 - 1
 	switch v := cell.(type) {

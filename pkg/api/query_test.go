@@ -202,8 +202,8 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 	<-answers
 }
 
-// Fails if a query whose caller has left, but whose statement DuckDB still prepares, keeps other queries from running,
-// or if such queries can pile up.
+// A caller leaves while DuckDB is still preparing the caller's statement. Fails if such a query keeps other queries
+// from running, or if the number of such queries is not limited.
 func TestStuckQueriesAreBounded(t *testing.T) {
 	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()

@@ -125,7 +125,8 @@ func (d *Document) Each(f func(chunk int32, asset string, partitions []string) b
 	}
 }
 
-// Find returns the chunk with a partition, and its position there. It returns -1 if no chunk has the partition.
+// Find returns the number of the chunk that contains a partition, and the position of the partition in the chunk. It
+// returns -1 for both if no chunk contains the partition.
 func (d *Document) Find(asset ids.AssetKey, partition string) (chunk int32, position int) {
 	for i, assets := range d.chunks {
 		if !slices.Contains(assets[asset.String()], partition) {

@@ -50,9 +50,9 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. It returns false if the text names no partition, or if the newest
-// task of the partition explains more, because the run of the task is live or the task did not succeed. In the latter
-// case, task is the key of that task.
+// explainPartition explains a partition of an asset. It returns false if the text names no partition. It also returns
+// false if the newest task of the partition explains more, because the run of the task is live or the task did not
+// succeed: task is then the key of that task.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil

@@ -137,8 +137,8 @@ func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, 
 	r.a.warnings(found)
 }
 
-// schemas warns of partitions whose columns differ from the columns of existing partitions, and of
-// queries that read both as one table.
+// schemas warns of partitions whose columns differ from the columns of existing partitions, and of queries that read
+// partitions with different columns as one table.
 func (r *runner) schemas(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
 	found, err := engine.SchemaChanges(ctx, sess.Store(), snap, run, r.declared(snap))
 	if err != nil {

@@ -284,7 +284,7 @@ func (a *app) declares(ctx context.Context, v published, task string) bool {
 	return err == nil && slices.Contains(r.Assets(), asset)
 }
 
-// awaitTask waits for a run that has a task, and updates v to the newest state.
+// awaitTask waits until a run has the given task, and updates v to the newest state.
 func (a *app) awaitTask(ctx context.Context, v *published, task string) (*state.State, *state.Task, error) {
 	a.note("waiting: no run has a task %s yet; start one with `servo run`", task)
 	most := folderLook

@@ -63,7 +63,7 @@ func (c *Compactor) Backlog() Backlog {
 type backlog struct {
 	mu sync.Mutex
 	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found.
-	// gaps are the entries that cannot be folded. Some entries of each kind may be recorded by now.
+	// gaps are the entries that cannot be folded. Any of these entries may have been recorded in the meantime.
 	taken        []Entry
 	listed, gaps []string
 	listings     listings

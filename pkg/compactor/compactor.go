@@ -92,8 +92,8 @@ type Options struct {
 	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
 	// compactor creates a wakeup for the sweepers.
 	Wakeups bool
-	// Shared means that other instances may fold the same domain. This instance then waits for them where waiting
-	// costs less than losing a race to publish.
+	// Shared means that other instances may fold the same domain. This instance then waits for the others in cases
+	// where the wait costs less than a lost race to publish.
 	Shared bool
 	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy
@@ -236,9 +236,9 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for as long as it took to encode the last publish, so that entries gather. Writing a
-// file costs half a millisecond, whatever its size, so fewer and larger batches cost less. A row
-// that changes twice in a batch is written once.
+// pause waits for as long as it took to encode the last publish, so that entries gather. Writing a file takes half a
+// millisecond, whatever its size, so fewer and larger batches take less time. A row that changes twice in a batch is
+// written once.
 func (c *Compactor) pause(ctx context.Context) error {
 	wait := min(c.encodingTime, maxPause)
 	c.encodingTime = 0

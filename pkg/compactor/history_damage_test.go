@@ -74,7 +74,7 @@ func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w.verify()
 }
 
-// The key of run_key_conflicts is the run, so a conflict may be reported twice.
+// The key of a row of run_key_conflicts is the run. So the row of a conflict that is reported twice exists once.
 func TestRepeatedRunKeyConflictIsOneRow(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

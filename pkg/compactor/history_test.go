@@ -288,8 +288,8 @@ func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 	t.Fatal("it never came to the end")
 }
 
-// A base of one compactor, published after another compactor's base, would lose the rows that the
-// latter moved to history. This test fails if ready accepts a merge that began with another base.
+// A base of one compactor, published after another compactor's base, would lose the rows that the other base moved to
+// history. This test fails if ready accepts a merge that began with another base.
 func TestOvertakenBaseIsDropped(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

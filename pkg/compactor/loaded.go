@@ -66,9 +66,9 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 }
 
 // newlySupported returns the dead letters that may be folded now: events that an older build did not know, and events
-// whose run exists by now. Events of the second kind may have been unreadable when the run appeared. Each is tried
-// once per process, with a barrier; if it still cannot be folded, it stays a dead letter. A dead letter that cannot
-// be read is tried again with the next barrier.
+// whose run has appeared in the meantime. An event of the second kind is still a dead letter if it could not be read
+// when its run appeared. Each dead letter is tried once per process, with a barrier. If it still cannot be folded, it
+// stays a dead letter. If it cannot be read, the next barrier tries it again.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

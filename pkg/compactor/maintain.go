@@ -18,7 +18,7 @@ const (
 	perAge = 3
 	// backlogEvery is the interval while a round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps limits how often the floor rises: by at least this fraction of Retention.Orphans.
+	// floorSteps limits how often the floor rises: each time by at least Retention.Orphans divided by floorSteps.
 	floorSteps = 10
 )
 

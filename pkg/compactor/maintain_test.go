@@ -231,7 +231,7 @@ func TestFailedCollectionIsRetriedAfterPublish(t *testing.T) {
 	require.Less(t, len(w.intact()), 10)
 }
 
-// INV-9, with more entries than one batch takes. This test fails if a timer's entry is folded last in its batch
+// INV-9, with more entries than fit into one batch. This test fails if a timer's entry is folded last in its batch
 // instead of after all batches.
 func TestTimerWaitsForEveryPortion(t *testing.T) {
 	w := newWorld(t)

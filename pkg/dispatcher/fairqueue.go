@@ -15,9 +15,9 @@ import (
 // thousand waiting tasks therefore delays a tenant with a few by one round. Tasks of one tenant
 // get their turns in order of arrival.
 //
-// Each process has its own FairQueue, so several processes share only approximately. It has an effect
-// only while tasks wait here and not in the task queue, which is first in, first out. The rate
-// limit keeps them here.
+// Each process has its own FairQueue, so the shares are only approximate if there are several processes. It has an
+// effect only while tasks wait here and not in the task queue, which is first in, first out. The rate limit keeps them
+// here.
 type FairQueue struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)

@@ -25,11 +25,11 @@ const (
 	recordShare = 6
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
-	// maxRemembered bounds the remembered attempts. Forgetting one costs a ledger event.
+	// maxRemembered bounds the remembered attempts. Forgetting one causes one more ledger event.
 	maxRemembered = 100_000
-	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as others: another process, which
-	// handles the timer's call, would not see them in time. Such heartbeats wait for the timeout divided by
-	// flushShare, at most maxFlushWait.
+	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as the heartbeats of other tasks:
+	// another process, which handles the timer's call, would not see them in time. Such heartbeats wait for the timeout
+	// divided by flushShare, at most maxFlushWait.
 	shortTimeout = 15 * time.Second
 	flushShare   = 12
 	maxFlushWait = time.Second

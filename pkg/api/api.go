@@ -65,7 +65,7 @@ type Config struct {
 const (
 	// maxBody is the largest accepted request, in bytes.
 	maxBody = 4 << 20
-	// compressFrom is the size from which an answer is compressed, if the caller accepts that.
+	// compressFrom is the size from which an answer is compressed, in bytes, if the caller accepts compressed answers.
 	compressFrom = 4 << 10
 )
 
@@ -154,7 +154,7 @@ func servicePaths() []string {
 	return names
 }
 
-// codec is the JSON of the API as a codec of Connect.
+// codec lets Connect encode and decode messages in the JSON of the API.
 type codec struct{ name string }
 
 // Name implements [connect.Codec].

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// judge counts the partitions of assets by status, at one snapshot.
+// judge counts the partitions of assets by status, in one snapshot.
 type judge struct {
 	calendar   plan.Calendar
 	evaluation *staleness.Evaluation

@@ -102,7 +102,7 @@ func conditionsIn(ctx context.Context) engine.Conditions {
 	return c
 }
 
-// revealTag writes the edit tag of what a response shows into a header.
+// revealTag writes the edit tag of the object that a response shows into a header.
 func revealTag(ctx context.Context, tag string) {
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		call.ResponseHeader().Set(rest.EditTagHeader, tag)

@@ -69,7 +69,7 @@ type judged struct {
 	summaries map[string]*servov1.PartitionSummary
 }
 
-// maxSummaries limits the kept summaries of partitions: those of all assets of a page.
+// maxSummaries limits how many summaries of partitions are kept: enough for all assets of a page.
 const maxSummaries = 1000
 
 // assetsAt returns the assets of a moment. If the revision is earlier than that of m, m does not keep the returned

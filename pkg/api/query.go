@@ -44,7 +44,7 @@ type queryRequest struct {
 	SQL string `json:"sql"`
 	// AsOf is a revision or a time. "": the newest revision.
 	AsOf string `json:"as_of"`
-	// RowLimit is the greatest number of rows. 0: 1,000 as JSON, else all.
+	// RowLimit is the greatest number of rows. 0: 1,000 rows as JSON, and all rows in other formats.
 	RowLimit int `json:"row_limit"`
 }
 
@@ -109,7 +109,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		return refuse(notBuilt, "this server does not answer queries: use `servo query`")
 	}
 	start := h.Engine.Now()
-	// A client that does not read must not keep its place.
+	// A client that does not read its answer must not occupy a place.
 	connection := http.NewResponseController(w)
 	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
 		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // the connection may serve another request

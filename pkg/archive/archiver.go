@@ -21,7 +21,7 @@ const (
 	// day is the default of Config.Span.
 	day = 24 * time.Hour
 	// maxBytes and maxEntries are the default limits of a file. They also limit the memory
-	// of one call of Archive, and how much it reads again after a crash.
+	// of one call of Archive, and how much an archiver reads again after a crash.
 	maxBytes   = 16 << 20
 	maxEntries = 10_000
 	// maxFileBytes is the maximum size of a file that is read.
@@ -180,9 +180,9 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 	return names, false, nil
 }
 
-// read reads entries. It skips unreadable entries: they stay in the ledger until the next span is
-// archived, or another process tries. contended reports whether some entries were deleted
-// meanwhile, so that another archiver must be working on them.
+// read reads entries. It skips unreadable entries: they stay in the ledger until this process archives the next span,
+// or another process tries to read them. contended reports whether some entries were deleted meanwhile, so that another
+// archiver must be working on them.
 func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group

@@ -53,7 +53,7 @@ func (r *Reader) Read(ctx context.Context, entry string) ([]byte, error) {
 
 // ReadStored works like Read and also returns when the store created the entry. The archive
 // does not contain that time. For an archived entry ReadStored returns the time of the id
-// plus [ledger.MaxBehind], the maximum between the naming and the creation of an entry.
+// plus [ledger.MaxBehind], the maximum time between the naming and the creation of an entry.
 func (r *Reader) ReadStored(ctx context.Context, entry string) ([]byte, time.Time, error) {
 	return r.find(ctx, entry, ledger.ReadStored)
 }

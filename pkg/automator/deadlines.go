@@ -90,7 +90,7 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	return item
 }
 
-// maxMissing is how many partitions of one asset an event lists at most.
+// maxMissing is the maximum number of partitions of one asset that an event lists.
 const maxMissing = 500
 
 // evaluations caches the staleness of a snapshot's partitions, by the time at which it is evaluated. The zero time

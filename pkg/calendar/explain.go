@@ -145,7 +145,7 @@ func (z *zone) local(at int64, i int) string {
 	return wall.Format(localTime)
 }
 
-// Text describes a reason to people. The id of the schedule determines the jitter of its ticks.
+// Text describes a reason for people. The id of the schedule determines the jitter of its ticks.
 func (s *Schedule) Text(r *Reason, id string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s %s", r.Local, s.zone.name)

@@ -62,7 +62,7 @@ func (a *app) alertsCommand() *cobra.Command {
 	return cmd
 }
 
-// noteAlerts prints notes that matter to a reader of the list of alerts.
+// noteAlerts prints notes below the list of alerts: which rules are muted, and whether messages could not be sent.
 func (a *app) noteAlerts(s *state.State, now event.Time) {
 	if !a.table() {
 		return

@@ -51,8 +51,8 @@ func (i *assetInfo) countedText(of func(*engine.Counts) int) any {
 	return number(view.Grouped(int64(of(i.counts))))
 }
 
-// listed returns the project and the assets to list: without arguments, all assets. Broken assets
-// are among them, because they have materializations, too.
+// listed returns the project and the assets to list: without arguments, all assets. They include assets with problems,
+// because these assets have materializations, too.
 func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *project.Project, chosen selector.Result, err error) {
 	f.all = f.all || len(args) == 0
 	choice, err := f.parse(args)

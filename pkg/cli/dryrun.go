@@ -52,7 +52,7 @@ type dryAsset struct {
 	CPU      float64 `json:"cpu"`
 	Rows     int64   `json:"rows"`
 	Bytes    int64   `json:"bytes"`
-	// Cost is what all tasks cost, in nano-dollars. Absent: unknown, or there are no prices.
+	// Cost is the estimated cost of all tasks, in nano-dollars. Absent: the cost is unknown, or there are no prices.
 	Cost *int64 `json:"cost_nanousd,omitempty"`
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// dryRunEstimate is the estimate of a whole run. Durations are seconds, costs nano-dollars. Tasks of assets
-// that have never succeeded are not part of it.
+// dryRunEstimate is the estimate of a whole run. Durations are in seconds, and costs in nano-dollars. The estimate does
+// not include tasks of assets that have never succeeded.
 type dryRunEstimate struct {
 	Unknown     int     `json:"unknown_tasks"`
 	Work        float64 `json:"work"`
@@ -27,7 +27,7 @@ type dryRunEstimate struct {
 	Cost *estimatedCost `json:"cost,omitempty"`
 }
 
-// estimatedCost is what the tasks of a run cost. Unpriced tasks are not part of it.
+// estimatedCost is the estimated cost of the tasks of a run. It does not include tasks whose price is unknown.
 type estimatedCost struct {
 	Median   int64 `json:"nanousd"`
 	P95      int64 `json:"p95_nanousd"`

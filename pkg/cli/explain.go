@@ -116,7 +116,7 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	return t.b.String()
 }
 
-// maxUpstreams is how many upstreams, and how many root causes, an explanation lists at most.
+// maxUpstreams is the maximum number of upstreams, and also of root causes, that an explanation lists.
 const maxUpstreams = 20
 
 // causes lists the chain of tasks up to a root cause and, if there are more, all root causes.

@@ -264,7 +264,7 @@ const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second
 	minLook      = 100 * time.Millisecond
-	// lookShare limits the time spent on showing a large run to a tenth.
+	// lookShare limits the time spent on showing a large run to a tenth of the whole time.
 	lookShare = 10
 )
 

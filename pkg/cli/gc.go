@@ -88,7 +88,7 @@ func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Rete
 	return nil
 }
 
-// maxItems is how many versions and logs the table of a dry run lists at most.
+// maxItems is the maximum number of versions and logs that the table of a dry run lists.
 const maxItems = 200
 
 // itemsText lists what a dry run would delete.

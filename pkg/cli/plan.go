@@ -360,7 +360,8 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 }
 
-// diff returns the differences between two releases. It compares trees that this build's parser has produced.
+// diff returns the differences between two releases. It compares syntax trees that the parser of this build has
+// produced.
 func (a *app) diff(ctx context.Context, before, after *release.Code) ([]release.Change, error) {
 	for _, code := range []**release.Code{&before, &after} {
 		trees, err := a.reparse(ctx, *code)

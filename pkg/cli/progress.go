@@ -67,7 +67,7 @@ func (p *progress) summary(s *state.State) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxRunning is how many running tasks a block shows at most.
+// maxRunning is the maximum number of running tasks that a block shows.
 const maxRunning = 8
 
 // block returns the lines that a terminal shows for a run: counters and running tasks.

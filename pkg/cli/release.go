@@ -32,7 +32,7 @@ type candidate struct {
 	// archive holds the project's files, if the environment deploys explicitly.
 	archive *source.Archive
 	// against is the hash of the release that the project is compared with, or "". summary is that release. before is
-	// the code of that release, with the trees of this build's parser.
+	// the code of that release, with syntax trees that the parser of this build has produced.
 	against string
 	before  *release.Code
 	summary *release.Release

@@ -121,7 +121,7 @@ func (a *app) adviseRetry(f view.Repeat, runID string) {
 	}
 }
 
-// maxIncomplete is how many incomplete inputs a report names at most.
+// maxIncomplete is the maximum number of incomplete inputs that a report names.
 const maxIncomplete = 20
 
 // incomplete warns of tasks that succeeded although partitions of their inputs were missing.

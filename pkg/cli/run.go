@@ -204,7 +204,7 @@ func (a *app) runDeployed(
 	return a.start(ctx, f, p, request, func(ctx context.Context, s *session) (engine.RunHandle, error) { return s.Run(ctx, *request) })
 }
 
-// request converts the flags and arguments to a request, without the project.
+// request converts the flags and arguments to a request. It does not need the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	r := engine.RunRequest{
 		RunKey: f.runKey, MaxParallelism: f.parallelism, Need: f.need(), Plan: plan.Request{AllowIncomplete: f.allowIncomplete, AllowFuture: f.allowFuture},

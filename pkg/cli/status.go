@@ -92,7 +92,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// maxStatus is how many tasks of each kind a status lists at most.
+// maxStatus is the maximum number of tasks of each kind that a status lists.
 const maxStatus = 10
 
 func (a *app) statusText(st *runStatus, now event.Time) string {

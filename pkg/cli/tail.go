@@ -43,7 +43,7 @@ type tail struct {
 	part     func(context.Context, *state.Attempt, *engine.LogParts) ([]byte, error)
 	mostLook time.Duration
 
-	shown    int32  // attempts up to this number have been shown, or are not shown
+	shown    int32  // attempts up to this number were shown, or need not be shown
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
 	broken   string // the id of the attempt whose stream broke: its beginning was shown

@@ -126,7 +126,7 @@ func (f *testFile) rejected(name string, run testRun, err error) error {
 	return nil
 }
 
-// keep replaces the results of a file with its results in another run.
+// keep replaces the results for a test file with the results for this file in another run.
 func (r *testRun) keep(file string, other testRun) {
 	r.results = slices.DeleteFunc(r.results, func(x testcase.Result) bool { return x.Test.At.File == file })
 	r.problems = slices.DeleteFunc(r.problems, func(x project.Problem) bool { return x.File == file })

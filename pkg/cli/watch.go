@@ -22,7 +22,7 @@ import (
 // volumes of containers, where notifications get lost.
 const (
 	watchEvery = time.Second
-	// watchShare limits the time spent on polling a large project to one part in 50.
+	// watchShare limits the time spent on polling a large project to a fiftieth of the whole time.
 	watchShare = 50
 )
 

@@ -348,8 +348,8 @@ func (s *paged) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 	}
 }
 
-// INV-9. A listing takes several requests: a fact that it has missed may be older than a timer that
-// it finds. This test fails if step folds decisions of timers with the listing that found them.
+// INV-9. A listing takes several requests, so it may find a timer and still miss an older fact. This test fails if step
+// folds decisions of timers with the listing that found them.
 func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w := newWorld(t)
 	store := &paged{Store: w.store()}

@@ -191,8 +191,8 @@ func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) 
 }
 
 const (
-	// maxPlanTasks is the maximum number of tasks of a plan that is decoded. Package plan makes no
-	// larger plans. A task may take three bytes of text and hundreds of bytes of memory.
+	// maxPlanTasks is the maximum number of tasks of a plan that is decoded. Package plan makes no larger plans. The
+	// limit is needed because a task may take three bytes of text but hundreds of bytes of memory.
 	maxPlanTasks = 200_000
 	// maxUncountedBytes is the size up to which a plan is decoded without counting its tasks.
 	maxUncountedBytes = 1 << 20

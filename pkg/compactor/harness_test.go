@@ -28,8 +28,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// tick is a clock that advances only by calls. Sleep advances it and returns at once. With stay, a
-// sleep of a minute or more waits for the end of ctx instead.
+// tick is a clock that only pass and Sleep advance. Sleep does not block. With stay, a sleep of a minute or more waits
+// for the end of ctx instead.
 type tick struct {
 	mu   sync.Mutex
 	now  time.Time

@@ -104,7 +104,7 @@ func (w *world) closedRun(c *compactor.Compactor) string {
 	return run
 }
 
-// This test failed while a late report of a run in a lost segment blocked all other runs.
+// In an earlier version, a late report of a run in a lost segment blocked all other runs.
 func TestLostSegmentDoesNotBlockFolding(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
@@ -123,7 +123,7 @@ func TestLostSegmentDoesNotBlockFolding(t *testing.T) {
 	require.NoError(t, err, "an unrelated run must not be blocked")
 }
 
-// This test failed while unreadable pins were never deleted, even after a rebuild.
+// In an earlier version, unreadable pins were never deleted, not even after a rebuild.
 func TestLostIndexOfPinDoesNotBlockCollection(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -55,7 +55,8 @@ func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 }
 
 // INV-5. The next publish may change other rows, and must keep the rows that the failed publish
-// would have dropped. This test failed when encoded deltas were distinguished only by their size.
+// would have dropped. In an earlier version, encoded deltas were distinguished only by their size, and this test
+// failed.
 func TestINV5RowsOfFailedPublishAreInTheNext(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("c")

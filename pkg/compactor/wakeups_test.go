@@ -97,7 +97,7 @@ func TestWakeupIsCreatedBeforeTheFirstPublish(t *testing.T) {
 	require.Equal(t, manifest.Wakeup{At: marked[0]}, w.due(), "the wakeup stays until a sweep")
 }
 
-// This limits the cost of wakeups in a busy domain. The test fails if each run creates a wakeup.
+// This test fails if each run of a busy domain creates a wakeup.
 func TestWakeupIsCreatedOncePerSlot(t *testing.T) {
 	w := withWakeups(t)
 	creates := 0

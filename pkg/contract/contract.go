@@ -43,7 +43,8 @@ type Envelope struct {
 	Callbacks Callbacks `json:"callbacks"`
 	// AdmittedUntil is set if the sender verified that the attempt is the current one. A worker that begins the task
 	// before this time need not wait for the response to the started callback. If the attempt ends before the worker
-	// has reported its start, the worker may answer 200 with [Finished] instead of sending callbacks. 0 allows neither.
+	// has reported its start, the worker may answer 200 with [Finished] instead of sending callbacks. If AdmittedUntil
+	// is 0, the worker may do neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`
@@ -67,7 +68,7 @@ type Callbacks struct {
 	Started   string `json:"started,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
 	Finished  string `json:"finished,omitempty"`
-	// Authorization has the signatures of the URLs. Without it the URLs contain them, as in
+	// Authorization contains the signatures of the URLs. If it is empty, the URLs contain their signatures, as in
 	// contract 1.0.
 	Authorization Authorization `json:"authorization,omitzero"`
 }
@@ -169,8 +170,8 @@ type CommitMarker struct {
 	// Cells are the partitions of a batch, in the order of its task; empty: the output is that of PartitionKey. The
 	// directory has a folder for each: see [CellURI].
 	Cells []CommitMarkerCell `json:"cells,omitempty"`
-	// Checks are the results of the asset's checks, in the order of the asset. They precede the marker: an
-	// execution that adopts the marker reports them.
+	// Checks are the results of the asset's checks, in the order of the asset. The checks run before the marker is
+	// created. An execution that adopts the marker reports these results.
 	Checks []event.CheckResult `json:"checks,omitempty"`
 	// CodeChanged has the same meaning as in [Finished].
 	CodeChanged bool       `json:"code_changed,omitempty"`

@@ -51,8 +51,8 @@ func QuarantineMarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materia
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + quarantineName
 }
 
-// ExecutionPrefix returns the directory for the files of one execution. No two executions
-// share one, not even two of the same attempt.
+// ExecutionPrefix returns the directory for the files of one execution. No two executions share a directory, not even
+// two executions of the same attempt.
 func ExecutionPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID, attemptID, nonce string) string {
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + attemptID + "-" + nonce + "/"
 }
@@ -77,8 +77,8 @@ func BatchOf(uri string) (batch string, ok bool) {
 }
 
 // IsExecutionURI reports whether uri is the directory of an execution of the materialization
-// with this prefix. The URI of every output must be one. In a batch, the output of a
-// partition is a folder inside such a directory.
+// with this prefix. The URI of every output must be such a directory. In a batch, the output of a partition is a folder
+// inside such a directory.
 func IsExecutionURI(uri, materializationPrefix string) bool {
 	rest, ok := strings.CutPrefix(uri, materializationPrefix)
 	if !ok || len(rest) < 2 || len(rest) > ids.MaxSegment || !strings.HasSuffix(rest, "/") {

@@ -41,8 +41,7 @@ type Action interface {
 // CreateDispatch creates the queue task of an attempt.
 type CreateDispatch struct {
 	Row *state.Dispatch
-	// Acknowledge asks for an acknowledgement in the ledger. A refill does not set it for
-	// tasks that the ledger already knows.
+	// Acknowledge asks for an acknowledgement in the ledger. A refill sets it only for rows that are still PENDING.
 	Acknowledge bool
 }
 
@@ -68,8 +67,7 @@ type Redispatch struct {
 	Request              *event.DispatchRequested
 }
 
-// Retime requests that a timer is scheduled again, but only if the queue no longer has its
-// task.
+// Retime requests that a timer be scheduled again, but only if the queue no longer has its task.
 type Retime struct {
 	QueueTaskName string // "" if the timer has no queue task
 	Request       *event.TimerRequested

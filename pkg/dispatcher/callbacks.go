@@ -82,7 +82,7 @@ func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.
 	})
 }
 
-// serve finds the dispatcher of a domain and calls serve with it.
+// serve finds the dispatcher of a domain and calls the given function with it.
 func (find Finder) serve(w http.ResponseWriter, r *http.Request, domain ids.Domain, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
 	d, problem := find.lookUp(r.Context(), domain)
 	if problem != nil {
@@ -512,8 +512,8 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// Every event that was durable at now is folded. now is a time of this machine's clock, which may differ from
-		// the compactor's clock. The call is judged by this machine's clock.
+		// The state contains every event that was durable at the time now. This time is from this machine's clock, by
+		// which the call is judged. The compactor's clock may differ.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)

@@ -246,7 +246,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	w.fold()
 	require.Equal(t, http.StatusOK, w.report(finish).status)
 	require.Len(t, appended[*event.TaskFinished](w), 1)
-	// A late heartbeat tells its worker to stop, and is not stored.
+	// The answer to a late heartbeat tells the worker to stop. The heartbeat is not stored.
 	beat := decoded[contract.HeartbeatResponse](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
 	require.True(t, beat.ShouldCancel)
 	require.Empty(t, appended[*event.TaskHeartbeat](w))

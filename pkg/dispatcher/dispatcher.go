@@ -454,9 +454,9 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 	return err
 }
 
-// appendSoon appends an event that may be lost without harm, because its fact is reported again. The queue reports an
-// existing name again. The end of an attempt also reports that the attempt was started and alive. If the worker dies,
-// the queue redelivers the attempt.
+// appendSoon appends an event that may be lost without harm, because its fact is reported again. For example, the queue
+// reports again that a name exists, and the end of an attempt also reports that the attempt was started and alive. If
+// the worker dies, the queue redelivers the attempt.
 func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
 	return d.cfg.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.cfg.Domain, CorrelationID: run, Payload: p}})
 }

@@ -88,7 +88,7 @@ func TestINV7OnlyProjectionsAreRead(t *testing.T) {
 }
 
 // INV-5: a sweep repairs everything that is lost between the fold and the worker: queue tasks and outbox rows. This
-// test fails if a sweep ignores admitted attempts without a row, if it ignores overdue rows, and if it repairs a row
+// test fails if a sweep ignores admitted attempts without a row, if it ignores overdue rows, or if it repairs a row
 // without asking the queue first.
 func TestINV5NoLostWork(t *testing.T) {
 	t.Run("a queue task is lost", func(t *testing.T) {

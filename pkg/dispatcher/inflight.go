@@ -16,7 +16,8 @@ type inFlight struct {
 	swept event.Time
 }
 
-// busy is the time of an action that is executing. The action may wait in the fair queue for long.
+// busy stands for the time of an action that is still executing, because the action may wait in the fair queue for
+// long.
 const busy = event.Time(-1)
 
 func newInFlight() *inFlight { return &inFlight{taken: map[string]event.Time{}} }

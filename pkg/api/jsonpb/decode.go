@@ -74,7 +74,7 @@ func (d *decoder) next(path string) (jsontext.Kind, error) {
 	return kind, nil
 }
 
-// begin reads the first token of a value of a kind.
+// begin reads the first token of a value. It returns an error if the value is not of the given kind.
 func (d *decoder) begin(path string, want jsontext.Kind, words string) error {
 	kind, err := d.next(path)
 	switch {

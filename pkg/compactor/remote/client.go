@@ -21,8 +21,8 @@ type Client struct {
 	HTTP   *http.Client
 }
 
-// Compact is [compactor.Compactor.Compact] over HTTP. It sends the content of entries that can be
-// proven and that JSON can represent; the compactor reads the others.
+// Compact is [compactor.Compactor.Compact] over HTTP. It sends the content of each entry that has a proof and that JSON
+// can represent. The compactor reads the other entries from the store.
 func (c *Client) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
 	data, err := c.body(r).encode()
 	if err != nil {

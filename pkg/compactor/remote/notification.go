@@ -12,8 +12,8 @@ import (
 )
 
 // ErrNoObject means that a notification names no written object: it reports another event, or
-// belongs to another topic. The receiver acknowledges it, because a rejected message would be
-// delivered, and rejected, until it expires.
+// belongs to another topic. The receiver acknowledges it, because a rejected message would be delivered again and again
+// until it expires.
 var ErrNoObject = errors.New("the notification names no written object")
 
 // notification is a notification of Google Cloud about an object, in one of these formats:

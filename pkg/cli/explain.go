@@ -102,7 +102,7 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	}
 	t.section("alive")
 	if h := e.Heartbeat; h != nil {
-		t.line("%s ago; given up at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), view.OneLine(h.Message))
+		t.line("%s ago; without another one, the attempt fails at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), view.OneLine(h.Message))
 	}
 	t.section("ledger")
 	for _, ev := range e.Events {

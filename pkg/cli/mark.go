@@ -25,8 +25,8 @@ func (a *app) markCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mark ASSET",
 		Short: "Mark outputs as stale, fresh or missing",
-		Long: "Mark the outputs of partitions as stale (a run with --stale makes them again), as fresh (they are up to\n" +
-			"date with everything that exists now), or as missing (no reader finds them any more). A mark ends when\n" +
+		Long: "Mark the outputs of partitions as stale (a run with --stale materializes them again), as fresh (they are\n" +
+			"up to date with everything that exists now), or as missing (no reader finds them any more). A mark ends when\n" +
 			"the partition is materialized again. The outputs do not change.",
 		Example: "  servo partitions mark raw/prices -p 2025-01-15 --missing --reason 'wrong currency'\n" +
 			"  servo partitions mark clean/daily -p 2025-01 --stale --reason 'the API has corrected the month'",
@@ -38,7 +38,7 @@ func (a *app) markCommand() *cobra.Command {
 	flags.BoolVar(&f.stale, event.MarkStale, false, "the outputs must be materialized again")
 	flags.BoolVar(&f.fresh, event.MarkFresh, false, "the outputs are up to date with everything that exists now")
 	flags.BoolVar(&f.missing, event.MarkMissing, false, "the outputs are wrong: hide them from readers")
-	flags.StringVar(&f.reason, "reason", "", "why, for people and for servo explain")
+	flags.StringVar(&f.reason, "reason", "", "the reason for the mark, shown by servo explain")
 	return cmd
 }
 

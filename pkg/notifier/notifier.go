@@ -46,8 +46,8 @@ type Notifier struct {
 	mu     sync.Mutex // locked while a pass runs
 	newest *release.Release
 	sha    string // the hash of newest
-	// ended contains, by notification, the results of tries that may not be in the ledger yet. Their messages are not
-	// sent again; only the results are appended again.
+	// ended maps a notification to the result of a try that may not be in the ledger yet. The message is not sent
+	// again; only the result is appended again.
 	ended map[string]*event.NotificationEnded
 }
 

@@ -20,7 +20,7 @@ var never = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"
 // private are addresses that only a channel with allow_private may have.
 var private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
 
-// embedding are prefixes of IPv6 addresses that contain an IPv4 address, in their last or middle bytes.
+// Prefixes of IPv6 addresses that contain an IPv4 address: in the last bytes (nat64) or after the prefix (sixToFour).
 var (
 	nat64     = netip.MustParsePrefix("64:ff9b::/96")
 	sixToFour = netip.MustParsePrefix("2002::/16")

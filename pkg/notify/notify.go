@@ -27,13 +27,13 @@ import (
 // Sender sends messages.
 type Sender struct {
 	Clock clock.Clock
-	// Secrets returns the value of a reference. Nil: channels with secrets cannot be used.
+	// Secrets returns the value of a reference. If it is nil, channels with secrets cannot be used.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor hides the values of secrets in the log of this process. It may be nil.
 	Redactor *secret.Redactor
-	// Publish publishes to a topic of Pub/Sub. Nil: such channels cannot be used.
+	// Publish publishes to a topic of Pub/Sub. If it is nil, channels with topics cannot be used.
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
-	// Root is the folder of the project. Channels that are files write below it. "": such channels cannot be used.
+	// Root is the folder of the project. Channels that are files write below it. If it is empty, they cannot be used.
 	Root string
 
 	roots *x509.CertPool // the certificate authorities for mail servers; nil: those of the system
@@ -80,7 +80,7 @@ func (s *Sender) resolve(ctx context.Context, reference string) (string, error) 
 // the seconds, a dot and the body.
 const SignatureHeader = "Servo-Signature"
 
-// Sign returns the signature of a body at a time.
+// Sign returns the signature of a body that is sent at the given time.
 func Sign(key string, at time.Time, body []byte) string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(key))
@@ -127,7 +127,7 @@ func (s *Sender) slack(ctx context.Context, c *release.Channel, m *Message) erro
 	return post(ctx, c, text, http.Header{"Content-Type": {"application/json; charset=utf-8"}}, body, secret.NewMask([]string{text}))
 }
 
-// post sends a body. mask hides secrets in the error; nil: there are none.
+// post sends a body. mask hides secrets in the error. It is nil if there are none.
 func post(ctx context.Context, c *release.Channel, to string, header http.Header, body []byte, mask *secret.Mask) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -156,7 +156,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 // maxSaid is how many characters of a response an error quotes at most.
 const maxSaid = 200
 
-// said returns the first line of a response, for an error.
+// said returns the first line of a response, for an error message.
 func said(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(string(text), "")), "\n")
 	if len(line) > maxSaid {

@@ -3,9 +3,9 @@
 // package is not a stable API.
 //
 // DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
-// "date=2025-01-15". The folders of outputs have other names, so the SQL reads the files through symbolic links in such
-// folders. If a file itself has a column with the name of the dimension, the file's column takes precedence over the
-// partition key: such a file is never read through a link.
+// "date=2025-01-15". The folders of outputs have other names. So the SQL reads the files through symbolic links in
+// folders with these names. If a file itself has a column with the name of the dimension, the file's column takes
+// precedence over the partition key: such a file is never read through a link.
 package partcolumn
 
 import (
@@ -38,7 +38,7 @@ type Part struct {
 // Link is a symbolic link that must exist before the SQL is executed.
 type Link struct{ Path, Target string }
 
-// Overlap is a dimension that the files of some partitions contain as a column, and the files of others do not.
+// Overlap is a dimension that is a column in the files of some partitions, but not in the files of others.
 type Overlap struct {
 	space.Column
 	// Query is SQL that returns the column from those files that contain it.

@@ -113,7 +113,7 @@ func (b *builder) checkTask(t *Task, a *Asset) {
 	}
 }
 
-// upstreamAdvice returns what an error about a missing upstream partition advises.
+// upstreamAdvice returns the advice for an error about a missing upstream partition.
 func (b *builder) upstreamAdvice() string {
 	if b.request.ChecksOnly {
 		return "run it first"

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// withChecks gives assets of the weather project a check of a kind.
+// withChecks adds a check of the given kind to assets of the weather project.
 func withChecks(kind string, names ...string) []plan.Asset {
 	assets := weather()
 	for i := range assets {

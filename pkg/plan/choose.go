@@ -21,12 +21,12 @@ type chooser struct {
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset
-	// applied says of each selection whether it restricts an asset of the run.
+	// applied tells for each selection whether it restricts an asset of the run.
 	applied []bool
 	// values are the selected values. used are the selected values that at least one asset declares.
 	values []string
 	used   map[string]bool
-	// advised says, by value, what to do if an asset lacks this value.
+	// advised maps a value to the advice for an asset that lacks it.
 	advised map[string]string
 	total   int
 }

@@ -165,7 +165,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// all is what every task reads. It is used if images is nil.
+	// all is what every task of the asset reads, if images is nil.
 	all    reads
 	images *space.Reader
 }
@@ -225,7 +225,7 @@ func (b *builder) hasFiles(dep ids.AssetKey) bool {
 	return upstream.Work.HasFiles()
 }
 
-// reads holds what a task reads of one upstream asset, and for which tasks of that asset it waits.
+// reads describes what a task reads of one upstream asset, and which tasks of that asset it waits for.
 type reads struct {
 	set   InputSet
 	edges []string

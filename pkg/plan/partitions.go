@@ -28,7 +28,7 @@ const (
 	RequiresAvailable = "available"
 )
 
-// Dep says how an asset reads one of its dependencies, if the project declares it.
+// Dep contains what the project declares about how an asset reads one of its dependencies.
 type Dep struct {
 	Asset ids.AssetKey `json:"asset"`
 	// Map is the mapping from a partition of the asset to the partitions that it reads. If it is zero,

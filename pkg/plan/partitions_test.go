@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// slowDays computes n days by the rules of the calendar, without a library.
+// slowDays computes n consecutive days by the rules of the Gregorian calendar, without a library.
 func slowDays(y, m, d, n int) []string {
 	length := func() int {
 		switch m {

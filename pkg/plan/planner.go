@@ -52,7 +52,7 @@ type Request struct {
 	// asset that is not in Select, its partitions follow from those of the other assets: they are the partitions that
 	// other selected partitions read or, if there are none, the partitions that read selected partitions.
 	Partitions []Selection
-	// Only lists the partitions to materialize of each selected asset, sorted. If it is set, it replaces Partitions.
+	// Only lists, for each selected asset, the partitions to materialize, sorted. If it is set, it replaces Partitions.
 	Only map[ids.AssetKey][]string
 	// ChecksOnly plans tasks that check the visible outputs of the selected partitions and materialize
 	// nothing. Assets without checks and partitions without an output are left out. Without a
@@ -68,8 +68,8 @@ type Request struct {
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input
-	// History returns the values that a check of an asset has measured in a season, the newest last, except the value
-	// of one partition. Nil: there are none.
+	// History returns the values that a check of an asset has measured in a season, the newest last. It leaves out the
+	// value of the given partition. Nil: there are none.
 	History func(asset, check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
 	// In the zero value every day has begun, and only partitions with an end are expected.

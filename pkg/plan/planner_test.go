@@ -139,8 +139,8 @@ func TestBuildNeedsNoGroupNodeForEarlierRuns(t *testing.T) {
 	require.Equal(t, plan.InputSet{Group: "clean/daily[*]"}, p.Tasks[1].Inputs["clean/daily"])
 }
 
-// Fails if a task reads files of an asset with output: none, which has no files, or if, after such an asset gets an
-// output, its partitions without files count as materialized.
+// An asset with output: none has no files, so no task may read files of it. If the asset gets an output later, its
+// earlier partitions still have no files, so they must not count as materialized.
 func TestOutputNoneIsWaitedForAndNotRead(t *testing.T) {
 	assets := weather()
 	assets[1].Work = plan.Work{Command: []string{"load"}, Output: plan.OutputNone, Dimensions: assets[1].Work.Dimensions}

@@ -107,7 +107,7 @@ func ValidVariable(name string) bool {
 }
 
 // WorkersOwn reports whether an environment variable is only for the worker, so that commands must not inherit it. Such
-// variables have Servo's own settings, or the credentials of its trace collector.
+// variables contain Servo's own settings, or the credentials of its trace collector.
 func WorkersOwn(name string) bool {
 	switch name {
 	case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS":

@@ -90,8 +90,8 @@ func TestDecodeRejectsInvalidSecrets(t *testing.T) {
 	}
 }
 
-// A plan that an earlier version of Servo stored, before there were secrets, must keep its hash, so that a repeated run
-// key still finds its run.
+// A plan that Servo stored before it supported secrets must keep its hash. Otherwise a repeated run key would not find
+// its run.
 func TestPlanWithoutSecretsKeepsItsHash(t *testing.T) {
 	p := &plan.Plan{SchemaVersion: 1, Root: "/p", Assets: map[string]plan.Work{
 		"a/b": {Command: []string{"sh"}, Env: map[string]string{"A": "b"}},

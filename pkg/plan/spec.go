@@ -130,7 +130,7 @@ type Work struct {
 	// Checks decide whether the output is published. Samples is how many failing rows of each check are kept.
 	Checks  []quality.Check `json:"checks,omitempty"`
 	Samples int             `json:"samples,omitempty"`
-	// Quarantine keeps an output that a check has blocked for a decision; nil: it is deleted.
+	// Quarantine says how long an output that a check has blocked waits for a decision. Nil: such an output is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
 	// SchemaDrift is the severity, in lower case, of the check that compares the columns with the columns of the newest
 	// output. "off": there is no such check. "": the report of the run describes a difference, but no check fails.
@@ -219,8 +219,8 @@ type Input struct {
 	// MaterializationID and URI identify the output of an earlier run.
 	MaterializationID string `json:"materialization_id,omitempty"`
 	URI               string `json:"uri,omitempty"`
-	// Rows is the number of rows of that output. Degraded means that a check of severity ERROR has failed
-	// for it. Plans do not store them.
+	// Rows is the number of rows of that output. Degraded means that a check of severity ERROR has failed for it. Plans
+	// do not store these two fields.
 	Rows     int64 `json:"-"`
 	Degraded bool  `json:"-"`
 	// Schema is the hash of the columns of that output. Version grows with each output of the asset.
@@ -309,7 +309,7 @@ type Retries struct {
 	JitterPermille     int32
 	// UserErrors means that errors in the query, the command or the data are retried, too.
 	UserErrors bool
-	// On and Never list codes and categories of errors that are always or never retried. If both list one, Never
-	// applies.
+	// On and Never list codes and categories of errors that are always or never retried. An item of both lists is never
+	// retried.
 	On, Never []string
 }

@@ -34,7 +34,7 @@ func (a *declared) drift() []check {
 	return []check{{Check: quality.Check{Name: quality.SchemaDrift, Kind: quality.SchemaDrift, Severity: severity}, at: a.at}}
 }
 
-// checkedFields reports checks that do not fit the kind of the asset. n is the asset.
+// checkedFields reports checks that do not fit the kind of the asset. n is the mapping that declares the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	if a.Work.HasFiles() {
 		return
@@ -86,7 +86,7 @@ func (l *loader) parseChecks(ctx context.Context) error {
 	return nil
 }
 
-// addCheckRefs adds the tables that a check reads as dependencies, except the asset itself.
+// addCheckRefs adds the tables that a check reads, except the asset itself, to the dependencies of the asset.
 func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	if p.Bad != nil {
 		l.report(c.place(p.Bad.Offset), "", "check %s: %s", c.Name, p.Bad.Message)

@@ -27,7 +27,7 @@ type check struct {
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
-	// allowed is how many fields named allow the check has.
+	// allowed counts the fields named allow that the check declares.
 	allowed int
 	// seasonal is the field seasonal of an anomaly check.
 	seasonal string

@@ -81,7 +81,7 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 		if chosen != "" {
 			f.report(place{file: f.name}, "declare it under environments", "unknown environment %s", quoteShort(chosen))
 		}
-		return n // the caller reports if environments has no value
+		return n // the caller reports a field environments without a value
 	}
 	known, found := fields{}, map[string]*yaml.Node{}
 	for i := 0; declared.Kind == yaml.MappingNode && i+1 < len(declared.Content); i += 2 {

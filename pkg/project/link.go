@@ -12,7 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// maxSuggestions is for how many unknown names a similar name is suggested at most: each search visits every asset.
+// maxSuggestions limits the unknown names for which a similar name is suggested, because each search visits every
+// asset.
 const maxSuggestions = 200
 
 // link resolves dependencies and reports conflicts between the declarations.
@@ -91,7 +92,7 @@ func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 			switch {
 			case !d.requireQuality || upstream == nil:
 			case a.TriggerRule != "" && a.TriggerRule != event.RuleAllSuccess:
-				l.report(d.at, "remove one of them", "%s requires the quality of %s, but its trigger_rule is %s, which also reads what has not succeeded",
+				l.report(d.at, "remove one of them", "%s requires the quality of %s, but its trigger_rule is %s, which lets tasks run although their upstreams have not succeeded",
 					a.Key, d.key, a.TriggerRule)
 			case len(quality.Named(upstream.Work.Checks, quality.Error)) == 0:
 				l.report(d.at, "add a check of severity error to "+d.key.String()+", or remove require_quality",

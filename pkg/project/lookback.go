@@ -113,8 +113,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. It returns none if a table that is not such an
-// asset may have the column.
+// upstreams returns the partitioned assets that have one of the columns. It returns none if the column may belong to a
+// table that is not a partitioned asset.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -137,7 +137,8 @@ func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the origin that all columns have to which a name may refer, or originUnknown.
+// common returns the origin of the columns to which a name may refer. It returns originUnknown if the origin of any of
+// them is unknown.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent
 	for _, column := range columns {

@@ -44,7 +44,7 @@ type BatchTable struct {
 	Why, Advice string
 }
 
-// Mixing is an expression because of which a row may depend on several partitions of a batch.
+// Mixing is an expression that may make a row depend on several partitions of a batch.
 type Mixing struct {
 	Offset         int // the position in the query, in bytes
 	Reason, Advice string
@@ -180,7 +180,7 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 	return t
 }
 
-// origin returns what the column that has the name of a dimension of an asset contains.
+// origin returns what the column with the name of a dimension contains.
 func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	found := c.column(a, dimension, dimension)
 	if found == columnAbsent && !a.NoPartitionColumns {
@@ -255,7 +255,7 @@ func (c *partitionColumns) common(a *declared, columns []Column, dimension strin
 	return found
 }
 
-// upstream returns what a column contains that an asset passes through unchanged from an upstream asset.
+// upstream returns what a column contains if the asset passes it through unchanged from an upstream asset.
 func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
 	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
 	if err != nil || upstream.Partitions == nil {

@@ -158,8 +158,8 @@ func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
 	a.NoPartitionColumns = !on
 }
 
-// reservedNames describes a dimension whose variable would have the name of another variable. It returns "" if there is
-// none.
+// reservedNames describes a dimension whose name is not allowed, because its variable would have the name of another
+// variable. It returns "" if all names are allowed.
 func reservedNames(s *space.Space) string {
 	at := s.Time()
 	for i := range s.Dimensions {
@@ -243,7 +243,8 @@ func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimens
 	return &p.Dimension
 }
 
-// bounds reads start and end. It runs after the other fields are read, because the form of these two depends on them.
+// bounds reads start and end. It runs after the other fields are read, because the form of start and end depends on
+// them.
 func (f yamlFile) bounds(n *yaml.Node, p *periods) {
 	if n.Kind != yaml.MappingNode {
 		return

@@ -143,7 +143,7 @@ func namesOf(s *shape) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// fieldsTable returns a table of the fields of a mapping, without the fields that except has, too.
+// fieldsTable returns a table of the fields of a mapping, without the fields that except also has.
 func fieldsTable(s, except *shape) string {
 	var rows strings.Builder
 	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")

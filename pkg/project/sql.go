@@ -124,8 +124,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds the tables that a query reads as dependencies. An asset with an invalid query is still added, so that
-// its readers get no problem of their own.
+// addRefs adds the tables that a query reads to the dependencies of its asset. An asset with an invalid query is still
+// added, so that its readers get no problem of their own.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)

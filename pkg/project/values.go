@@ -147,7 +147,7 @@ func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 
 // seconds reads a timeout into to.
 func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
-	const week = 7 * 24 * time.Hour // the URLs of callbacks are valid for so long
+	const week = 7 * 24 * time.Hour // the URLs of callbacks are valid for a week
 	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
 		*to = int32(d / time.Second)
 	}

@@ -329,8 +329,8 @@ func firstColumn(v any) map[string]any {
 	return nil
 }
 
-// window returns the bound of a window that is ordered by days: lag(x) OVER (ORDER BY day). Ranks
-// remove duplicates in a day, too.
+// window returns the bound of a window that is ordered by days: lag(x) OVER (ORDER BY day). Ranks without a frame set
+// no bound, because queries also use them to remove duplicates within a day.
 func (f *from) window(n map[string]any) []bound {
 	framed := n["start_expr"] != nil || n["end_expr"] != nil
 	switch n["type"] {

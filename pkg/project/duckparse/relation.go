@@ -12,7 +12,7 @@ import (
 type columns struct {
 	// named are the columns whose names are known, in lower case.
 	named map[string]value
-	// rest are the stored tables whose other columns are passed through unchanged.
+	// rest are the stored tables whose columns are passed through unchanged, unless named contains them.
 	rest []project.Ref
 	// open is true if the table may have columns of unknown names and origins.
 	open bool
@@ -152,7 +152,7 @@ func (f *from) find(names []string) value {
 			found.add(&columns{rest: r.columns.rest, open: r.columns.open})
 		}
 	}
-	v, ok := found.find(column) // unknown if the column may be of an open table
+	v, ok := found.find(column) // unknown if the column may belong to an open table
 	if !ok && f.outer != nil {
 		return f.outer.find(names)
 	}

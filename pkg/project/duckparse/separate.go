@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// A query of a batch keeps the partitions separate if each partition gets the same rows, whichever other partitions are
-// computed with it. The code in the files separate*.go proves this from the syntax tree, for one dimension at a time.
+// A query of a batch keeps the partitions separate if the rows of a partition do not depend on which other partitions
+// are in the batch. The code in the files separate*.go proves this from the syntax tree, for one dimension at a time.
 // It distinguishes two kinds of rows: rows that are the same in every batch (fixed), and rows in which a column names
 // the partition (a key). Each step of a query must keep a key, or act within one partition. Every other step is
 // reported.

@@ -125,7 +125,7 @@ func (f *frame) first(alias, column string) bool {
 	return true
 }
 
-// lastWord returns the column of a name that is a text, or an object with a qualified name.
+// lastWord returns the name of a column from a node that is either the name itself or an object with a qualified name.
 func lastWord(v any) string {
 	if s := word(v); s != "" {
 		return s

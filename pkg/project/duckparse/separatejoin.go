@@ -313,7 +313,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 	return f
 }
 
-// anyIn reports whether one of the ids is in a class.
+// anyIn reports whether a class contains one of the ids.
 func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool {
 	for id := range ids {
 		if same.of(id) == class {
@@ -336,7 +336,7 @@ func (f *frame) bind() {
 	}
 }
 
-// restrict applies filters by the partitions of the batch.
+// restrict applies the filters that restrict rows to the partitions of the batch.
 func (s *separation) restrict(f *frame, filters []filter, same classes, linked map[string]bool) {
 	for _, x := range filters {
 		switch {

@@ -67,7 +67,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	return t
 }
 
-// multiplying are the functions that return several rows for one.
+// multiplying are the functions that return several rows for one input row.
 var multiplying = []string{"unnest", "unlist", "generate_subscripts"}
 
 // contains calls f for every node of a tree.
@@ -91,7 +91,7 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions, and without the field except of its root.
+// hashOf returns a hash of a tree without positions. It ignores the field of the root that except names.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {

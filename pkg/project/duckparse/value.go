@@ -22,8 +22,8 @@ type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
-	// label is set if the value is the name of a year, a month or a week, such as 2025-01, instead of a date. It names
-	// this unit.
+	// label is set if the value is the name of a year, a month or a week, such as 2025-01, instead of a date. label
+	// then names this unit.
 	label string
 }
 

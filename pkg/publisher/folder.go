@@ -290,7 +290,7 @@ func (u *update) announce() {
 	}
 }
 
-// removeObsolete removes the outputs that the folder shall not show any more.
+// removeObsolete removes the outputs that the folder must no longer show.
 func (u *update) removeObsolete() error {
 	for i := range u.obsolete {
 		c := &u.obsolete[i]

@@ -398,7 +398,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 		f := newFixture(dir)
 		require.NoError(t, os.Mkdir(f.store, 0o700))
 		version := 0
-		modes := map[string]map[bool]bool{} // the modes (link or copy) of each asset since the last complete update
+		modes := map[string]map[bool]bool{} // by asset, since the last complete update; true: copy
 		var before map[string]string
 		rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
 		for round := range rounds {

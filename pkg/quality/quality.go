@@ -131,7 +131,7 @@ type Allowance struct {
 // Millionths is how many parts of a percentage make a whole.
 const Millionths = 1_000_000
 
-// covers reports whether so many failing rows, out of all rows, are tolerated.
+// covers reports whether the given number of failing rows, out of all rows, is tolerated.
 func (a Allowance) covers(failing, all int64) bool {
 	return failing <= a.Rows || a.PPM > 0 && product(failing, Millionths).Cmp(product(all, a.PPM)) <= 0
 }

@@ -29,7 +29,9 @@ type asset struct {
 	problem         string // why the asset has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
-	sample          bool // the asset holds failing rows of a check: no commit marker describes its file, and it gets a view only if the SQL names it
+	// sample is set for the failing rows of a check: no commit marker describes their file, and they have a view only if
+	// the SQL names it.
+	sample bool
 }
 
 // noParquet is the problem of an asset without rows.

@@ -53,7 +53,7 @@ type Catalog struct {
 	Checked  *filecheck.Cache
 	Revision int64
 	At       time.Time
-	// Empty allows a catalog without views. Otherwise it is an error.
+	// Empty allows a catalog without views. If Empty is not set, such a catalog is an error.
 	Empty bool
 }
 
@@ -224,7 +224,7 @@ const (
 	// retiredName is a file in the folder with the links of an output. Its time is when Export first wrote a catalog
 	// that does not need these links.
 	retiredName = "retired"
-	// retiredFor is how long links stay that the newest catalog does not need.
+	// retiredFor is how long Export keeps links that the newest catalog does not need.
 	retiredFor = time.Hour
 )
 

@@ -15,7 +15,8 @@ const (
 	cellBytes   = 24  // the cell in its row or list, and a number that it points to
 	structBytes = 128 // the map of the driver, and the fields of package render
 	fieldBytes  = 64
-	// jsonFactor is the estimate per byte of JSON. The driver decodes JSON, and each character may become a value.
+	// jsonFactor is the estimated memory per byte of JSON. The driver decodes JSON, and each character may become a
+	// value.
 	jsonFactor = 16
 )
 

@@ -71,8 +71,7 @@ func TestNestingLimits(t *testing.T) {
 	require.ErrorContains(t, checkNesting("SELECT "+strings.Repeat(deep(100)+",", 40)), "too many deeply nested brackets")
 }
 
-// Fails if Query returns only after DuckDB has prepared a statement, although its context has ended: DuckDB cannot be
-// interrupted while it prepares.
+// Query must return when its context ends, even while DuckDB prepares a statement, which cannot be interrupted.
 func TestQueryReturnsWhileDuckDBPrepares(t *testing.T) {
 	db, err := Open(t.Context(), Source{}, Options{})
 	require.NoError(t, err)

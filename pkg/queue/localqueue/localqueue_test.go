@@ -180,7 +180,8 @@ func TestFreeSlotIsFilledImmediately(t *testing.T) {
 			other.Queue = "other"
 			create(t, q, other)
 		}
-		// Due while both slots are busy, but before the tasks that wait for a slot.
+		// This task becomes due while both slots are busy. It is delivered last, because the tasks that wait for a slot
+		// became due earlier.
 		create(t, q, in(task("late"), 500*time.Millisecond))
 		pass(t, time.Minute)
 		require.ElementsMatch(t, []string{

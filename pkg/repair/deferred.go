@@ -23,11 +23,11 @@ import (
 // Several automators may have planned the run of a request. Its triggers wait until a report of a task names the plan
 // that was executed.
 //
-// A cancel waits for the facts that must have come before it: if a task of the run has begun, its upstreams have ended.
-// Other facts came too late to have an effect.
+// A cancel waits for the facts that must have been folded before it: its run exists and, if a task of the run has
+// begun, the upstreams of that task have ended. Other facts came too late to have an effect.
 //
-// Decisions of timers wait for all facts. If a decision took effect, later facts belong to the next attempt. If no such
-// facts exist, a report may have preceded the decision.
+// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts show it: later ones
+// belong to the next attempt. If no such facts exist, a report may have preceded the decision.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // the runs in groups, in the order of arrival

@@ -41,7 +41,7 @@ func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeploye
 	return groups
 }
 
-// wait keeps a definition of schedules if its deployment has not come yet.
+// wait keeps a definition of schedules if its deployment has not been read yet.
 func (d *deployments) wait(st *state.State, g fold.Group) bool {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.SchedulesDefined)

@@ -59,8 +59,8 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place. If the group was refused and the record says all about the refusal, group does
-// not read the entry: such a group changes nothing, and its entry may be gone.
+// group returns the group at a place. If the record contains everything that the fold needs to refuse the group again,
+// group does not read the entry, which may be gone.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	if p.ahead != nil {
 		return fold.Group{
@@ -74,7 +74,7 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	g, err := r.group(ctx, p.entryID(), p.groupID())
 	if err == nil && p.refused != nil {
 		// An older build refused the group because of its unknown type. Even if this build knows the type, the group
-		// must not be folded here: if a compactor has folded it since, a later record says where.
+		// must not be folded here: if a compactor has folded the group since, a later record contains that place.
 		g = fold.Group{Entry: g.Entry, ID: g.ID, Reason: p.refused.reason, Detail: p.refused.detail, Bytes: p.refused.bytes}
 	}
 	return g, err
@@ -83,7 +83,7 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 // bare reports whether a bare rebuild has folded the group. A compactor records its revision, a bare rebuild 0.
 func (p place) bare() bool { return p.revision == 0 }
 
-// unread reports whether the group needs no read of its entry.
+// unread reports whether [place.group] does not read the entry of the group.
 func (p place) unread() bool { return p.ahead != nil || p.wholeEntry() }
 
 // wholeEntry reports whether the entry was refused as a whole.

@@ -23,8 +23,8 @@ type Result struct {
 	// Groups is the number of folded groups.
 	Groups int   `json:"groups"`
 	Rows   int64 `json:"rows"`
-	// Recorded reports that the ledger was replayed in the recorded order, so that the state is the
-	// same as before. Otherwise the state is valid, and contains all facts.
+	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
+	// Otherwise the state is valid, and contains all facts.
 	Recorded bool `json:"recorded_order"`
 	// Lost is the number of groups that the state had folded and the ledger has lost. The new state
 	// does not contain them.

@@ -33,8 +33,9 @@ type renaming struct {
 	to  map[string]string // new names by old names
 }
 
-// rename finds the entries in order that need new names, and those that have new names but still exist under the old
-// ones. It skips entries below complete: listings were complete up to this id, so no entry below it is ahead.
+// rename finds, among the entries of order, those that need new names, and those that have new names but still exist
+// under the old ones. It skips entries below complete: listings were complete up to this id, so no entry below it is
+// ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)
@@ -107,7 +108,7 @@ func (r *renaming) deleteOld(ctx context.Context) error {
 	}
 	for _, from := range slices.Sorted(maps.Keys(r.to)) {
 		if err := r.cfg.Store.Delete(ctx, ledger.Key(r.cfg.Domain, from)); err != nil {
-			return fmt.Errorf("the state is rebuilt, but the old name of a renamed ledger entry is left: delete %s, now %s: %w", from, r.to[from], err)
+			return fmt.Errorf("the state is rebuilt, but a renamed ledger entry still exists under its old name %s (the new name is %s): delete it: %w", from, r.to[from], err)
 		}
 	}
 	return nil

@@ -1,8 +1,8 @@
-// Makes the page load early what its first picture needs.
+// Makes the page load early what its first screen needs.
 import type { HtmlTagDescriptor, Plugin } from "vite";
 
-// early adds to the page the script src/early.ts, which no picture precedes, and hints to load the files of the
-// overview, which is the first screen of most visits, beside those of the page.
+// early adds the script src/early.ts to the page: the browser shows nothing before it has run. It also adds hints to
+// load the files of the overview, the first screen of most visits, at the same time as those of the page.
 export function early(): Plugin {
   return {
     name: "servo-early",

@@ -40,7 +40,7 @@ type witness struct {
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished is the number of a task's executions when its end was first found durable.
+	// finished maps a task to the number of its executions when its end was first found durable.
 	finished map[string]int
 }
 

@@ -215,7 +215,7 @@ func stopped(p *process) bool {
 
 // The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. No other process may have
 // taken the folder. Tasks that ended meanwhile are reported, running tasks do not time out, and waiting requests are
-// answered. Fails if the folder is not locked.
+// answered. Without the lock of the folder, this test would fail.
 func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}
@@ -296,7 +296,7 @@ func selected(assets []asset) []string {
 }
 
 // Two processes start at the same moment and request the same assets. One of them executes the tasks, each task once.
-// Fails if the folder is not locked.
+// Without the lock of the folder, this test would fail.
 func TestTwoProcessesExecuteSameRequestOnce(t *testing.T) {
 	t.Parallel()
 	layers, rounds := 3, 1
@@ -435,7 +435,7 @@ func TestRunSurvivesFullDisk(t *testing.T) {
 		free()
 		p = f.servo("run", "--resume")
 	} else {
-		// Wait until heartbeats were due. They cannot be written, because the disk is full.
+		// Wait until heartbeats are due. They cannot be written, because the disk is full.
 		require.NoError(t, clock.System{}.Sleep(t.Context(), 1500*time.Millisecond))
 		free()
 	}

@@ -124,7 +124,7 @@ func TestPythonWorkerReportsFailures(t *testing.T) {
 	require.Equal(t, map[string]string{"raw/unknown": "COMMAND_NOT_FOUND", "raw/wrong": "ACTION_FAILED", "raw/late": "TASK_TIMEOUT"}, codes)
 
 	slow := action("slow", []string{"sleep", "60"})
-	slow.HeartbeatTimeoutSec = 4 // the worker sends a heartbeat a second; the answer cancels the task
+	slow.HeartbeatTimeoutSec = 4 // the worker sends one heartbeat per second, and its answer cancels the task
 	runID = c.run(slow)
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
 	require.NoError(t, c.engine.Cancel(t.Context(), runID, "a test", false))

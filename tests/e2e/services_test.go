@@ -295,7 +295,7 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 2 })
 	c.kill("dispatcher")
 	require.NoError(t, os.WriteFile(filepath.Join(marks, "gate"), nil, 0o600))
-	// Wait for the worker's reports, which no dispatcher receives now.
+	// The worker now sends reports that no dispatcher receives.
 	require.NoError(t, clock.System{}.Sleep(t.Context(), 300*time.Millisecond))
 	c.start("dispatcher")
 	c.requireSucceeded(runID)

@@ -76,7 +76,7 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 // attempt is an attempt that was started.
 type attempt struct {
 	env *contract.Envelope
-	// calls are the callbacks in the form of contract 1.0, issued in the form of 1.1.
+	// calls and issued are the same callbacks: calls in the form of contract 1.0, issued in the form of 1.1.
 	calls, issued contract.Callbacks
 }
 

@@ -66,8 +66,8 @@ echo ` + beside + ` "$ENVIRONED" "$KEY" ends >&2
 `,
 }
 
-// Fails with a worker that masks nothing: secrets then appear in logs, the journal, the ledger, manifests and rows, and
-// on the terminal.
+// With a worker that masks nothing, this test would find secrets in logs, the journal, the ledger, manifests and rows,
+// and on the terminal.
 func TestNothingContainsSecrets(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	for name, text := range project {

@@ -189,7 +189,7 @@ const slowedWorld = 4
 // batchedWorlds is how many worlds with batches run, in addition to those that the other tests draw.
 const batchedWorlds = 12
 
-// Runs worlds whose projects have assets with batches, and assets that read them.
+// The worlds of this test have projects with assets that have batches, and with assets that read them.
 func TestBatchedWorldsKeepPromises(t *testing.T) {
 	shown, worlds := 0, 0
 	for i := range batchedWorlds {

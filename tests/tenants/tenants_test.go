@@ -69,7 +69,8 @@ func TestManyTenantsShareTwoInstances(t *testing.T) {
 	}
 }
 
-// Each instance queues only 20 tasks per second, so that tasks wait. Fails with one queue for all tenants.
+// Each instance queues only 20 tasks per second, so that tasks wait. With one queue for all tenants, this test would
+// fail.
 func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 	if !*full {
 		t.Skip("takes half a minute: run it with -full, or make chaos")

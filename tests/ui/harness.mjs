@@ -242,7 +242,7 @@ export async function violations(page) {
   return found.map((text) => `${new URL(page.url()).pathname}: ${text}`);
 }
 
-// manyAssets is a project of some hundred assets in namespaces, each of which reads others before it.
+// manyAssets is a project of some hundred assets in several namespaces. Each asset reads some of the assets before it.
 export function manyAssets(count, namespaces = 8) {
   const dir = join(folder("many"), "many");
   const key = (i) => [`n${i % namespaces}`, `a${String(i).padStart(4, "0")}`];

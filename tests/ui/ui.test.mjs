@@ -203,7 +203,7 @@ test("the palette finds assets, runs and commands", async () => {
 test("the page says when the server is gone, keeps what it shows, and comes back", async () => {
   await go("runs");
   await page.route("**/v1/**", (route) => route.abort());
-  await page.evaluate(() => window.dispatchEvent(new Event("visibilitychange"))); // the page asks at once
+  await page.evaluate(() => window.dispatchEvent(new Event("visibilitychange"))); // the page calls the server at once
   await sees("The server does not answer");
   assert.ok(await page.evaluate(() => document.querySelectorAll("main [data-row]").length > 0));
   await page.unroute("**/v1/**");

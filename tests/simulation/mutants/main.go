@@ -87,8 +87,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain a part of only, from the first one whose name
-// contains from.
+// chosen returns the mutants whose names contain one of the parts of only, which "|" separates. It skips the mutants
+// before the first one whose name contains from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false

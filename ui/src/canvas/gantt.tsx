@@ -33,7 +33,7 @@ const endOf = (s: GanttSegment, now: number, open: number) => {
   return to >= open ? now : to;
 };
 
-// executed returns how many seconds a row has executed.
+// executed returns how long a row has executed, in seconds.
 export function executed(row: GanttRow, now: number, open: number): number {
   return row.segments.filter(executing).reduce((sum, s) => sum + (endOf(s, now, open) - start(s)) / 1000, 0);
 }

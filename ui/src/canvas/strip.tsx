@@ -50,8 +50,8 @@ function drawBucket(
     }
   }
   if (b.failed > 0) {
-    // A failure must stay visible among thousands of other partitions, and without its colour: it is at least 8 pixels
-    // high, and crossed.
+    // A failure must be visible among thousands of other partitions, even to people who do not see its colour. So it is
+    // at least 8 pixels high, and has crossed lines.
     const h = Math.min(height, Math.max(8, (b.failed / total) * height));
     context.fillStyle = colours["failed-soft"];
     context.fillRect(x, 0, w, h);

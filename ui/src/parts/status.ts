@@ -1,6 +1,7 @@
 import type { RunState, TaskState } from "../api/types";
 
-// The kinds of states. Each has a colour and a shape, so that people who cannot distinguish the colours can read them.
+// The kinds of states. Each has a colour and a shape, so that people who cannot distinguish the colours can read the
+// states.
 export type Tone = "fresh" | "running" | "waiting" | "stale" | "failed" | "quarantined";
 
 export const runTone: Record<RunState, Tone> = {

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MaxBytes bounds the size of a message, and the bytes that are read of a response.
+// MaxBytes bounds the size of a message, and how much of a response is read.
 const MaxBytes = 64 << 10
 
 // Message is a message to a channel.

@@ -162,7 +162,7 @@ type reader struct {
 	columns []space.Column
 	folder  string
 	groups  []group
-	at      map[string]int // the position of the group with each list of columns
+	at      map[string]int // maps a list of columns to the position of its group
 	view    *View
 }
 

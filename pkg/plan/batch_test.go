@@ -20,7 +20,7 @@ func inBatches(a plan.Asset, size int) plan.Asset {
 	return a
 }
 
-// tasksOf returns the keys of the tasks of an asset, and the numbers of their partitions.
+// tasksOf returns the tasks of an asset, each as its key and how many partitions it has.
 func tasksOf(p *plan.Plan, key string) (tasks []string) {
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.AssetKey == key && t.Kind == "task" {

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// calendar returns the calendar at a time.
+// calendarAt returns the calendar at a time.
 func calendarAt(now string) plan.Calendar {
 	at, err := time.Parse(time.RFC3339, now)
 	if err != nil {

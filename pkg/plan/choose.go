@@ -253,7 +253,7 @@ func (c *chooser) advice(d *space.Dimension, value string) string {
 	return text
 }
 
-// quoted returns a word of a shell command.
+// quoted quotes a text so that a shell reads it as one word.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/@", r)

@@ -96,8 +96,8 @@ func (g *Graph) Keys() []ids.AssetKey {
 	return keys
 }
 
-// Topological returns all asset keys, each after its dependencies. Among assets whose
-// dependencies are all listed, the least key comes first. Its error names the cycles.
+// Topological returns all asset keys, each after its dependencies. Among assets whose dependencies are all listed, the
+// least key comes first. The error names the cycles.
 func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	waiting := make([]int, len(g.assets))
 	var free intHeap

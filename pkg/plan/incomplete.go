@@ -108,7 +108,7 @@ func (g *gathered) expect(key string, exists bool) {
 	}
 }
 
-// finish reports what is missing.
+// finish reports the partitions of dep that the tasks of n should read, but that do not exist.
 func (b *builder) finish(n *node, dep ids.AssetKey, g *gathered) {
 	upstream, _ := b.graph.Asset(dep)
 	switch {

@@ -76,8 +76,8 @@ type Request struct {
 	Calendar Calendar
 }
 
-// Build plans a run. Equal requests return equal plans, byte for byte. Its error lists every
-// problem and what to do about it.
+// Build plans a run. Equal requests return equal plans, byte for byte. The error lists every problem and what to do
+// about it.
 func Build(r Request) (*Plan, error) {
 	g, err := NewGraph(r.Assets)
 	if err != nil {

@@ -182,7 +182,7 @@ var runFields = table[plan.Work]{
 		[]string{plan.FormatParquet, plan.FormatCSV}, func(w *plan.Work) *string { return &w.InputFormat }),
 }
 
-// exitCodes reads the categories of exit statuses.
+// exitCodes reads a mapping from exit statuses to categories of errors.
 func (f yamlFile) exitCodes(n *yaml.Node) map[string]string {
 	const greatest = 255
 	found, known := map[string]string{}, fields{}
@@ -201,7 +201,7 @@ func (f yamlFile) exitCodes(n *yaml.Node) map[string]string {
 	return found
 }
 
-// run reads the command of an asset.
+// run reads the field run, which contains the command of an asset.
 func (f yamlFile) run(n *yaml.Node, a *declared) {
 	f.mapping(n, "run", runFields.fields(f, &a.Work))
 	if n.Kind == yaml.MappingNode && !hasField(n, "command") {
@@ -212,7 +212,7 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 // outputFiles is the value of output for commands whose text files do not become a table.
 const outputFiles = "files"
 
-// output reads what an asset's tasks write.
+// output reads the field output, which says what the tasks of an asset write.
 func (f yamlFile) output(n *yaml.Node, a *declared) {
 	a.Work.Output, a.Work.Text = "", nil
 	if n.Kind == yaml.MappingNode {

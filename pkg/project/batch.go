@@ -36,7 +36,7 @@ var batchFields = table[declared]{
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.boolean(n, "independent", &a.independent) }),
 }
 
-// batch reads how many partitions a task materializes.
+// batch reads the field batch, which says how many partitions a task materializes.
 func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.batchAt = f.place(n)
 	if resolve(n).Kind == yaml.MappingNode {
@@ -47,7 +47,7 @@ func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.Work.Batch = a.Batch > 0
 }
 
-// batchSize reads the number of partitions.
+// batchSize reads how many partitions a batch has at most.
 func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	if n = resolve(n); n.Kind == yaml.ScalarNode && n.Value == batchAll {
 		a.Batch = event.MaxBatch

@@ -52,7 +52,7 @@ func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	}
 }
 
-// parseChecks finds the tables that the SQL of checks reads. They become dependencies.
+// parseChecks finds the tables that the SQL of checks reads. These tables become dependencies of the asset.
 func (l *loader) parseChecks(ctx context.Context) error {
 	type owned struct {
 		asset *declared

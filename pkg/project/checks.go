@@ -33,7 +33,7 @@ type check struct {
 	seasonal string
 }
 
-// checkFields are the fields of a check. Those of [quality.Kinds], sql and command name its kind.
+// checkFields are the fields of a check. The fields of [quality.Kinds], sql and command name the kind of the check.
 var checkFields = table[check]{
 	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
 	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them are ignored."), yamlFile.checkColumns),

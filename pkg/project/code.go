@@ -231,7 +231,7 @@ func (a *declared) addFile(name, hash string) {
 	a.Text.Files[name] = hash
 }
 
-// hash returns the text of a file, and whether the file exists; see [source.FileText].
+// hash returns the text that represents a file in fingerprints, and whether the file exists: see [source.FileText].
 func (c *codeReader) hash(name string) (hash string, exists bool) {
 	if hash, ok := c.hashes[name]; ok {
 		return hash, true

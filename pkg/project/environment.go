@@ -6,14 +6,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// variablesShape is a mapping from environment variables to values.
+// variablesShape returns the shape of a mapping from environment variables to values.
 func variablesShape(most int, value, about shape) shape {
 	about.Type, about.Additional, about.MaxProperties = "object", value, most
 	about.PropertyNames = &shape{Pattern: plan.VariablePattern, Not: &shape{Pattern: "^SERVO_"}}
 	return about
 }
 
-// secretShape is a reference to a secret.
+// secretShape returns the shape of a reference to a secret.
 func secretShape() shape {
 	return shape{
 		Type: "string", Pattern: plan.SecretPattern,

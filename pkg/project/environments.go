@@ -158,8 +158,9 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds an environment to the other environments of its domain. If one of them has the same store, and one of the
-// two restricts deployments, a run in the other would circumvent the restriction: join then returns that environment.
+// join adds an environment to the other environments of its domain. It returns the name of another environment that has
+// the same store, if one of these two environments restricts deployments: a run in the other one would circumvent the
+// restriction.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }

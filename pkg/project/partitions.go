@@ -151,7 +151,7 @@ func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 	a.Partitions, a.Work.Dimensions = s, s.Types()
 }
 
-// partitionColumns reads whether readers of an asset get its dimensions as columns.
+// partitionColumns reads the field partition_columns: whether readers of an asset get its dimensions as columns.
 func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
 	on := true
 	f.boolean(n, "partition_columns", &on)

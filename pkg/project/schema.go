@@ -17,8 +17,8 @@ const SchemaFile = "servo.schema.json"
 
 // Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions "project" and "assets"
 // describe these files; "query" describes the header of a SQL file, and "tests" a file with unit tests. The schema is
-// generated from the tables with which Load reads the files, so both have exactly the same fields and limits. It
-// accepts every valid file. Load also checks what a schema cannot express, for example that a pool exists.
+// generated from the tables with which Load reads the files, so both have exactly the same fields and limits. The
+// schema accepts every valid file. Load also checks what a schema cannot express, for example that a pool exists.
 func Schema() []byte {
 	raw, err := json.Marshal(schema())
 	if err != nil {
@@ -121,7 +121,7 @@ func (t table[T]) fields(f yamlFile, to *T) fields {
 	return known
 }
 
-// shape returns a mapping with these fields and no others.
+// shape returns the shape of a mapping with these fields and no others.
 func (t table[T]) shape(about shape, required ...string) shape {
 	about.Type, about.Additional, about.Required = "object", false, required
 	for i := range t {

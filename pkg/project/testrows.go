@@ -171,7 +171,7 @@ func testScalar(n *yaml.Node) testcase.Value {
 	case "!!int":
 		return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 	case "!!float":
-		if wholeNumber.MatchString(n.Value) { // beyond 64 bits
+		if wholeNumber.MatchString(n.Value) { // an integer of more than 64 bits
 			return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 		}
 		var x float64

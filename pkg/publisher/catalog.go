@@ -28,10 +28,10 @@ type Catalog struct {
 	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error
 }
 
-// LinksOf returns the folder for the links and the record of a catalog.
+// LinksOf returns the path of the folder that contains the links and the record of a catalog.
 func LinksOf(file string) string { return file + ".links" }
 
-// RecordOf returns the record of a catalog.
+// RecordOf returns the path of the record of a catalog.
 func RecordOf(file string) string { return filepath.Join(LinksOf(file), RecordName) }
 
 // catalogRecord is the record of a catalog.

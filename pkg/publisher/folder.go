@@ -166,8 +166,8 @@ func apart(folder, store string) error {
 	return nil
 }
 
-// way returns the relative path from a folder to the store, with all symbolic links resolved. If there is
-// no relative path, it returns the absolute path. It returns an error if the two overlap.
+// way returns the relative path from a folder to the store, with all symbolic links resolved. If there is no relative
+// path, it returns the absolute path. It returns an error if the folder and the store overlap.
 func way(from, to string) (string, error) {
 	folder, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -327,7 +327,7 @@ func (u *update) leaveForeign() (foreign []failure, err error) {
 	return foreign, nil
 }
 
-// foreign reports whether something exists at the path of an output that Servo did not create.
+// foreign reports whether the path of an output contains something that Servo did not create.
 func (u *update) foreign(c *change) (bool, error) {
 	info, err := u.root.Lstat(c.path())
 	switch {

@@ -398,7 +398,8 @@ func TestUpdateSurvivesStops(t *testing.T) {
 		f := newFixture(dir)
 		require.NoError(t, os.Mkdir(f.store, 0o700))
 		version := 0
-		modes := map[string]map[bool]bool{} // by asset, since the last complete update; true: copy
+		// modes contains the modes of each asset since the last complete update: true is copy, false is link.
+		modes := map[string]map[bool]bool{}
 		var before map[string]string
 		rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
 		for round := range rounds {

@@ -71,7 +71,7 @@ func (u *update) clear(c *change) error {
 	return u.discard(setAside)
 }
 
-// folderFor creates the folder of a partition's parent.
+// folderFor creates the folder dir and the folders above it, unless dir exists.
 func (u *update) folderFor(dir string) error {
 	if info, err := u.root.Lstat(dir); err == nil && info.IsDir() {
 		return nil

@@ -58,7 +58,7 @@ func (w *Watch) value(table string, columns []string) string {
 type Band struct{ Low, High *big.Rat }
 
 // Band returns median ± threshold × MAD of the past values. MAD is the median absolute deviation, at least a hundredth
-// of the median and at least 1: without this floor, any change of a constant value would be an anomaly. It reports
+// of the median and at least 1: without this floor, any change of a constant value would be an anomaly. Band reports
 // false if there are too few values.
 func (w *Watch) Band(past []int64) (Band, bool) {
 	if len(past) > w.Window {

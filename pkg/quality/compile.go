@@ -180,12 +180,12 @@ func (p *Params) acceptedValues(table, column string) Compiled {
 	}
 }
 
-// numeric returns a condition on the type of an expression.
+// numeric returns the condition that an expression has a type of numbers.
 func numeric(expression string) string {
 	return "regexp_matches(typeof(" + expression + "), " + Quote(numberTypes) + ")"
 }
 
-// Types as typeof names them. Casts between exact numbers are exact or fail.
+// Names of types, as typeof returns them. Casts between exact numbers are exact or fail.
 const (
 	exactTypes  = `U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\([0-9]+,[0-9]+\)`
 	floatTypes  = `FLOAT|DOUBLE`

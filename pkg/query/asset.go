@@ -279,10 +279,10 @@ func (db *DB) Lacks(namespace, name string) bool {
 }
 
 // createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, these are all
-// assets. It returns no error if it cannot create a view, because "a.b" in the SQL may be a column of an alias. If the
-// query fails, hint reports the reason.
+// assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL may be a column of an
+// alias. If the query fails, hint reports the reason.
 //
-// It verifies the files of each mentioned asset against their commit markers.
+// createAssetViews verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	lower := strings.ToLower(sql)
 	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)

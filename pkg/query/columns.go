@@ -31,7 +31,7 @@ func (d *Declarations) columns(asset string) []space.Column {
 	return d.Columns(asset)
 }
 
-// has reports whether readers of an asset see a partition of it. They do not see a partition whose key lacks a
+// has reports whether readers of an asset see a partition of it. Readers do not see a partition whose key lacks a
 // dimension that the asset now has.
 func (d *Declarations) has(asset, partition string) bool {
 	if d == nil {

@@ -51,7 +51,7 @@ func (s *Settings) alerting() map[[2]string]string {
 	all := map[[2]string]string{}
 	for i := range s.Alerts {
 		r := s.Alerts[i]
-		r.Assets = nil // the list of assets depends on the assets of the release
+		r.Assets = nil // this list also changes with the assets of the release
 		all[[2]string{"alert rule", r.Name}] = fingerprint(r)
 	}
 	for i := range s.Channels {

@@ -111,8 +111,7 @@ func Hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shortDigits is the number of digits of a hash that people see. They are enough to identify a release of
-// a domain.
+// shortDigits is the number of digits of a hash that people see: enough to identify a release of a domain.
 const shortDigits = 12
 
 // Short returns the beginning of a release's hash, for people.

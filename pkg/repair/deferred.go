@@ -20,8 +20,8 @@ import (
 // retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands
 // about a schedule or an alert rule wait until the schedule or rule exists: see [earlyCommands].
 //
-// Several automators may have planned the run of a request. Its triggers wait until a report of a task names the plan
-// that was executed.
+// Several automators may have planned the run of a request. The triggers of this run wait until a report of a task
+// names the plan that was executed.
 //
 // A cancel waits for the facts that must have been folded before it: its run exists and, if a task of the run has
 // begun, the upstreams of that task have ended. Other facts came too late to have an effect.
@@ -116,7 +116,7 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	return append(groups, g)
 }
 
-// wait keeps the trigger of a run.
+// wait holds back the trigger of a run.
 func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	if h.groups[p.RunID] == nil {
 		h.order = append(h.order, p.RunID)
@@ -136,7 +136,7 @@ func proven(groups []fold.Group) []fold.Group {
 	return groups
 }
 
-// deferCancel keeps a cancel if it must wait.
+// deferCancel holds back a cancel if it must wait, and reports whether it did.
 func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	c := h.cancels[run]
 	if c == nil {
@@ -268,7 +268,7 @@ func (h *deferred) decides(run string, p event.Payload) bool {
 	return len(waiting) == 0 || !requested(waiting[0])
 }
 
-// executed returns what release returns, with the trigger of the executed plan first.
+// executed returns the same groups as release, but the trigger of the executed plan comes first.
 func (h *deferred) executed(run string) []fold.Group {
 	groups, plan := h.release(run), h.plans[run]
 	slices.SortStableFunc(groups, func(a, b fold.Group) int {
@@ -322,7 +322,7 @@ func (h *deferred) release(run string) []fold.Group {
 	return groups
 }
 
-// keyOf returns the run key that a trigger wants.
+// keyOf returns the run key of the trigger in a group, or "".
 func keyOf(g fold.Group) string {
 	for _, e := range g.Events {
 		if p, ok := e.Payload.(*event.RunTriggered); ok {

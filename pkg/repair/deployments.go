@@ -41,7 +41,7 @@ func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeploye
 	return groups
 }
 
-// wait keeps a definition of schedules if its deployment has not been read yet.
+// wait holds back a definition of schedules if its deployment has not been read yet, and reports whether it did.
 func (d *deployments) wait(st *state.State, g fold.Group) bool {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.SchedulesDefined)
@@ -207,7 +207,7 @@ type earlyCommands []fold.Group
 // maxEarly bounds how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
 const maxEarly = maxClaim
 
-// wait keeps a command if it must wait.
+// wait holds back a command if it must wait, and reports whether it did.
 func (c *earlyCommands) wait(st *state.State, g fold.Group) bool {
 	if !early(st, g) {
 		return false

@@ -23,9 +23,9 @@ import (
 //
 // The entries are stored under their new names before the publish, and deleted under the old names after it. A
 // compactor may fold an entry under both names: the second time it changes nothing, like every entry that is folded
-// twice. After the publish, a compactor may find an old name that the new state does not record. It then records a dead
-// letter with the reason CLOCK_AHEAD. A replay repeats this dead letter without reading the entry. The next rebuild
-// deletes old names that still exist.
+// twice. After the publish, a compactor may find an old name that the new state does not record. The compactor then
+// records a dead letter with the reason CLOCK_AHEAD. A replay repeats this dead letter without reading the entry. The
+// next rebuild deletes old names that still exist.
 //
 // A nil renaming has no entries.
 type renaming struct {

@@ -68,7 +68,7 @@ type Report struct {
 // every table with the live state and history, and the outputs of succeeded tasks with their commit
 // markers. Reading the state verifies the checksums of its files.
 //
-// It reads history one segment at a time, and keeps only checksums of the rows that the replay closes. So memory is
+// Verify reads history one segment at a time, and keeps only checksums of the rows that the replay closes. So memory is
 // proportional to the live rows, the number of groups and the number of partitions. If the checksums differ, it loads
 // all of history into memory to find the differences.
 func Verify(ctx context.Context, cfg Config) (Report, error) {

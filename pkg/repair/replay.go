@@ -41,8 +41,8 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 const drainEvery = 10_000
 
 // fold folds groups in the given order. A group that was folded is folded again, even if its clock was far ahead.
-// Builds without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. It records groups that are missing
-// from the ledger as lost, and returns other read errors.
+// Builds without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. fold records groups that are
+// missing from the ledger as lost, and returns other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {

@@ -1,5 +1,5 @@
-// Package script_test runs the scripts in testdata, which specify the servo command. Each script
-// has its own files and commands. Its command "servo" is this test binary.
+// Package script_test runs the scripts in testdata, which specify the servo command. Each script has its own files and
+// commands. The command "servo" in a script is this test binary.
 package script_test
 
 import (

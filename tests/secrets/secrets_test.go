@@ -112,7 +112,7 @@ func TestNothingContainsSecrets(t *testing.T) {
 	require.Contains(t, views, "attempts")
 	for view := range strings.FieldsSeq(strings.TrimPrefix(views, "view_name\n")) {
 		if code, rows := servo("query", "-o", "json", `FROM "`+view+`"`); code != 0 {
-			require.Contains(t, rows, "does not exist", view) // views of assets are in schemas
+			require.Contains(t, rows, "does not exist", view) // the view of an asset needs the name of its schema
 		}
 	}
 

@@ -96,7 +96,7 @@ type answer struct {
 func read(query, text string) project.Parsed {
 	var a answer
 	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber() // "no position" is 2^64 - 1
+	decoder.UseNumber() // 2^64 - 1 means "no position", and a float64 would round it
 	if err := decoder.Decode(&a); err != nil {
 		return bad(0, fmt.Sprintf("cannot read the syntax tree: %v", err))
 	}

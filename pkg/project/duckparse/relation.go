@@ -285,8 +285,8 @@ func fromTables(v any, with *tables) []relation {
 	return []relation{r}
 }
 
-// joinConditions returns the conditions of the joins of a FROM clause. Conditions of outer joins do not remove rows;
-// innerOnly leaves them out.
+// joinConditions returns the conditions of the joins of a FROM clause. If innerOnly is set, it omits the conditions of
+// outer joins, which do not remove rows.
 func joinConditions(v any, innerOnly bool) (conditions []any) {
 	n := object(v)
 	if n["type"] != "JOIN" {

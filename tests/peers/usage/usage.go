@@ -133,7 +133,7 @@ func read(proc fs.FS, pid int) (process, error) {
 		if err != nil {
 			return p, err
 		}
-		p.cpu += time.Duration(ticks) * 10 * time.Millisecond //nolint:mnd // hundredths of a second
+		p.cpu += time.Duration(ticks) * 10 * time.Millisecond //nolint:mnd // ticks are hundredths of a second
 	}
 	return p, nil
 }

@@ -51,8 +51,7 @@ type idle struct {
 	Programs map[string]usage.Part `json:"programs"`
 }
 
-// observeIdle measures the processes of a peer's server and program. These processes are the descendants of this
-// process.
+// observeIdle measures the processes of a peer's server and program: all descendants of this process.
 func (b *bench) observeIdle(ctx context.Context) (*idle, error) {
 	if err := sleep(ctx, b.idle.Rest); err != nil {
 		return nil, err

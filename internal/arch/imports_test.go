@@ -22,7 +22,7 @@ const (
 	module = "github.com/servo-orchestration/servo/"
 )
 
-// source lists the imports of one package. Imports of this module have no module prefix.
+// source lists the imports of one package. Packages of this module are listed without the module path.
 type source struct {
 	imports  []string // imports of the package's code
 	inTests  []string // imports of the package's test files
@@ -97,7 +97,7 @@ func ours(name string) bool {
 	return slices.Contains([]string{"pkg", "internal", "cmd", "tests", "ledger-schemas"}, strings.Split(name, "/")[0])
 }
 
-// place is a package's row on the map and its allowed imports.
+// place is where a package is on the map: the index of its row, and the imports that it may have.
 type place struct {
 	row int
 	may []string
@@ -198,7 +198,7 @@ func TestHeavyModulesStayContained(t *testing.T) {
 	}
 }
 
-// servo serves gRPC with Connect. It adds a tenth of the code to the program that google.golang.org/grpc would add.
+// servo serves gRPC with Connect, which adds only a tenth of the code that google.golang.org/grpc would add.
 func TestServoLinksNoGRPC(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/servo")
 	cmd.Dir = root
@@ -224,8 +224,8 @@ func TestFixturesOnlyImportedByTests(t *testing.T) {
 	}
 }
 
-// contained returns the packages of this module that a program contains. The value is a chain of
-// imports from the program to the package.
+// contained returns the packages of this module that a program contains, each with a chain of imports from the program
+// to the package.
 func contained(all map[string]*source, program string) map[string]string {
 	chains := map[string]string{}
 	var link func(dir, chain string)
@@ -242,8 +242,8 @@ func contained(all map[string]*source, program string) map[string]string {
 	return chains
 }
 
-// A rebuild and `servo admin verify` compute the same rows under the zone data of any year. Neither they nor
-// the fold can read zone data: events contain the instants that a calendar has computed.
+// A rebuild and `servo admin verify` compute the same rows, whatever version of the zone data is installed. Neither
+// pkg/fold nor pkg/repair can read zone data: events contain the instants that a calendar has computed.
 func TestFoldAndRepairReadNoZoneData(t *testing.T) {
 	zones := regexp.MustCompile(`time\.(LoadLocation|Local\b)|\.Local\(\)`)
 	all := sources(t)
@@ -283,7 +283,7 @@ func TestProgramsContainOnlyProduct(t *testing.T) {
 	}
 }
 
-// The program for one machine must not contain the code for the metrics of the services, which would make it larger.
+// The program for one machine must not contain the services' code for metrics, because this code would make it larger.
 func TestServoLinksNoPrometheus(t *testing.T) {
 	all := sources(t)
 	found := contained(all, "cmd/servo")

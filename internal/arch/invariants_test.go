@@ -145,8 +145,8 @@ func TestFirstTenInvariantsHaveNamedTests(t *testing.T) {
 	}
 }
 
-// INV-7: controllers receive a state. No package that they import, directly or indirectly, can access a store. So none
-// can access the ledger. Checked in the same way, pkg/dispatcher would fail this test.
+// INV-7: controllers receive a state and cannot read the ledger, because no package that they import, directly or
+// indirectly, can access a store. The check is effective: pkg/dispatcher, for example, would fail it.
 func TestINV7ControllersCannotReachLedger(t *testing.T) {
 	all := sources(t)
 	seen := map[string]bool{}

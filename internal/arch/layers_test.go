@@ -1,6 +1,7 @@
 package arch_test
 
-// layer is a row of the map. Its packages may import packages of the rows above it.
+// layer is a row of the map of packages: see the variable layers. Its packages may import packages of the rows above
+// it.
 type layer struct {
 	name     string
 	packages []pack
@@ -99,7 +100,7 @@ var layers = []layer{
 		// Stores the names and bytes of ledger entries, in files of the same format as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
-		// pkg/control says when a state needs a wakeup, and a manifest names it.
+		// pkg/control computes when a state needs a wakeup, and a manifest names the wakeup.
 		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/blob", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
@@ -251,10 +252,10 @@ var banned = []string{
 // all other packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
-	// Only pkg/trace/otlp sends spans, because that needs gRPC, which servo on a laptop must not contain. Creating
-	// spans does not need gRPC.
+	// Only pkg/trace/otlp sends spans. Sending needs gRPC, which the program servo must not contain. Creating spans
+	// does not need gRPC.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// Code that measures uses a recorder that it receives. pkg/service tests the names and labels of metrics.
+	// Code that measures receives its recorder from its caller. pkg/service tests the names and labels of metrics.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},

@@ -53,7 +53,7 @@ func text(e ast.Expr) string {
 	return value
 }
 
-// literals returns the string literals in the code below a folder that match.
+// literals returns the matching string literals in the code below a folder.
 func literals(t *testing.T, dir string, match *regexp.Regexp) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -118,13 +118,14 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	code := regexp.MustCompile(`^(Code|code)[A-Z]`)
 	require.Equal(t, constants(t, "pkg/worker", code), firstCells(t, "errors.md", "### Reported by Servo's worker", "### Set by Servo", quotedCode))
 	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
-	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" }) // workers report them, too
+	// Workers report these two codes, too.
+	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" })
 	slices.Sort(set)
 	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Reported by commands", quotedCode))
 	all := slices.Concat(set, constants(t, "pkg/worker", code))
 	ofCommands := firstCells(t, "errors.md", "### Reported by commands", "### Categories", quotedCode)
 	closed := slices.DeleteFunc(slices.Concat(all, ofCommands, []string{"CHECKS_MISSING"}), func(c string) bool {
-		return strings.HasPrefix(c, "UPSTREAM_") // these are reasons of skips, not errors
+		return strings.HasPrefix(c, "UPSTREAM_") // a code that says why a task was skipped is not an error
 	})
 	slices.Sort(closed)
 	require.Equal(t, event.Codes(), slices.Compact(closed), "event.Codes is the closed list of codes")

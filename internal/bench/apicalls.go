@@ -147,9 +147,9 @@ type apiCalls struct {
 type kind struct {
 	name   string
 	budget float64
-	// path returns the path of the next call. answer is the last answer; nil: there is none.
+	// path returns the path of the next call. answer is the answer to the previous call; nil: this is the first call.
 	path func(answer map[string]any) string
-	// skip is how many calls are not counted.
+	// skip is the number of first calls that are not counted.
 	skip int
 }
 

@@ -26,8 +26,7 @@ import (
 
 // Config holds the settings and dependencies of a benchmark.
 type Config struct {
-	// Dir is the parent of all state folders, which are not removed. It should be on the disk to be
-	// measured.
+	// Dir is the parent of all state folders. It should be on the disk to be measured. The folders are not removed.
 	Dir string
 	// Samples is the number of measurements of each workload.
 	Samples int

@@ -9,9 +9,9 @@ import (
 // because the differences between histories are smaller than the scatter of the samples.
 const rounds = 5
 
-// withHistory measures a workload on stores with different numbers of finished tasks. All samples
-// of one history share a store, because they add little to it. The histories are measured
-// alternately, in alternating order, so that a temporary load on the machine affects all of them.
+// withHistory measures a workload on stores with different numbers of finished tasks. All samples of one history share
+// a store, because a sample adds little to the store. The histories are measured alternately, in alternating order, so
+// that a temporary load on the machine affects all of them.
 func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result, err error) {
 	dirs := make([]string, len(cfg.History))
 	samples := make([][]sample, len(cfg.History))
@@ -32,7 +32,7 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 				if err != nil {
 					return err
 				}
-				s.objects, s.bytes = 0, 0 // most files in the folder belong to the history
+				s.objects, s.bytes = 0, 0 // not measured: most files in the folder belong to the history
 				samples[i] = append(samples[i], s)
 			}
 		}

@@ -13,13 +13,13 @@ import (
 // or "self".
 func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
 
-// residentMemory returns a line of a process's smaps_rollup, in bytes.
+// residentMemory returns the value of a line of a process's smaps_rollup, in bytes.
 func residentMemory(process, line string) int64 { return kibibytes(process, "smaps_rollup", line) }
 
 // resetPeakRSS resets the peak of this process, so that each workload has its own.
 func resetPeakRSS() {
 	debug.FreeOSMemory()
-	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak is that since the process began
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak counts from the process's start
 }
 
 // kibibytes returns the value in bytes of a line in a file of /proc/PID.

@@ -189,8 +189,7 @@ func (cfg Config) scheduled(ctx context.Context, idle *Idle, do func(context.Con
 	return s, err
 }
 
-// deploy deploys assets and schedules, and waits until all schedules that are not paused know their next
-// tick.
+// deploy deploys assets and schedules, and waits until all schedules that are not paused have a next tick.
 func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []event.Schedule) error {
 	list := make([]plan.Asset, assets)
 	for i := range list {
@@ -200,7 +199,7 @@ func (s *scheduledStack) deploy(ctx context.Context, assets int, schedules []eve
 	return err
 }
 
-// deploy deploys a project, and returns its release when all schedules that are not paused know their next tick.
+// deploy deploys a project, and returns its release when all schedules that are not paused have a next tick.
 func deploy(ctx context.Context, stack *embedded.Stack, assets []plan.Asset, schedules []event.Schedule) (*release.Compiled, error) {
 	in := release.Input{Settings: release.Settings{Project: "bench", Schedules: schedules}, Assets: assets}
 	release.SetCodes(in.Assets)

@@ -36,9 +36,8 @@ type lateClock struct {
 
 func (p *lateClock) Now() time.Time { return p.Clock.Now().Add(-p.by) }
 
-// seeder creates finished runs as if they had been executed. It appends the events of their
-// execution to the ledger, in few entries, and the compactor folds them in few batches. Nothing is
-// synced.
+// seeder creates finished runs as if they had been executed. It appends the events of their execution to the ledger, in
+// few entries, and the compactor folds them in few batches. No file is synced to disk.
 type seeder struct {
 	cfg      Config
 	clock    *lateClock
@@ -48,7 +47,7 @@ type seeder struct {
 	folding  *compactor.Compactor
 	plans    map[int]*seededPlan // plans by their number of tasks
 	waiting  []compactor.Entry   // entries to be folded
-	tasks    int                 // number of tasks in waiting
+	tasks    int                 // number of tasks in the entries of waiting
 }
 
 // seed adds finished tasks to an empty state folder, in runs of perRun tasks.
@@ -95,8 +94,8 @@ func (s *seeder) run(ctx context.Context, tasks int) error {
 	if err != nil {
 		return err
 	}
-	// Each report is a group, like a report of a worker, so it has one row in the table of entries. Only the number of
-	// ledger entries is smaller than in production.
+	// As in production, each report is a group of its own, and so has a row of its own in the table of entries. Only
+	// the number of ledger entries is smaller than in production.
 	if _, err := s.appender.Append(ctx, groups[0]); err != nil {
 		return err
 	}

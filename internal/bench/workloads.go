@@ -13,7 +13,7 @@ type Workload struct {
 	Name, Description string
 	// OnCloud is set if the workload can also be measured on a simulated cloud.
 	OnCloud bool
-	// OnRequest is set if the workload takes minutes. It is only measured when it is named.
+	// OnRequest is set if the workload takes minutes. It is measured only if its name is given.
 	OnRequest bool
 
 	measure func(context.Context, Config, Workload) ([]Result, error)
@@ -101,7 +101,7 @@ func or(size, described int) int {
 	return described
 }
 
-// asset returns an asset whose task does nothing and depends on others.
+// asset returns an asset that depends on the given assets. Its task does nothing.
 func asset(n int, after ...int) plan.Asset {
 	a := plan.Asset{
 		Key: key(n), Work: plan.Work{Command: []string{"nothing"}, Output: plan.OutputNone}, WorkerQueue: "default",

@@ -59,8 +59,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New wraps the queue that inner returns. This queue must deliver with the client that inner receives, so that its
-// requests are counted.
+// New wraps the queue that inner returns. Inner receives a client that counts requests. The queue must deliver with
+// this client.
 func New(cfg Config, client *http.Client, inner func(*http.Client) queue.Queue) *Queue {
 	q := &Queue{cfg: cfg, next: map[string]time.Time{}}
 	counted := *client
@@ -90,7 +90,7 @@ func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), 
 
 // call executes do after half of the drawn latency, and returns after the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
-	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half before, half after
+	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half before the call, half after
 	wait := func() error {
 		if half <= 0 {
 			return nil

@@ -40,7 +40,7 @@ var (
 	Large = Size{Assets: 10_000, Runs: 1_000_000, Partitions: 10_000_000, Tasks: 100_000}
 )
 
-// Rare is how many runs exist for each cancelled run.
+// Rare is the number of runs per cancelled run: one run in Rare is cancelled.
 const Rare = 100_000
 
 const (

@@ -89,7 +89,7 @@ func (w *writer) partition(a *plan.Asset, key string, p ids.Partition, n int) *s
 	return row
 }
 
-// segment contains the rows of one segment, of each table about runs.
+// segment contains the rows of one segment of history, for each table about runs.
 type segment struct {
 	runs     []*state.Run
 	tasks    []*state.Task

@@ -113,7 +113,8 @@ func automationCommand(t *rapid.T) event.Payload {
 	return p
 }
 
-// chunkPlan generates the partitions of a chunk that are planned, and those that are done.
+// chunkPlan generates the plan of a chunk: the positions of the planned partitions, and of the partitions that are
+// done.
 func chunkPlan(t *rapid.T) *event.ChunkPlan {
 	if rapid.Bool().Draw(t, "no chunk") {
 		return nil

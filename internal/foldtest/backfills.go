@@ -94,8 +94,8 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 	return checkLive(b, live, waiting)
 }
 
-// checkLive compares the live chunks of a backfill with the chunks that it may run. waiting is the stage
-// of its first waiting chunk, or -1.
+// checkLive checks the live chunks of a backfill: they belong to one stage, and only a RUNNING backfill has requested
+// chunks. A RUNNING backfill runs as many chunks as it may. waiting is the stage of its first waiting chunk, or -1.
 func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	requested, stages := 0, map[int32]bool{}
 	for _, row := range live {

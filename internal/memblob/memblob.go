@@ -21,7 +21,7 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// Now dates the objects; nil means the system clock.
+	// Now returns the time that written objects get; nil means the system clock.
 	Now func() time.Time
 }
 
@@ -178,7 +178,8 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	return io.NopCloser(readOnly{bytes.NewReader(found.data)}), found.Object, nil
 }
 
-// readOnly hides the method WriteTo. It would pass the stored bytes, not a copy, to a writer, which may change them.
+// readOnly hides the method WriteTo. WriteTo would pass the stored bytes, not a copy, to a writer, and the writer may
+// change them.
 type readOnly struct{ io.Reader }
 
 // Head implements [blob.Store].

@@ -1,6 +1,5 @@
-// Command sbom writes, for each Go program that it is given, a software bill of materials in the format
-// of CycloneDX and a file with the licences and notices of the modules that are linked into the
-// program:
+// Command sbom writes two files for each given Go program: a software bill of materials in the format of CycloneDX, and
+// the licences and notices of the modules that are linked into the program:
 //
 //	go run ./internal/sbom -o bin/notices bin/servo bin/servo-compactor
 //

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// everyTransition is the name of the promise about alerts.
+// everyTransition is the name of the invariant about alerts.
 const everyTransition = "I-31 no transition goes unreported"
 
 // Rules and channels of worlds with alerts. They are the same in all releases of a domain.
@@ -179,7 +179,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
 			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
 		}
-		if !n.final { // the count of a final notification is kept: the notification has expired
+		if !n.final { // the count of a final notification is kept: only its row has expired
 			delete(f.noted.counts, id) // the transitions are now counted in a digest
 		}
 	}
@@ -221,7 +221,7 @@ func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 	if rule == nil {
 		return
 	}
-	if first { // the rules were deployed after the last revision, at an unknown time: begin with their count
+	if first { // the rules were deployed at an unknown time after the last revision: trust their first count
 		f.noted.failed = rule.Transitions
 		return
 	}

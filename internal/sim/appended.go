@@ -19,8 +19,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A writer of the ledger gives up a name when abandonedAsk has passed since its first request, or abandonedName since
-// the time in the name. It then appends the same events under another name.
+// A writer of the ledger gives up the name of an entry when abandonedAsk has passed since the first request with this
+// name, or when abandonedName has passed since the time in the name. It then appends the same events under another
+// name.
 const (
 	abandonedAsk  = 30 * time.Second
 	abandonedName = 60 * time.Second
@@ -55,7 +56,7 @@ func (o *oracle) appended(key string) {
 	} else if o.w.cfg.Faults.Leap > 0 && o.claimsAhead(entry, data) {
 		f.ahead[entry] = false
 	}
-	// No name in a world contains the name of an event type.
+	// A search in the text suffices: no name in a world contains the name of an event type.
 	has := func(p event.Payload) bool { return bytes.Contains(data, []byte(p.Type())) }
 	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
 		for _, group := range event.Groups(event.DecodeEntry(data)) {
@@ -285,9 +286,8 @@ func (f *followed) neverRan(row *state.Entry) bool {
 	})
 }
 
-// everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its
-// writer appended the same events again, died first, or reported to its callers that the result is
-// unknown.
+// everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its writer appended the
+// same events again, died before it could do so, or reported to its callers that the result is unknown.
 func (o *oracle) everyEntry(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {

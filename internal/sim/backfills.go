@@ -156,7 +156,7 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 // the plan.
 var cancelledWithBackfill = []string{"the backfill was paused", "the backfill was cancelled"}
 
-// addsUp is the name of the promise about backfills.
+// addsUp is the name of the invariant about backfills.
 const addsUp = "I-30 backfills add up"
 
 // backfilled checks the changes of backfills in a revision.

@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Upper bounds that hold while a world runs. They are generous, because faults delay everything. They detect work that
-// causes more work, or that never ends, because it exceeds any bound.
+// Upper bounds that hold while a world runs. They are generous, because faults delay everything. Work that causes more
+// work, or that never ends, exceeds any bound, and so these bounds detect it.
 const (
 	// slack limits how long faults may delay work that is due: a stalled queue, a full store, dead
 	// processes, and clock skew.
@@ -72,8 +72,8 @@ func (o *oracle) slack() time.Duration {
 	return slack
 }
 
-// disturbed reports whether an outage or a rebuild ended less than the slack ago. Work that it
-// delayed may be late.
+// disturbed reports whether an outage or a rebuild ended less than the slack ago. Work that the outage or the rebuild
+// has delayed may still be late.
 func (o *oracle) disturbed(f *followed) bool {
 	return f.broken || f.ended || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
 		o.w.now().Sub(o.w.outageUntil) < o.slack()
@@ -122,9 +122,10 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows runs when a base is published. It checks that old rows of entries have left the live state: those that were
-// old enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So the
-// age is measured at the last append that a sweep has had time to follow.
+// liveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
+// enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So if
+// sweeps have not had time to follow the newest appends, age is measured from the last append that they have had time
+// to follow.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
@@ -139,9 +140,9 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow records up to which time sweeps have had time to follow appends. Only the daily full sweep lists an idle
-// domain, even if entries are appended to it. So an append counts only if a wakeup was due after it, or if the domain
-// has waited for a wakeup ever since.
+// follow records which appends sweeps have had time to list. Only the daily full sweep lists an idle domain, even if
+// entries are appended to it. So an append counts only if a wakeup was due after it, or if the domain has waited for a
+// wakeup ever since.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -216,9 +217,9 @@ func (o *oracle) lateness(f *followed) {
 }
 
 // dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
-// revision first has the run, whichever is later. The times of a run are measured from its trigger, but between two
-// daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and its
-// client does not wait (ADR 053), the run may be due long before it is folded. Once it is folded, the domain has
+// revision first contains the run, whichever is later. The times of a run are measured from its trigger, but between
+// two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and
+// its client does not wait (ADR 053), the run may be due long before it is folded. Once it is folded, the domain has
 // wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
@@ -235,10 +236,10 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks, while a domain publishes, that files that no revision needs are deleted. It
-// checks files below a floor that was reached long ago, and files named so far ahead that no floor
-// would reach them. It skips worlds in which many requests fail: a collection starts over after
-// each failure, and hardly ever finishes there.
+// stateFiles checks, while a domain publishes, that files that no revision needs are deleted. It checks files with
+// names below a floor that was reached long ago, and files whose names are so far ahead of the time that no floor would
+// reach them. It skips worlds in which many requests fail: a collection starts over after each failure, and hardly ever
+// finishes there.
 func (o *oracle) stateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults
@@ -275,7 +276,7 @@ func (o *oracle) stateFiles(f *followed) {
 			left, example = left+1, object.Key
 		}
 	}
-	// The files of one base whose writer lost a race may wait for the next pass.
+	// If the writer of a base lost a race, the files of this base may wait for the next pass.
 	if left > allowance+len(state.Declarations()) {
 		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// busy measures for how long at least one task was executing since the time from. Only one execution of each
-// attempt counts, so that an attempt that is executed again and again does not count as progress.
+// busy measures the time in which at least one task was executing. Times before from do not count. Only one execution
+// of each attempt counts, so that an attempt that is executed again and again does not count as progress.
 type busy struct {
 	from time.Time
 

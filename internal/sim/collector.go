@@ -90,7 +90,7 @@ func runCollector(ctx context.Context, p *process) {
 	if short := r.IntN(2) == 0; short {
 		wait /= 12
 	}
-	if w.cfg.Slowed > 0 { // each pass reads the whole state
+	if w.cfg.Slowed > 0 { // fewer passes, because each one reads the whole state
 		wait *= 4
 	}
 	for i := 0; ; i++ {
@@ -131,8 +131,8 @@ func (f *followed) stored(key string) (materialization, name string) {
 	return parts[deep], parts[deep+1]
 }
 
-// deletingOutput checks that no partition shows the output and that no live run makes or reads it.
-// A retry that is published during a pass may miss an output that it reads.
+// deletingOutput checks an output that is about to be deleted: no partition shows it, and no live run makes or reads
+// it. A retry that is published during a pass may miss an output that it reads.
 func (o *oracle) deletingOutput(p *process, key string) {
 	if p.machine.kind == "gc" {
 		o.w.fault("output collected")

@@ -65,18 +65,19 @@ type World struct {
 	// Schedules is the number of schedules of each domain. Wide is the maximum number of assets that a
 	// schedule selects. 0: one.
 	Schedules, Wide int
-	// Idle gives each domain a schedule whose next tick is months away. In worlds without faults, the oracle counts at
-	// the end the calls that services make for the idle domains.
+	// Idle gives each domain a schedule whose next tick is months away. At the end of worlds without faults, the oracle
+	// counts the calls that services make for these idle domains.
 	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
-	// If Alerts is not 0, the releases of domains have alert rules and deadlines. Alerts is also how many tenths of the
-	// first tries the channels refuse.
+	// If Alerts is not 0, the releases of domains have alert rules and deadlines. The channels refuse Alerts tenths of
+	// the first tries.
 	Alerts int
 	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
 	// none.
 	Chained int
-	// If Batched is not 0, these assets are replaced with assets whose tasks materialize up to this many days.
+	// If Batched is not 0, the assets that read their own earlier days are replaced with assets whose tasks materialize
+	// up to this many days.
 	Batched int
 	// In a large world, Large is the number of unpartitioned assets of each project, and Days is the number of days of
 	// its partitioned assets: see large.go. 0: the world is small.
@@ -203,14 +204,14 @@ func (c *World) drawArchive() {
 	}
 }
 
-// drawOutage draws an outage of up to an hour, a day or ten days: most are longer than entries are kept.
+// drawOutage draws an outage of up to an hour, a day or ten days. Most outages are longer than entries are kept.
 func (c *World) drawOutage() {
 	if outage := random(c.Seed, "absence", 0); c.Faults != (Faults{}) && outage.IntN(6) == 0 {
 		c.Faults.Absence = 1 + outage.IntN([]int{60, 24 * 60, 10 * 24 * 60}[outage.IntN(3)])
 	}
 }
 
-// drawSweeps draws sweeps, writers and clocks that are far ahead of the time, and online rebuilds.
+// drawSweeps draws sweeps, online rebuilds, and writers and clocks that are far ahead of the time.
 func (c *World) drawSweeps() {
 	c.Sweepers = 1
 	if due := random(c.Seed, "due", 0); due.IntN(4) == 0 {

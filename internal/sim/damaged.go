@@ -236,11 +236,11 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	return found
 }
 
-// rest is the last line of a list that is cut.
+// rest is the last line of a truncated list.
 const rest = "…"
 
-// mayLeaveOut reports whether a verification that lists a part of the damaged outputs may leave one out. Its list of
-// superseded outputs has no last line that says so, but it counts them all.
+// mayLeaveOut reports whether the list of damaged outputs in a report is truncated, so that it may lack an output. The
+// list of superseded outputs is truncated without a last line, but the report counts all superseded outputs.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

@@ -51,8 +51,8 @@ func (l *workload) drawDeployments(span time.Duration) {
 	}
 }
 
-// deploy deploys a random release, sometimes as a rollback. Some writers expect a release that may not be the current
-// one, and some force the deployment.
+// deploy deploys a random release, sometimes as a rollback. Some deployments expect a release that may not be the
+// current one, and some are forced.
 func (c *client) deploy(ctx context.Context, e *clientEngine) error {
 	load := c.p.machine.w.load
 	releases := load.releasesOf(e.domain)
@@ -202,9 +202,9 @@ func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }
 
-// freshInputs checks that a fresh partition has read the visible output of each input. An input may
-// differ if its visible output is older than the plan of the first run of the partition's chain, or
-// older than the state that a person saw who has declared the partition fresh.
+// freshInputs checks that a fresh partition has read the visible output of each input. An input may differ if its
+// visible output is older than the plan of the first run of the partition's chain, or older than the state in which a
+// person has declared the partition fresh.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

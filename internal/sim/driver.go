@@ -31,7 +31,7 @@ type driver struct {
 type call struct {
 	proc   *process
 	label  string
-	begin  func()          // the driver calls it
+	begin  func()          // the driver calls it when the call begins
 	serves int             // number of the request that the call serves; orders calls that are otherwise equal
 	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}
@@ -165,7 +165,7 @@ func (d *driver) step(deadline time.Time) bool {
 	}
 }
 
-// pass waits, or less if a call arrives.
+// pass waits for the given time, or until a call arrives.
 func (d *driver) pass(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	select {

@@ -45,7 +45,7 @@ type Faults struct {
 	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int
 	// Absence is the length of an outage, in minutes. No process runs during the outage. It begins before faults stop,
-	// and faults stop later by its length.
+	// and postpones the end of faults by its length.
 	Absence int
 }
 

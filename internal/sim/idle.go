@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// idleIsFree is the name of the promise about idle domains.
+// idleIsFree is the name of the invariant about idle domains.
 const idleIsFree = "I-32 idle is free"
 
 // idleFor is how long the calls of idle domains are counted.

@@ -108,7 +108,7 @@ func (f *followed) shows(materialization string) (rows []*state.Partition) {
 	return rows
 }
 
-// changed yields the rows of a table that the newest revision has put. If these are unknown, it yields all rows.
+// changed yields the rows of a table that the newest revision has written. If these are unknown, it yields all rows.
 func changed[K, R comparable](f *followed, table state.Table[K, R]) iter.Seq[*R] {
 	if f.rows == nil {
 		return table.All
@@ -122,7 +122,7 @@ func changed[K, R comparable](f *followed, table state.Table[K, R]) iter.Seq[*R]
 	}
 }
 
-// deleted returns the tombstones of a table that the newest revision has put.
+// deleted returns the tombstones of a table that the newest revision has written.
 func deleted[R any](f *followed) (rows []*R) {
 	if f.rows == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// The oracle has its own calendar: it walks minute by minute and asks whether a minute is an instant.
+// The oracle has its own calendar: it checks minute by minute whether a minute is an instant.
 
 // zoneOf describes a zone during the weeks in which worlds take place: its offset changes at most
 // once.
@@ -85,8 +85,8 @@ func isInstant(s *event.Schedule, at time.Time) bool {
 	return c.matches(at.Add(z.after)) && !c.other(s, z, at, at.Add(z.after-z.before), event.RepeatedFirst)
 }
 
-// other reports whether the policy prefers the other of two instants with the same local time, one before and one after
-// the clocks were set back.
+// other reports whether the clocks were set back between two times with the same local time, and the schedule has the
+// given policy for repeated local times.
 func (c cadence) other(s *event.Schedule, z zoneOf, at, other time.Time, policy string) bool {
 	occurs := z.after < z.before && at.Before(z.at) != other.Before(z.at)
 	chosen := s.Repeated
@@ -100,7 +100,7 @@ func (c cadence) matches(local time.Time) bool {
 	return c.minute(local.Minute()) && (c.hourly || c.first <= local.Hour() && local.Hour() <= c.last)
 }
 
-// instantsOf returns the instants of a schedule after one time, and up to another one.
+// instantsOf returns the instants of a schedule after one time and up to a later time.
 func instantsOf(s *event.Schedule, after, through event.Time) (instants []event.Time) {
 	for at := after.Time().Truncate(time.Minute).Add(time.Minute); event.At(at) <= through; at = at.Add(time.Minute) {
 		if isInstant(s, at) {

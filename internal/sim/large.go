@@ -12,8 +12,8 @@ import (
 )
 
 // Large worlds have the faults and the bounds of other worlds, but runs of thousands of tasks. They reach the sizes at
-// which plans are read from the store, revisions fill up batches, deltas and history consist of many files, listings
-// have many pages, and backfills have chunks of hundreds of partitions.
+// which plans are read from the store, batches are full, and deltas and history consist of many files. Listings have
+// many pages, and backfills have chunks of hundreds of partitions.
 
 // DrawLarge returns the large world of a seed.
 func DrawLarge(seed uint64) World {
@@ -136,7 +136,7 @@ func (l *workload) drawLargeRuns() {
 	case l.w.cfg.automated():
 		runs = r.IntN(2) // most tasks are those of schedules and backfills
 	default:
-		runs *= 3 // the other parts of a world, such as its end without work, take as long for few runs
+		runs *= 3 // more runs do not prolong the other parts of a world, such as its end without work
 	}
 	for range runs {
 		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
@@ -203,8 +203,8 @@ func (l *workload) addPartitioned(r *rand.Rand, p *project, name string) {
 	add(&total)
 }
 
-// behaveTask returns how a task behaves. Tasks of a partitioned asset of a large world behave differently. They hang
-// only if their asset has a timeout that ends the attempt.
+// behaveTask returns how a task behaves. In a large world, tasks of the same partitioned asset behave differently from
+// each other. They hang only if their asset has a timeout that ends the attempt.
 func (l *workload) behaveTask(taskKey string) behaviour {
 	asset := assetOf(taskKey)
 	b := l.behave(asset)

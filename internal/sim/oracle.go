@@ -97,8 +97,8 @@ func (o *oracle) published(key string) {
 	o.commit(f, m)
 }
 
-// raiseCut records the history cutoff of a revision that was published on a damaged state. Its writer may archive up to
-// it before the rebuild.
+// raiseCut records the history cutoff of a revision that was published on a damaged state. Before the rebuild, the
+// writer of this revision may archive entries up to the cutoff.
 func (o *oracle) raiseCut(f *followed, key string, revision int64) {
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if err != nil {
@@ -301,7 +301,7 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 		return // the oracle no longer keeps the state of this revision
 	}
 	if size := published.whole.Tasks.Len() + published.whole.Entries.Len(); o.w.cfg.Large > 0 && snap.Revision%int64(1+size/readRows) != 0 {
-		return // skip it: a comparison reads all rows
+		return // skip the comparison, which would read all rows
 	}
 	this := comparison{snap.State, published}
 	if f.compared[p.id] == this {
@@ -388,7 +388,7 @@ func (o *oracle) deletingState(p *process, key string) {
 	}
 }
 
-// atRest reports whether every run has ended, and also every request that must end.
+// atRest reports whether all runs, and all requests that must end, have ended.
 func (o *oracle) atRest() bool {
 	for _, d := range o.w.domains {
 		if s := o.domains[d].state; s.LiveRuns() > 0 || len(o.unfinished(s)) > 0 {

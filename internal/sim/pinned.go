@@ -67,7 +67,7 @@ func (o *oracle) hold(f *followed) {
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
-			f.held[row.Number()] = h // collected before the pin took effect, as the command reports
+			f.held[row.Number()] = h // collected before the pin took effect: the command returns an error
 			continue
 		}
 		for p := range past.whole.Partitions.All {
@@ -91,8 +91,8 @@ func (o *oracle) deletingPin(key string) {
 	}
 }
 
-// deletingPinned checks that no revision that was pinned when the pass began shows the output. Files of executions that
-// lost do not belong to a revision. name is the place of the object within the output.
+// deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began shows
+// it. Files of executions that lost do not belong to a revision. name is the place of the object within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// keptPromises is the name of the promise about deadlines, freshness and SLAs.
+// keptPromises is the name of the invariant about deadlines, freshness and SLAs.
 const keptPromises = "I-31 verdicts are right"
 
 // promised checks the verdicts of a revision about deadlines, freshness and SLAs.
@@ -66,7 +66,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 	var missing []string
 	switch err := json.Unmarshal([]byte(m.Missing), &missing); {
 	case m.Missing == "" && m.MetAt != 0:
-		return // the partitions were made in the same revision
+		return // the deadline was missed and then met within one revision
 	case i < 0 || watched[i].Deadline == nil || m.DueAt.Time().UTC().Format("15:04") != watched[i].Deadline.By:
 		o.violation(keptPromises, "no release has the deadline of %s of %s at %s", m.AssetKey, f.domain, m.DueAt)
 		return
@@ -77,7 +77,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 		return
 	}
 	if after.Deployments.Len() != before.Deployments.Len() || after.Marks.Len() > 0 || after.Forgotten.Len() > 0 {
-		return // deployments, marks and forgotten assets change which partitions are fresh
+		return // do not compare: these changes, too, decide which partitions are fresh
 	}
 	fresh, err := o.freshOf(f, before, m.AssetKey)
 	if err != nil {

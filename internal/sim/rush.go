@@ -44,8 +44,8 @@ func (c *client) rush(ctx context.Context, e *clientEngine) error {
 	return err
 }
 
-// rushed returns the event of an entry that is far ahead. Folding it would do harm: it is a final failure of a live
-// task, or a limit of one slot.
+// rushed returns the event of an entry that is far ahead. Folding it would do harm, because it is a final failure of a
+// live task, or a limit of one slot.
 func (c *client) rushed(d ids.Domain, st *state.State, at event.Time) event.Payload {
 	for t := range st.Tasks.All {
 		if t.State.Terminal() || t.Attempt < 1 || t.Kind == event.KindGroup || c.rng.IntN(3) > 0 {

@@ -264,7 +264,7 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 	case n < 15:
 		p.Verb = event.VerbTrigger
 		if policy := w.load.policyOfSchedule(e.domain, a.name); policy != "" && c.rng.IntN(3) == 0 {
-			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // all but allow_all, the last one
+			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // not allow_all, the last one
 		}
 	case n < 16:
 		now := w.now()

@@ -2,8 +2,8 @@ package sim
 
 import "reflect"
 
-// Shrink returns the smallest failing world that it finds, and its result. It asks before each try whether to try
-// another one. It removes faults, then machines, requests and tasks.
+// Shrink returns the smallest failing world that it finds, and its result. Before each try it calls more, and stops if
+// more returns false. It removes faults, then machines, requests and tasks.
 func Shrink(w World, more func() bool, run func(World) *Result) (World, *Result) {
 	found := run(w)
 	if found.Err() == nil {
@@ -65,7 +65,7 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Online }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
-		if *field.of(&w) <= field.least { // a small world has no Days: with one, it would be a large world
+		if *field.of(&w) <= field.least { // for example, Days stays 0 in a small world: it would make the world large
 			continue
 		}
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })

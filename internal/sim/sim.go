@@ -2,8 +2,8 @@
 //
 // # What runs
 //
-// The simulator runs the real code of the services (cmd/servo-compactor, -dispatcher and -sweeper), of the worker, of
-// the engine that handles users' requests, and of the fold, the manifests and the ledger. Their environment is
+// The simulator runs the real code of the services (cmd/servo-compactor, -dispatcher and -sweeper), of the worker, and
+// of the engine that handles users' requests. All of them use the real fold, manifests and ledger. Their environment is
 // simulated: the object store, the task queue, object notifications, the network, the machines' clocks, and the
 // processes themselves, which are killed, frozen and restarted.
 //

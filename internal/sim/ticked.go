@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Names of promises about schedules.
+// Names of invariants about schedules.
 const (
 	oneTick      = "I-26 one tick"
 	exactOverlap = "I-27 overlap is exact"
@@ -176,7 +176,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	through := is.Cursor
 	if was.Version != is.Version {
 		if after.Deployments.Len() != before.Deployments.Len() {
-			return // another version may have applied between these two
+			return // between the two versions, a third one may have applied for a while
 		}
 		through = min(through, is.DefinedAt) // up to the deployment, the old definition applies
 	}
@@ -195,7 +195,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 			ticks++
 		}
 		if t.Outcome == state.TickDropped && before.Ticks.Get(t.TickID) == nil {
-			dropped-- // the tick is counted as dropped, but has a row
+			dropped-- // TicksDropped counts this tick, too, although it has a row
 		}
 	}
 	if was.Version != is.Version && is.Cursor > is.DefinedAt {

@@ -37,7 +37,7 @@ func (w *world) seal(key string) {
 	w.note("%s is unreadable forever", key)
 	w.after(until.Sub(w.now()), nil, func() {
 		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
-			return // a compactor has folded the entry from the bytes that its writer handed over
+			return // already folded, from the bytes that the entry's writer handed over
 		}
 		w.fault("entry skipped")
 		w.note("an operator skips %s", entry)
@@ -66,8 +66,8 @@ func (f *followed) noteSkipped(blobs blob.Store, key string) {
 	}
 }
 
-// forgets reports whether a rebuild has forgotten the success of a task's upstream: an operator had
-// skipped its entry. The task itself may have succeeded before.
+// forgets reports whether a rebuild has forgotten the success of a task's upstream, because an operator had skipped the
+// entry with this success. The task itself may have succeeded before.
 func (f *followed) forgets(t *state.Task) bool {
 	for d := range f.state.Deps.All {
 		if d.RunID == t.RunID && d.Downstream == t.TaskKey && f.unordered && f.forgotten[state.Key2{A: d.RunID, B: d.Upstream}] {

@@ -119,7 +119,7 @@ func newWorkload(w *world) *workload {
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
 	if w.cfg.Spread {
-		span *= time.Duration(2 * w.cfg.Clients) // each client waits after each of its requests
+		span *= time.Duration(2 * w.cfg.Clients) // the clients wait at the same time, each after its own requests
 	}
 	for i := range w.cfg.Requests {
 		client := fmt.Sprintf("client%d", i%w.cfg.Clients)
@@ -309,7 +309,7 @@ func (l *workload) retriesUserErrors(asset string) bool {
 
 // policyOf returns the retry policy of an asset.
 func (l *workload) policyOf(asset string) plan.Retries {
-	if l.policies == nil { // no asset is added after the first task has ended
+	if l.policies == nil { // the cache stays valid: no asset is added after the first task has ended
 		l.policies = map[string]plan.Retries{}
 		for _, p := range l.projects {
 			for i := range p.assets {
@@ -333,7 +333,7 @@ func (l *workload) behave(asset string) behaviour {
 		b.hangs = r.IntN(3) == 0
 	}
 	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(l.w.cfg.oneLingers()) == 0 {
-		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // other runs supersede its inputs meanwhile
+		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // so long that other runs supersede the inputs of the task
 	}
 	return b
 }
@@ -450,7 +450,7 @@ func runClient(ctx context.Context, p *process) {
 	}
 }
 
-// take returns the client's next request. The request is dropped if the client dies with it.
+// take returns the client's next request. If the client dies while it makes the request, the request is never repeated.
 func (c *client) take(ctx context.Context) (a ask, ok bool) {
 	l, name := c.p.machine.w.load, c.p.machine.name
 	k := &call{proc: c.p, label: "take"}

@@ -128,7 +128,7 @@ func (w *world) populate() {
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
-	// foldedWithin is how long no entry must have been written when a world ends.
+	// foldedWithin is the minimum age of the last written entry at the end of a world.
 	foldedWithin = 2 * time.Minute
 )
 

@@ -78,7 +78,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// trusts reports whether processes of a user may use the token. Root can read it anyway.
+// trusts reports whether processes of a user may use the token. Root may, because it can read the token anyway.
 func (a *access) trusts(uid int) bool { return uid == a.uid || uid == 0 }
 
 func (a *access) refuseUser(w http.ResponseWriter, uid int) {
@@ -87,7 +87,7 @@ func (a *access) refuseUser(w http.ResponseWriter, uid int) {
 
 // deny rejects a request of an unauthenticated or unauthorized caller.
 func deny(w http.ResponseWriter, status int, detail string) {
-	p := contract.Problem{Status: status, Detail: detail} // the same answer as the API's: see docs/reference/errors.md
+	p := contract.Problem{Status: status, Detail: detail} // the form of the API's errors: docs/reference/errors.md
 	p.Type, p.Title = "urn:servo:problem:permission-denied", "Permission denied"
 	if status == http.StatusUnauthorized {
 		p.Type, p.Title = "urn:servo:problem:unauthenticated", "Not authenticated"

@@ -267,7 +267,8 @@ func TestStateFolderIsPrivate(t *testing.T) {
 		return info.Mode().Perm()
 	}
 	dir := filepath.Join(t.TempDir(), "project", ".servo")
-	// A file that an owner of another build left must not determine the mode of the file with the token.
+	// An owner of another build may have left owner.json.new with a wider mode. The file with the token must not keep
+	// this mode.
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 	require.NoError(t, embedded.MakeFolder(dir))
 	require.Equal(t, fs.FileMode(0o700), mode(dir))

@@ -29,8 +29,8 @@ const (
 	maxCodes = 16
 )
 
-// pagePatterns are the routes of the web page. They serve files that are the same for everybody, so
-// they need no credential; the page reads the state through routes that do.
+// pagePatterns are the routes of the web page. They serve files that are the same for everybody, so they need no
+// credential. The page reads the state through other routes, which need one.
 var pagePatterns = []string{"GET /{$}", "GET /w/", "GET /assets/", "GET /login"}
 
 // browsers authenticates web browsers.

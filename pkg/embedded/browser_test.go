@@ -86,8 +86,8 @@ func TestPageNeedsNoCredential(t *testing.T) {
 	}
 }
 
-// Browsers send the cookie with requests of a page at another port of this host. Fails without the check of the origin:
-// such a page could then read streams and start runs.
+// Browsers send the cookie with requests of a page at another port of this host. Without the check of the origin, such
+// a page could read streams and start runs.
 func TestCookieIsAcceptedFromOwnPageOnly(t *testing.T) {
 	owner, mux := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()

@@ -108,7 +108,7 @@ type Stack struct {
 	opts      Options
 	workspace *Workspace
 	lock      *lock
-	token     string // required in requests
+	token     string // every request must have it
 	browsers  *browsers
 	compactor *compactor.Compactor
 	appender  *ledger.Appender
@@ -127,10 +127,10 @@ type Stack struct {
 	appending, folding trouble
 
 	collecting sync.Mutex    // locked while a pass of the collector runs
-	published  chan struct{} // capacity 1: a revision was published since the last pass
+	published  chan struct{} // capacity 1; full if a revision was published since the last pass
 
 	publishing   sync.Mutex    // locked while a pass of the publisher runs
-	unpublished  chan struct{} // capacity 1: outputs may have changed since the last pass began
+	unpublished  chan struct{} // capacity 1; full if outputs may have changed since the last pass began
 	publishError string        // the error of the last pass, or ""
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 )
 
-// ReadOwner returns an owner that it can read again after writing it, or an error that names the
+// ReadOwner either returns an owner that is the same after it is written and read again, or an error that names the
 // file.
 func FuzzReadOwnerRoundTripsOrNamesFile(f *testing.F) {
 	good, err := json.Marshal(embedded.Owner{PID: 7, URL: "http://127.0.0.1:1", Domain: "acme/prod"})

@@ -31,7 +31,7 @@ type Owner struct {
 	PID    int    `json:"pid"`
 	URL    string `json:"url"`
 	Domain string `json:"domain"`
-	// Token authenticates requests to the owner. Any user who can read owner.json knows it.
+	// Token authenticates requests to the owner. Any user who can read owner.json can use the token.
 	Token string `json:"token"`
 }
 
@@ -108,9 +108,9 @@ func writePrivate(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// MakeFolder creates a state folder that only this user can enter. An existing folder keeps its
-// mode, so that its owner can let others read the state. But write permission of other users, who
-// could replace the state, is removed.
+// MakeFolder creates a state folder that only this user can enter. An existing folder keeps its mode, so that its owner
+// can let others read the state. But MakeFolder removes the write permission of other users, because they could replace
+// the state.
 func MakeFolder(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // parent folders are the user's, not Servo's
 		return fmt.Errorf("make state folder: %w", err)

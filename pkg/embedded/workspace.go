@@ -27,7 +27,7 @@ type Workspace struct {
 }
 
 // Open opens a state folder and creates it if it is absent. The only clock of a folder is the machine's clock, which
-// may have been ahead earlier. [Workspace.Follow] then continues from the time that the state records.
+// may have been ahead earlier. If it was, [Workspace.Follow] continues from the time that the state records.
 func Open(opts Options) (*Workspace, error) {
 	opts.Clock = clock.NewForward(opts.Clock)
 	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
@@ -51,9 +51,10 @@ func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
 	}
 }
 
-// Follow moves the folder's clock to the latest time that a revision records if the machine's clock is behind that
-// time, and then logs a warning. Without this, the names of new entries would sort before the names of folded entries. No
-// listing would find the new entries, and nothing would be collected until the machine's clock caught up.
+// Follow compares the machine's clock with the latest time that a revision records. If the machine's clock is behind,
+// Follow moves the folder's clock to that time and logs a warning. Without this, the names of new entries would sort
+// before the names of folded entries. No listing would find the new entries, and nothing would be collected until the
+// machine's clock caught up.
 func (w *Workspace) Follow(m *manifest.Manifest) {
 	forward, ok := w.Clock.(*clock.Forward)
 	if !ok {
@@ -78,7 +79,7 @@ func (w *Workspace) follow(ctx context.Context) error {
 	if err == nil {
 		w.Follow(m)
 	}
-	return ctx.Err() // opening the state reports why a manifest cannot be read
+	return ctx.Err() // no error: opening the state will report why the manifest cannot be read
 }
 
 // Close closes the store.

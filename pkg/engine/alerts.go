@@ -195,7 +195,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if row == nil {
 		return noRule(snap.State, rule)
 	}
-	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // of two commands, the one with the greater id wins
+	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the new command needs a greater id to win
 	p := &event.AutomationCommand{CommandID: e.cfg.IDs.New(), Target: event.TargetAlert, Name: rule, Verb: event.VerbMute, Until: until, Reason: reason}
 	if until == 0 {
 		p.Verb = event.VerbUnmute

@@ -22,9 +22,9 @@ type AttentionKind string
 
 // Kinds of attention.
 const (
-	// AttentionFailed: tasks of an asset have failed, and no later run has made their partitions.
+	// AttentionFailed: tasks of an asset have failed, and no later run has materialized their partitions.
 	AttentionFailed AttentionKind = "FAILED"
-	// AttentionLate: an asset has missed a deadline, and its partitions are still not made.
+	// AttentionLate: an asset has missed a deadline, and its partitions are still missing or stale.
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and nobody has decided about them.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
@@ -114,7 +114,7 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	f.checks() // omits what the items above report
+	f.checks() // after the finders above: it omits the checks that their items report
 	f.tooOld()
 	for _, find := range []func() error{
 		func() error { return f.late(now) }, func() error { return f.backfills(now) }, f.undeliverable,
@@ -346,8 +346,8 @@ func (f *finder) tooOld() {
 // has reports whether the finder considers an asset.
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
-// backfills adds an item for each backfill that is paused, or that has skipped partitions and has ended in the
-// last week. Failed partitions have items of their own, until they are made.
+// backfills adds an item for each backfill that is paused, or that has skipped partitions and has ended in the last
+// week. Failed partitions have items of their own until they are materialized.
 func (f *finder) backfills(now event.Time) error {
 	for row := range f.s.Backfills.All {
 		if row.State != state.BackfillFailed || row.Skipped == 0 || now.Sub(row.EndedAt) > failedBackfillSpan {
@@ -414,9 +414,9 @@ func (f *finder) undeliverable() error {
 }
 
 // eachFailure calls found for each failed partition: its task failed in one of the newest runs with failures, and no
-// later run has made the partition. Only runs with an id from since on are read, newest first. Tasks that a run's
-// timeout cancelled count as failed. Only partitions that the given assets still have count; if assets is nil, all
-// partitions count.
+// later run has materialized the partition. Only runs with an id from since on are read, newest first. Tasks that a
+// run's timeout cancelled count as failed. Only partitions that the given assets still have count; if assets is nil,
+// all partitions count.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

@@ -54,7 +54,8 @@ type Backfill struct {
 	Codes map[string]int64 `json:"error_codes,omitempty"`
 	// Runs are the live runs.
 	Runs []string `json:"runs,omitempty"`
-	// ETA is when the backfill is expected to end, from the partitions that ended in the last hour; nil: unknown.
+	// ETA is when the backfill is expected to end, estimated from the partitions that ended in the last hour; nil:
+	// unknown.
 	ETA *BackfillETA `json:"eta,omitempty"`
 }
 
@@ -190,7 +191,7 @@ const minChunksOfETA = 3
 // chunks have ended in that hour.
 func eta(row *state.Backfill, chunks []*state.Chunk, now event.Time) *BackfillETA {
 	since, partitions, first := now.Add(-etaWindow), 0.0, now
-	var each []float64 // seconds for a partition of each chunk
+	var each []float64 // seconds per partition, for each chunk
 	for _, chunk := range chunks {
 		if chunk.State != state.ChunkEnded || chunk.StartedAt == 0 || chunk.EndedAt < since {
 			continue
@@ -244,7 +245,7 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example with --only missing", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
 	if ids.Valid(row.CommandID) {
-		e.cfg.IDs.Observe(row.CommandID) // of two commands, the one with the greater id wins
+		e.cfg.IDs.Observe(row.CommandID) // the new command needs a greater id to win
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
 	e.condition(p)

@@ -27,7 +27,7 @@ func (e *DefinitionError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
-// ChunkRequest is a request for a chunk of a backfill with what is needed to plan it.
+// ChunkRequest is a request for a chunk of a backfill, with the data that is needed to plan the chunk.
 type ChunkRequest struct {
 	Row *state.RunRequest
 	// Run has the assets of the release on which the chunk is planned, and the limits of the run.

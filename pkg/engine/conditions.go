@@ -22,7 +22,7 @@ type Conditions struct {
 	Tag string
 }
 
-// Under returns an engine whose next command takes effect under conditions.
+// Under returns an engine whose next command takes effect only under the given conditions.
 func (e *Engine) Under(c Conditions) *Engine {
 	under := *e
 	under.conditions = c

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// DamagedError means that a document that the state names is missing, or that its content does not have its
-// hash. Reading it again does not help: it must be restored.
+// DamagedError means that a document that the state names is missing, or that its content does not match its hash.
+// Reading it again does not help: it must be restored.
 type DamagedError struct{ Err error }
 
 // Error describes the document.

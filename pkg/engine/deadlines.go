@@ -301,7 +301,7 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 			made = made && p.Status != staleness.Missing && p.Status != staleness.Stale
 		}
 	}
-	return !found || !made // a period that has not ended is not complete
+	return !found || !made // without partitions, the period has not ended, so it is not complete
 }
 
 // left returns the duration of the longest chain of assets that need to run: the asset and assets upstream of it.
@@ -309,7 +309,7 @@ func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil
 	}
-	r.needs[key] = 0 // a graph has no cycles
+	r.needs[key] = 0 // until the value is known; nothing reads it before, because a graph has no cycles
 	i := slices.IndexFunc(r.assets, func(a plan.Asset) bool { return a.Key == key })
 	if i < 0 {
 		return 0, nil

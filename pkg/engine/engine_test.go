@@ -353,8 +353,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 	})
 }
 
-// A project may have any number of assets. The run's row, which is written with each of its changes, has the first
-// assets and the number of all.
+// A project may have any number of assets. The run's row is written with each change of the run. So it lists only the
+// first assets, and has the number of all assets.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1

@@ -38,7 +38,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns what a check has measured in a season, except in a partition.
+// history returns the values that a check has measured in a season, without those of the given partition.
 func history(s *state.State, asset, check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check, C: season})
 	if row == nil {
@@ -57,7 +57,7 @@ func history(s *state.State, asset, check, season, partition string) (past []int
 }
 
 // Estimate predicts the duration and the output of a planned run from the newest successful attempts of its assets.
-// Limits are the numbers of tasks that run at once.
+// Limits are the maximum numbers of tasks that run at once.
 func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
 	tasks := make([]estimate.Task, len(p.Tasks))
 	at := make(map[string]int, len(p.Tasks))

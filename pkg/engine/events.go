@@ -37,7 +37,7 @@ type Filter struct {
 	TaskKey string
 	// Entry selects the events of one ledger entry.
 	Entry string
-	// Limit is the maximum number of returned events; 0: no limit of its own.
+	// Limit is the maximum number of returned events; 0: no such maximum.
 	Limit int
 }
 
@@ -212,7 +212,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 	return false
 }
 
-// Info converts the event for an [view.Explanation].
+// Info converts the event for a [view.Explanation].
 func (r *RecordedEvent) Info() view.EventInfo {
 	if r.Envelope == nil {
 		return view.EventInfo{Type: r.Err.Reason, EventID: r.Err.EventID, Entry: r.Entry, Group: r.GroupID, Summary: r.Err.Detail}

@@ -57,7 +57,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends; follow it with `servo logs -f`",
 			row.Attempt, row.TaskKey, ErrNotFound, row.State)
 	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
-		return log, nil // the task printed nothing, as most succeeding tasks do
+		return log, nil // the task printed nothing, like most tasks that succeed
 	case errors.Is(err, blob.ErrNotFound):
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or its worker could not store it as %s; `servo explain` shows how the attempt ended",
 			row.Attempt, row.TaskKey, ErrNotFound, key)

@@ -62,10 +62,10 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows the pin.
-	// Even if the copy exists now, it may have been deleted, and created again by a delayed request of another
-	// collector. Outputs may have been deleted in between, because no copy protected them. The version of the copy
-	// shows that.
+	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows the pin. Even
+	// if the copy exists now, it may have been deleted, and created again by a delayed request of another collector.
+	// Outputs may have been deleted in between, because no copy protected them. The version of the copy shows whether
+	// it was created again.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent
@@ -100,7 +100,7 @@ func noRevision(revision int64, err error) error {
 func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
 	for row := range snap.State.Pins.All {
 		if row.Number() == revision {
-			e.cfg.IDs.Observe(row.CommandID) // even if a machine with a fast clock wrote the earlier pin
+			e.cfg.IDs.Observe(row.CommandID) // the new command needs a greater id, whatever clock the earlier one had
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}

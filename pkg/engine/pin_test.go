@@ -28,7 +28,7 @@ func TestPinKeepsOneCopyOfTheRevision(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
-// While the command is appended, a collector that does not know the pin deletes the copy, and a delayed request of
+// While the command is appended, a collector that does not know the pin deletes the copy. Then a delayed request of
 // another collector creates the copy again. In between, a collector of outputs may have found no copy and deleted
 // outputs.
 func TestPinRejectsCopyThatWasCreatedAgain(t *testing.T) {

@@ -105,7 +105,7 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	}
 	key := state.Key3{A: c.Asset, B: c.Partition, C: c.MaterializationID}
 	if row := snap.State.Candidates.Get(key); row != nil {
-		e.cfg.IDs.Observe(row.Version) // the command follows the report, even in a rebuild from the ledger alone
+		e.cfg.IDs.Observe(row.Version) // its id must follow the report's, so that every rebuild folds it later
 	}
 	if decision == event.DecisionApprove {
 		if err := e.hasMarker(ctx, c); err != nil {

@@ -53,11 +53,11 @@ func UnreadableOutputs(
 // maxMarkers is the most commit markers of one asset that are read.
 const maxMarkers = 100
 
-// withoutParquet describes the outputs among rows that have no Parquet file or, without readers, no
-// files; or it returns "".
+// withoutParquet describes the outputs among rows that have no Parquet file. If no asset reads the outputs, it
+// describes only those that have no files. It returns "" if there are no such outputs.
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
-	if len(readers) == 0 { // only outputs without files matter; they have no bytes
+	if len(readers) == 0 { // find outputs without files: they have no bytes
 		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
 	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/source"
 )
 
-// SaveRelease stores the objects of a release, the release itself last. archive is the project's
-// files, or nil. Their names are hashes, so existing objects stay.
+// SaveRelease stores the objects of a release, the release itself last. archive is the project's files, or nil. The
+// names of the objects are hashes, so existing objects stay.
 func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *source.Archive) error {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {

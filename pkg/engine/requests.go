@@ -63,8 +63,9 @@ func Requests(s *state.State, ended bool) ([]Request, error) {
 	return requests, nil
 }
 
-// CheckRequest returns an error if a request of a run at a time selects partitions that its assets cannot
-// have then. Assets, selections and keys may change until that time, so the request may be refused later.
+// CheckRequest checks a request for a run at a given time. It returns an error if the request selects partitions that
+// its assets cannot have at that time. Assets, selections and keys may change until that time, so the request may be
+// refused later.
 func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	if r.Need != "" && len(r.Plan.Partitions) == 0 {
 		return nil // the state at that time chooses the partitions
@@ -74,7 +75,7 @@ func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	return plan.CheckSelection(p)
 }
 
-// RequestRun asks for a run at a time. The run is planned then, on the release that is current then.
+// RequestRun asks for a run at a given time. The run is planned at that time, on the release that is then current.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
 	snap, entry, err := e.append(ctx, "", p)

@@ -106,7 +106,7 @@ const (
 	maxInlineBytes = 256 << 10
 )
 
-// observed is the state that a plan was made on.
+// observed is the state on which a plan was made.
 type observed struct {
 	seq int64
 	at  event.Time

@@ -132,11 +132,11 @@ func (s *scale) fill() (rows int) {
 	return rows
 }
 
-// settle lets bases leave out the rows written so far.
+// settle lets time pass and publishes until bases omit the rows that were written so far.
 func (s *scale) settle() {
 	for range 3 {
 		s.Pass(3 * time.Hour)
-		defs := make([]event.TaskDef, 200) // so many tasks make a base due
+		defs := make([]event.TaskDef, 200) // after so many tasks, a new base is written
 		for i := range defs {
 			defs[i].TaskKey = fmt.Sprint(i)
 		}

@@ -104,7 +104,7 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition
-	alike      int // number of chosen partitions that have the same schema as the partition now
+	alike      int // number of chosen partitions with the schema of now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the
@@ -161,7 +161,7 @@ func describeChanges(ctx context.Context, store blob.Store, changes []schemaChan
 	return found
 }
 
-// difference describes the columns of two outputs, as their commit markers have them.
+// difference describes how the columns of two outputs differ, according to their commit markers.
 func difference(ctx context.Context, store blob.Store, old, now *state.Partition) string {
 	before, err := markerColumns(ctx, store, old)
 	after, err2 := markerColumns(ctx, store, now)

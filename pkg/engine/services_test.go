@@ -49,8 +49,8 @@ func oneTask() engine.RunRequest {
 	}
 }
 
-// If the notification of an entry of an idle domain was lost, an earlier build found the entry only by a full sweep,
-// which runs once a day.
+// In an idle domain, the notification of an entry may be lost. An earlier build then found the entry only by a full
+// sweep, which runs once a day.
 func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newUnnotifiedFixture(t, true)

@@ -62,8 +62,8 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 	}), nil
 }
 
-// Choose sets Plan.Only of a request to the partitions that it needs, and returns warnings. If none
-// needs to run, the error is an [ErrNothing].
+// Choose sets Plan.Only of a request to the partitions that need to run, and returns warnings. If none needs to run,
+// the error is an [ErrNothing].
 func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) (warnings []string, err error) {
 	if r.Need == "" {
 		return nil, chooseByStatus(ctx, snap, r, now)

@@ -39,7 +39,7 @@ type Task struct {
 	Node bool
 }
 
-// Limits are the numbers of tasks that run at once. 0: no limit.
+// Limits are the maximum numbers of tasks that run at once. 0: no limit.
 type Limits struct {
 	// Tasks limits all tasks of the run.
 	Tasks int

@@ -47,7 +47,8 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp replaces timestamps after limit by to, in the past events of a group.
+// Clamp looks at the timestamps of a group that say when something happened. It replaces each that is later than limit
+// with to.
 func Clamp(group []*Envelope, limit, to Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {

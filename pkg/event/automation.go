@@ -26,7 +26,8 @@ type RunSpec struct {
 	Assets  []string `json:"assets,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
 	All     bool     `json:"all,omitempty"`
-	// Upstream and Downstream add everything that the selected assets read, or that reads them.
+	// Upstream adds everything that the selected assets read. Downstream adds everything that reads the selected
+	// assets.
 	Upstream   bool `json:"upstream,omitempty"`
 	Downstream bool `json:"downstream,omitempty"`
 	// Partitions are selections of partitions: "date=latest".
@@ -149,7 +150,7 @@ func PlanHash(ref string) string {
 
 // RunRequested is the command to run assets at a time. The fold keeps the request until then.
 type RunRequested struct {
-	// CommandID is a ULID and makes the request unique: its id is "at:" and the command id.
+	// CommandID is a ULID and makes the request unique: the id of the request is "at:" and the command id.
 	CommandID string  `json:"command_id"`
 	At        Time    `json:"at"`
 	Run       RunSpec `json:"run"`
@@ -237,17 +238,18 @@ type AutomationCommand struct {
 	Name      string `json:"name"`   // the name of the schedule, the rule or the channel, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
-	// CatchUp makes resume tick for the instants that passed during the pause, by the catch-up policy.
+	// CatchUp makes the verb resume tick for the instants that passed during the pause, by the catch-up policy.
 	CatchUp bool `json:"catch_up,omitempty"`
 	// Overlap is the overlap policy for the verb trigger; it replaces the policy of the schedule.
 	Overlap string `json:"overlap,omitempty"`
-	// Instants are the past instants of backfill, oldest first.
+	// Instants are the past instants for the verb backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`
-	// Now makes pause of a backfill cancel its running chunks. Their unfinished partitions run after resume.
+	// Now makes the verb pause cancel the running chunks of a backfill. Their unfinished partitions run after it is
+	// resumed.
 	Now bool `json:"now,omitempty"`
-	// MaxParallel is the new value of set.
+	// MaxParallel is the new value for the verb set.
 	MaxParallel int32 `json:"max_parallel,omitempty"`
-	// Until is when mute ends.
+	// Until is when the effect of the verb mute ends.
 	Until Time `json:"until,omitempty,omitzero"`
 	// IfTag is the edit tag of the schedule or the backfill that the caller has seen: the command has no effect if
 	// another command or a deployment has changed it since. "": in any case.

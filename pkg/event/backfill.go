@@ -26,7 +26,8 @@ const (
 type BackfillCreated struct {
 	// BackfillID is a ULID.
 	BackfillID string `json:"backfill_id"`
-	// Assets are the keys of the assets, or the first of them. Partitions and Only are what the caller selected, for people.
+	// Assets are the keys of the assets, or the first of them. Partitions and Only describe to people what the caller
+	// has selected.
 	Assets     []string `json:"assets"`
 	Partitions []string `json:"partitions,omitempty"`
 	Only       string   `json:"only,omitempty"` // stale, missing or failed

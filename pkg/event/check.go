@@ -264,8 +264,8 @@ func ULIDs(e *Envelope) []string {
 	return kept
 }
 
-// HasFiredTimer reports whether the group contains a fired timer. The deadlines of a timer are decided on all facts,
-// so the fold applies such groups last (ADR 035).
+// HasFiredTimer reports whether the group contains a fired timer. Decisions about deadlines must consider all facts, so
+// the fold applies groups with fired timers last (ADR 035).
 func HasFiredTimer(group []*Envelope) bool {
 	for _, e := range group {
 		if _, ok := e.Payload.(*TimerFired); ok {

@@ -80,7 +80,7 @@ var (
 	typeRaw  = reflect.TypeFor[json.RawMessage]()
 )
 
-// misplaced is the error of a value, and where the value is.
+// misplaced is an error of a value, with the path of the value.
 type misplaced struct {
 	path string
 	err  error
@@ -89,7 +89,7 @@ type misplaced struct {
 func (m *misplaced) Error() string { return m.path + ": " + m.err.Error() }
 func (m *misplaced) Unwrap() error { return m.err }
 
-// at says where an error is: below path. Most values are right, so paths are composed only for errors.
+// at puts path in front of the path of an error. Most values are valid, so paths are composed only for errors.
 func at(path string, err error) error {
 	inner, ok := errors.AsType[*misplaced](err)
 	switch {

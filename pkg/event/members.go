@@ -98,7 +98,8 @@ func splitQuickly(raw []byte) (members, error) {
 // scratches hold members until their number is known.
 var scratches = sync.Pool{New: func() any { return &members{} }}
 
-// nameAt returns the name that raw ends with, and that the token contains, too.
+// nameAt returns the name in a token. raw ends with the name in quotes, which avoids an allocation if the name is a
+// known one.
 func nameAt(raw []byte, token jsontext.Token) string {
 	start := bytes.LastIndexByte(raw[:len(raw)-1], '"')
 	if start > 0 && raw[start-1] != '\\' { // otherwise the quote is a part of the name

@@ -155,8 +155,8 @@ type PlanCreated struct {
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
-	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that was
-	// planned on. A retry carries the values of the run that it repeats.
+	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state on which the run was planned. A
+	// retry has the values of the run that it repeats.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 }

@@ -25,7 +25,7 @@ func ValidateTasks(tasks []TaskDef) error {
 	return nil
 }
 
-// tasks checks the tasks of a plan, which may have some kinds.
+// tasks checks the tasks of a plan. Each must be of one of the given kinds.
 func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 	if len(tasks) > MaxPlanTasks {
 		c.refuse(ReasonBadPlan, path, "has %d tasks: at most %d are allowed", len(tasks), MaxPlanTasks)
@@ -43,7 +43,8 @@ func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
-		// Without a path the checks allocate nothing. They are repeated with it for the text of an error.
+		// Without a path the checks allocate nothing. If one fails, they are repeated with the path, which the text of
+		// the error needs.
 		var quick checker
 		if quick.task("", t, kinds); quick.err != nil {
 			c.task(fmt.Sprintf("%s[%d]", path, i), t, kinds)
@@ -177,8 +178,8 @@ func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32)
 	}
 }
 
-// unordered returns a node on or behind a cycle, or -1 if the nodes have a topological order.
-// It overwrites missing.
+// unordered returns a node that is on a cycle or downstream of one, or -1 if the nodes have a topological order. It
+// overwrites missing.
 func unordered(missing []int32, downstream [][]int32) int {
 	ready := make([]int32, 0, len(missing))
 	for i, n := range missing {

@@ -4,7 +4,7 @@ package event
 type Quarantine struct {
 	// ExpiresSec is the number of seconds after which the candidate expires.
 	ExpiresSec int64 `json:"expires_sec"`
-	// Approve publishes a candidate that expires. Otherwise it is rejected.
+	// If Approve is set, a candidate that expires is published. Otherwise it is rejected.
 	Approve bool `json:"approve,omitempty"`
 }
 

@@ -52,7 +52,7 @@ const maxKnown = 100_000
 type Cache struct {
 	mu sync.Mutex
 	// When the current generation is full, it becomes the previous one, and a new one begins. A file of the previous
-	// generation is forgotten at the next change unless it is checked again before.
+	// generation is forgotten when the generations change again, unless it is checked before.
 	current, previous map[string]known
 	disk              disk
 }

@@ -45,7 +45,7 @@ type transition struct {
 	subject, asset string
 	// causes are the codes that fit, the most specific one first. A rule reports the first cause that it names.
 	causes []string
-	// item is the part of the subject that has to recover, such as a partition. passing means that nothing has to
+	// item is the part of the subject that has to recover, such as a partition. passing means that no item has to
 	// recover.
 	item    string
 	passing bool
@@ -55,7 +55,8 @@ type transition struct {
 	partition, runID, taskKey, code, message string
 }
 
-// defineAlerts makes the rules of a deployment the current ones. A rule that stays keeps its mute.
+// defineAlerts makes the rules of a deployment the current ones. A muted rule that is in the new deployment, too, stays
+// muted.
 func (f *folder) defineAlerts(rules []event.AlertRule) {
 	defined := make(map[string]bool, len(rules))
 	for i := range rules {
@@ -246,7 +247,7 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// A check task has an item of its own, because its result does not show whether the partition can be made.
+	// A check task has an item of its own, because its result does not show whether the partition can be materialized.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{

@@ -346,8 +346,8 @@ func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 	}
 }
 
-// TestI31TransitionsAreReportedOnce does random things in a random order. At every time, the notifications to
-// a channel count each transition that its rules cover once.
+// TestI31TransitionsAreReportedOnce folds random events in a random order. After each of them, the notifications to a
+// channel have counted each transition that its rules cover exactly once.
 func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := []event.AlertRule{

@@ -33,8 +33,8 @@ func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	return t, verdict{}
 }
 
-// adopt makes a later attempt the current one. It takes over the grants of the report, because
-// this state may not have seen the losses.
+// adopt makes a later attempt the current one. It takes over the number of granted attempts from the report, because
+// this state may not have seen the losses for which they were granted.
 func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
@@ -152,7 +152,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	}
 	f.recordChecks(&t, p)
 	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
-		grant(&t, -1) // the attempt was not lost
+		grant(&t, -1) // the attempt was not lost: withdraw its grant
 	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)

@@ -69,7 +69,8 @@ func (f *folder) backfillCreated(p *event.BackfillCreated) verdict {
 	return folded
 }
 
-// putChunk writes a chunk with its cells, and updates the totals of its backfill. The caller puts the backfill.
+// putChunk writes a chunk with its cells, and updates the totals of its backfill. The caller writes the row of the
+// backfill.
 func (f *folder) putChunk(b *state.Backfill, old, row *state.Chunk, was, is state.Cells) {
 	for sign, cells := range map[int64]state.Cells{-1: was, 1: is} {
 		running := cells.Count(state.CellRunning)
@@ -289,7 +290,8 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 	return true
 }
 
-// requeue makes a chunk wait again. It increments the try, so the next request has another id: an id is used once.
+// requeue makes a chunk wait again. It increments the number of the try, so that the next request has another id: each
+// id is used only once.
 func (f *folder) requeue(row *state.Chunk) {
 	row.State, row.RequestID, row.EndedAt = state.ChunkWaiting, "", 0
 	row.Try++
@@ -392,7 +394,7 @@ func (f *folder) pauseBackfill(b *state.Backfill, by, reason string) {
 	}
 }
 
-// withdraw cancels the request of a chunk, so that the chunk waits again. The caller puts the chunk.
+// withdraw cancels the request of a chunk, so that the chunk waits again. The caller writes the row of the chunk.
 func (f *folder) withdraw(row *state.Chunk) {
 	if r := f.st.Requests.Get(row.RequestID); r != nil && !r.State.Ended() {
 		f.endRequest(r, state.RequestCancelled, "", "")

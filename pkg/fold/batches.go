@@ -64,8 +64,8 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	return tasks
 }
 
-// itemsOfTask returns the items of alerts that a success of a task ends: item and ofCheck or, for a batch, the
-// items of every partition.
+// itemsOfTask returns the items of alerts that a success of a task ends. For a batch, these are the items of every
+// partition; otherwise they are item and ofCheck.
 func (f *folder) itemsOfTask(t *state.Task, item, ofCheck string) []string {
 	batch := f.st.BatchOf(t.RunID, t.TaskKey)
 	if batch == nil {

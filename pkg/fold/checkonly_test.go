@@ -53,8 +53,8 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	}
 }
 
-// TestCheckOnlyTaskNeedsAllResults: as for a task that materializes, a success without the results of its checks does
-// not count.
+// TestCheckOnlyTaskNeedsAllResults reports a success without the results of the task's checks. It does not count, as
+// for a task that materializes.
 func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	w := foldtest.New(t)
 	run := checkRun(t, w)

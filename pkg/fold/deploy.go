@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkDeployment rejects a deployment whose writer saw another current release, and a deployment that is older than
-// the current one: an event that arrives a second time never undoes a later deployment. In a rebuild from the bare
-// ledger, other events may prove that a deployment was not rejected.
+// checkDeployment rejects a deployment whose writer saw another current release. It also rejects a deployment that is
+// older than the current one, so that an event that arrives a second time never undoes a later deployment. In a rebuild
+// from the bare ledger, other events may prove that a deployment was not rejected.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
 		return verdict{} // the deployment was folded before

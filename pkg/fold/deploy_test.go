@@ -107,8 +107,8 @@ func TestInputsOfRenumberedGroup(t *testing.T) {
 	require.Equal(t, plan.ObservedTime, rebuilt.Runs.Get(p.RunID).InputsAt)
 }
 
-// TestChangedCodeIsNoFingerprint reports an output whose task may have executed other files than the
-// plan names.
+// TestChangedCodeIsNoFingerprint reports an output whose task may have executed other files than the plan names. The
+// state must not record the code of the plan for such an output.
 func TestChangedCodeIsNoFingerprint(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

@@ -62,7 +62,7 @@ const (
 // Reasons of dead letters that the fold adds to those of package event. No others exist.
 const (
 	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
-	ReasonUnknownRun  = "UNKNOWN_RUN"  // folded when the run appears
+	ReasonUnknownRun  = "UNKNOWN_RUN"  // the run does not exist yet; the event is folded when it appears
 	ReasonUnknownTask = "UNKNOWN_TASK" // not in the run's plan, or the plan is not known yet
 )
 
@@ -108,11 +108,11 @@ type Group struct {
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
-	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers.
-	// It replaces the sequence numbers that the plans of the group observed, by run.
+	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers. For each run, it
+	// has the number that replaces the sequence number that the run's plan observed.
 	Inputs map[string]int64
-	// Bare is set in a rebuild without the recorded order. Such a rebuild folds the decisions of timers
-	// last, so a run may be folded before the decision that requested it.
+	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
+	// decisions of timers last, so a run may be folded before the decision that requested it.
 	Bare bool
 	// Proven means that other events prove that the group was folded: its run conflicts with no other run.
 	Proven bool
@@ -151,7 +151,7 @@ type folder struct {
 	// endedTasks and endedRuns are for reportTransitions.
 	endedTasks []*state.Task
 	endedRuns  []*state.Run
-	runs       map[string]*state.Run // changed runs, put by flushRuns
+	runs       map[string]*state.Run // changed runs, written by flushRuns
 	changed    bool
 	appeared   []string
 }
@@ -308,7 +308,7 @@ func (f *folder) afterEvents() {
 	f.keepWake()
 }
 
-// run returns a copy of a run's row for changes. flushRuns puts it.
+// run returns a copy of a run's row for changes. flushRuns writes the copy.
 func (f *folder) run(runID string) *state.Run {
 	run, ok := f.runs[runID]
 	if !ok {

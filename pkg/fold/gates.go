@@ -96,7 +96,7 @@ func namesOf(list string) []string {
 	var names []string
 	if list != "" {
 		if err := json.Unmarshal([]byte(list), &names); err != nil {
-			panic("fold: names of checks: " + err.Error()) // jsonOf has written them
+			panic("fold: names of checks: " + err.Error()) // cannot happen: jsonOf has written the text
 		}
 	}
 	return names

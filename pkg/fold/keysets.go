@@ -38,7 +38,7 @@ func KeyLimit(s *state.State, set string, keys []string) string {
 	return ""
 }
 
-// unknownKeys returns how many of some keys a set has never had.
+// unknownKeys returns how many of the given keys a set has never had.
 func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) {
 	for _, key := range keys {
 		if _, known := s.SetKey(set, key); !known {

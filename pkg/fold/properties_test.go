@@ -18,11 +18,10 @@ func reload(s *state.State) *state.State {
 	return fresh
 }
 
-// Random groups are folded. After each group, the checks of foldtest pass, terminal rows are
-// unchanged, and no task was admitted beyond a limit or before its trigger rule was satisfied. This
-// test failed with each of these edits: the limit of a pool compared with <=, the counter of the
-// old state not decremented, READY for a skipped upstream, and the candidates of a run not
-// refreshed after a task changed.
+// Random groups are folded. After each group, the checks of foldtest pass, terminal rows are unchanged, and no task was
+// admitted beyond a limit or before its trigger rule was satisfied. This test failed with each of these edits to the
+// fold: it compares the limit of a pool with <=; it does not decrement the counter of the old state; it makes a task
+// READY after a skipped upstream; it does not refresh the candidates of a run after a task has changed.
 func TestRandomWalkKeepsRules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
@@ -34,8 +33,7 @@ func TestRandomWalkKeepsRules(t *testing.T) {
 	})
 }
 
-// A state that was loaded from rows, or from deltas, makes the same decisions as the state that
-// wrote them.
+// A state that was loaded from rows, or from deltas, makes the same decisions as the original state.
 func TestReloadedStateDecidesTheSame(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)

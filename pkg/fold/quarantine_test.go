@@ -73,7 +73,7 @@ func TestQuarantineNeedsSettingAndOutput(t *testing.T) {
 	plain.Quarantine = nil
 	run := w.Run(plain, guarded("b", event.Quarantine{ExpiresSec: hour}), guarded("c", event.Quarantine{ExpiresSec: hour}))
 	w.MustFold(blockedBy(w, run, "a"))
-	noOutput := blockedBy(w, run, "b") // a check before the work blocks b
+	noOutput := blockedBy(w, run, "b") // a check blocks b before the task has made an output
 	noOutput.Output = nil
 	w.MustFold(noOutput)
 	w.MustFold(&event.RunCancelRequested{RunID: run})
@@ -184,9 +184,9 @@ func TestCheckFailedIsNeverRetried(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State, "a broken check may work at the next attempt")
 }
 
-// TestI23VisibleOutputIsLatestAllowed runs a partition in several runs that overlap. Whatever the order
-// of their reports and of decisions, the visible output belongs to the latest of the runs that have
-// passed or were approved, and no candidate precedes it.
+// TestI23VisibleOutputIsLatestAllowed runs a partition in several runs that overlap. Reports and decisions come in any
+// order. The visible output always belongs to the latest run that has passed its checks or was approved, and every
+// pending candidate is later than this output.
 func TestI23VisibleOutputIsLatestAllowed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)

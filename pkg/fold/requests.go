@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Requests that cannot be planned.
+// Constants for requests that cannot be planned.
 const (
-	// NothingToDo is the code of a refusal because no partition needs to run. Such a refusal is not a failure.
+	// NothingToDo is the code of a request that was refused because no partition needs to run. This is not a failure.
 	NothingToDo = "NOTHING_TO_DO"
 	// MaxRequestTries is how often a request is planned again after refusals that may pass.
 	MaxRequestTries = 12
@@ -85,7 +85,7 @@ func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) ve
 	case row == nil:
 		return stale("request " + p.RequestID + " does not exist: it ended long ago")
 	case f.bare && row.State == state.RequestStarted && p.RunID > row.RunID:
-		return verdict{} // the recorded order cannot have accepted the earlier run
+		return verdict{} // the fold in the original order accepted this later run
 	case row.State == state.RequestStarted:
 		return stale("request " + p.RequestID + " has become run " + row.RunID)
 	case row.State.Ended():
@@ -122,13 +122,14 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // otherwise another run of the request was counted
+	if old == nil || old.State != state.RequestStarted { // else the tick is counted already, with another run
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {
 		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
 	}
-	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor { // the run was adopted: the calendar must not decide its instant again
+	// The run was adopted: the calendar must not decide its instant again.
+	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor {
 		next.Cursor = row.Logical
 		if next.Live() {
 			f.want(&next, max(next.WantedAt, row.Logical))
@@ -169,7 +170,7 @@ func instantOf(request string) event.Time {
 	return event.Time(at)
 }
 
-// requestRefused ends a request that cannot be planned, or has it planned again later.
+// requestRefused handles a request that could not be planned: the request ends, or is planned again later.
 func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	old := f.st.Requests.Get(p.RequestID)
 	switch {
@@ -276,7 +277,7 @@ func (f *folder) keepWake() {
 func specOf(s *state.Schedule) *event.Schedule {
 	spec := new(event.Schedule)
 	if err := json.Unmarshal([]byte(s.Spec), spec); err != nil {
-		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // jsonOf has written it
+		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // jsonOf has written the text
 	}
 	return spec
 }

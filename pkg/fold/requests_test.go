@@ -306,8 +306,8 @@ func (w *ticking) checkCursor(r *rapid.T, before *state.Schedule) {
 	}
 }
 
-// checkTicks checks that an instant keeps its only tick and its only run, that no two runs overlap unless
-// they may, and that no tick waits for nothing.
+// checkTicks checks that an instant keeps its only tick and its only run, that runs overlap only if the policy allows
+// it, and that a tick waits only while a run or request of the schedule is active.
 func (w *ticking) checkTicks(r *rapid.T, policy string, instants map[event.Time]string) {
 	runs := map[string]bool{}
 	for tick := range w.State.Ticks.All {

@@ -17,8 +17,8 @@ import (
 
 // Limits of schedules.
 const (
-	// OnTime is the greatest delay of a tick that counts as on time and ticks when its timer fires. If the
-	// timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides.
+	// OnTime is the greatest delay with which a tick counts as on time. Such a tick happens as soon as its timer fires.
+	// If the timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides.
 	OnTime = time.Minute
 	// LateTick is the greatest delay at which a schedule that does not catch up still ticks. It is longer
 	// than the time in which a sweep finds the lost call of a timer.
@@ -218,7 +218,7 @@ func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event
 	return missed[max(0, len(missed)-MostMissed(spec)):]
 }
 
-// tick decides one instant of a schedule. The caller puts the row.
+// tick decides one instant of a schedule. The caller writes the row.
 func (f *folder) tick(s *state.Schedule, spec *event.Schedule, instant event.Time, kind string) {
 	f.decide(s, spec, spec.Overlap, &state.RunRequest{
 		RequestID: tickRequest + s.ScheduleID + ":" + strconv.FormatInt(int64(instant), 10), Logical: instant,
@@ -462,7 +462,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 		return folded
 	}
 	if !row.Paused {
-		return folded // only the id is recorded
+		return folded // the schedule is not paused: record only the id of the command
 	}
 	row.Paused, row.PausedAt, row.PausedBy, row.Reason, row.Failures = false, 0, "", "", 0
 	f.recovered(subjectSchedule+row.ScheduleID, "", []string{event.CauseSchedulePaused}, itemPaused)

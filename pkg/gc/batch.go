@@ -69,7 +69,7 @@ func (p *pass) readBatch(ctx context.Context, c *cell, m Materialization, key st
 	}
 	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
-		return nil, nil //nolint:nilerr // `servo admin verify` reports it
+		return nil, nil //nolint:nilerr // keep the batch: `servo admin verify` reports the unreadable marker
 	}
 	b := &batch{asset: p.assetOf(c.prefix), of: m}
 	for _, one := range marker.Cells {

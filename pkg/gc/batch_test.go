@@ -53,8 +53,8 @@ func (f *fixture) batch(partitions ...string) (uri string) {
 	return uri
 }
 
-// A batch is deleted only when all of its partitions have later outputs and Keep no longer protects the batch, because
-// its one marker names the files of all partitions.
+// One marker names the files of all partitions of a batch. So a batch is deleted only when all of its partitions have
+// later outputs, and Keep no longer protects it.
 func TestCollectBatchWhenAllPartitionsAreSuperseded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -323,8 +323,9 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at k.through was at least
-// superseded. It returns 0 if there is no such revision, for example after a rebuild, which starts a new timeline.
+// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at the time k.through was at
+// least the duration superseded. It returns 0 if there is no such revision, for example after a rebuild, which starts a
+// new timeline.
 func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil
@@ -343,7 +344,8 @@ func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duratio
 	return k.settled[superseded], nil
 }
 
-// delete deletes garbage and counts it. The first object, and all markers, go before all others. The next pass retries what could not be deleted.
+// delete deletes garbage and counts it. It deletes the first object and all markers before all others. The next pass
+// retries what could not be deleted.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil

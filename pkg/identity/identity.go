@@ -111,8 +111,8 @@ func (v *Verifier) here(audience string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// keySet records a failed read of the keys in the context of the verification, because the error of the oidc package
-// does not distinguish a failed read from an invalid token.
+// keySet records a failed read of the keys in the context of the verification. The error of the oidc package does not
+// distinguish a failed read from an invalid token.
 type keySet struct{ oidc.KeySet }
 
 type keysFailed struct{}

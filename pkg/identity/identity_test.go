@@ -110,7 +110,7 @@ func TestVerifyReportsUnavailableKeys(t *testing.T) {
 	require.NoError(t, err, "the keys are cached")
 }
 
-// Fails without a timeout: later verifications then wait forever for the same request.
+// Without a timeout, later verifications would wait forever for the same request.
 func TestVerifyTimesOutReadingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

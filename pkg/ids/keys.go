@@ -90,7 +90,7 @@ func (p Partition) plainKey() (string, bool) {
 	return string(append(key, '}')), true
 }
 
-// isPlain reports whether JSON writes each character of a text as it is, and in one way.
+// isPlain reports whether JSON has only one form for each character of a text: the character itself.
 func isPlain(text string) bool {
 	for _, char := range []byte(text) {
 		if char < ' ' || char >= 0x7f || char == '"' || char == '\\' {
@@ -140,8 +140,9 @@ func parsePlain(key string) (Partition, bool) {
 	return nil, false
 }
 
-// plainText cuts a text in quotes and what follows it off an object in JSON. It reports false if the text has a character
-// that JSON may write in another way.
+// plainText reads a text in quotes at the beginning of object, and the string after that follows it. It returns the
+// text and the rest of the object. It reports false if the object begins in another way, or if JSON may write the text
+// in another form.
 func plainText(object, after string) (text, rest string, ok bool) {
 	object, opened := strings.CutPrefix(object, `"`)
 	text, rest, closed := strings.Cut(object, `"`)

@@ -77,7 +77,7 @@ func TestAppendBatchesArrivalsDuringPut(t *testing.T) {
 	})
 }
 
-// Decisions are folded after facts, and an entry is recorded as a whole.
+// Decisions are folded after facts, and an entry is folded as a whole. So no entry may contain both.
 func TestAppendSeparatesDecisionsFromFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

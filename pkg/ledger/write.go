@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxNameAge is how old a name may be when the store answers. After that a listing may
-	// have missed it, and the entry is written again under a new name.
+	// maxNameAge is how old a name may be when the store answers. If the name is older, a listing may have missed the
+	// entry, which is then written again under a new name.
 	maxNameAge = 30 * time.Second
 
 	// MaxBehind is how far the time in a name may be behind the store's clock when the
@@ -139,7 +139,7 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 }
 
 // delay returns how long to wait before the next try. The delay doubles with each try, and is then shortened by up to
-// half. How much is derived from the key, so that the tries of several writers spread out and replays stay
+// half. The amount is derived from the key, so that the tries of several writers spread out and replays stay
 // deterministic.
 func (b *batch) delay() time.Duration {
 	d := min(firstDelay<<min(b.attempts-1, 16), lastDelay)

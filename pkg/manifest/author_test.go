@@ -19,8 +19,8 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// tick is a manual clock. Sleep advances it and returns at once. A clock with a
-// reference shows the time of that clock plus skew.
+// tick is a manual clock. Sleep advances it and returns at once. If it has a reference, it shows the time of this other
+// clock plus skew.
 type tick struct {
 	mu        sync.Mutex
 	now       time.Time
@@ -202,9 +202,9 @@ func (fx *fixture) keys(ctx context.Context, prefix string) []string {
 	return keys
 }
 
-// audit reads every revision and every pin, with all of their files, and returns an
-// error if one is missing or damaged, or if the newest revision is not listed. It
-// returns the kept revisions, and the files that none of them references.
+// audit reads every revision and every pin, with all of their files. It returns an error if one of these objects is
+// missing or damaged, or if the newest revision is not listed. It returns the kept revisions, and the files that none
+// of them references.
 func (fx *fixture) audit(ctx context.Context) (kept []int64, orphans []string, err error) {
 	s := manifest.New(manifest.Config{Domain: domain, Store: fx.blobs, IDs: ids.NewSource(fx.clock.Now, nil), Clock: fx.clock})
 	referenced := map[string]bool{}

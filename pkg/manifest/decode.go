@@ -29,7 +29,7 @@ func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, e
 type Decoder struct {
 	Domain ids.Domain
 	// Remember is how many manifests the decoder remembers by their bytes. In simulations, many processes read each
-	// revision. If this is 0, they spend a sixth of their time on decoding.
+	// revision. If Remember is 0, a simulation spends a sixth of its time on decoding.
 	Remember int
 
 	mu         sync.Mutex

@@ -63,7 +63,7 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	}
 	next = texts{}
 	size := len(data) + 1
-	for _, text := range t { // an estimate: a publish adds one delta, or merges some
+	for _, text := range t { // estimate the size: a publish adds one delta, or merges some
 		size += len(text) + 1
 	}
 	data = slices.Grow(data[:len(data)-1], size+size/deltaShare) // without the closing brace

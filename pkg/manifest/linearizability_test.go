@@ -278,10 +278,9 @@ func (c *client) retain(fx *fixture) {
 	}
 }
 
-// The revisions of a domain behave like a register with compare-and-swap, although
-// clients lose responses, write late, time out, and sleep for longer than revisions are
-// kept: one order explains all outcomes, in which each operation takes effect between
-// its call and its return.
+// The revisions of a domain behave like a register with compare-and-swap, although clients lose responses, write late,
+// time out, and sleep for longer than revisions are kept. So there is one order of the operations that explains all
+// outcomes and in which each operation takes effect between its call and its return.
 //
 // This test fails if owner mistakes its own manifest for another writer's, if claim believes ErrExists or an error
 // without reading, if commit does not read the boundary, or if Load returns the revision that the hint names.

@@ -112,7 +112,7 @@ func TestLoadIgnoresBadHint(t *testing.T) {
 			publish(t, fx.writer(), nil, 60)
 			if name == "collected" {
 				fx.collect(t, 10)
-				// Load must not return a collected revision that a zombie re-created either.
+				// Load must not return a collected revision that a delayed writer has created again.
 				old := manifest.First(domain, timeline, "zombie").Successor("zombie")
 				old.Parent.Nonce = timeline
 				require.ErrorIs(t, fx.writer().Publish(t.Context(), old), manifest.ErrNotCommitted)

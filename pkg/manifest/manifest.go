@@ -67,12 +67,12 @@
 //
 // # Retention
 //
-// A revision's age is the time since its successor was published. [Collector.Retain] finds
-// revisions that have expired, pins the revisions that its [Policy] keeps longer, raises the
-// boundary over them, and only then deletes them. The newest revision has no age and is never
-// collected. A process may die between any two of these steps, and any number of collectors may run
-// at once: pins are a function of the revisions alone, the boundary is replaced only under the
-// version that was read before them, and everything at or below the boundary is garbage.
+// A revision's age is the time since its successor was published. [Collector.Retain] finds revisions that have expired,
+// pins the revisions that its [Policy] keeps longer, raises the boundary over them, and only then deletes them. The
+// newest revision has no age and is never collected. A process may die between any two of these steps, and any number
+// of collectors may run at once. This is safe: which pins are created depends on the revisions alone, everything at or
+// below the boundary is garbage, and a collector replaces the boundary only if it still has the version that was read
+// before the revisions.
 //
 // # State files
 //
@@ -111,7 +111,7 @@ var (
 	ErrNone = errors.New("no manifest has been published")
 	// ErrAbsent means that the revision does not exist yet, or was collected.
 	ErrAbsent = errors.New("no such revision")
-	// ErrReload means that a warm reader cannot advance from its revision: call Load.
+	// ErrReload means that a reader cannot advance from the revision that it has loaded: call Load.
 	ErrReload = errors.New("the loaded revision was collected or replaced; load the newest revision")
 	// ErrConflict means that the number belongs to another manifest: see [ConflictError].
 	ErrConflict = errors.New("another writer published the revision")
@@ -136,8 +136,7 @@ func (e *ConflictError) Error() string {
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 const (
-	// trustWindow is how long a reader skips the boundary after it knew a revision to
-	// be the newest.
+	// trustWindow is how long a reader does not read the boundary after it has seen that a revision is the newest.
 	trustWindow = 10 * time.Second
 	// hintInterval is the least time between two hints: stores accept about one
 	// mutation a second of one key.
@@ -155,9 +154,8 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// OnStored is called with a revision as soon as it is stored, before the boundary has
-	// confirmed it. It must load the revision before it uses it, and must not block. It may
-	// be nil.
+	// OnStored is called with a revision as soon as it is stored, before the boundary has confirmed it. The function
+	// must load the revision before using it, and must not block. OnStored may be nil.
 	OnStored func(revision int64)
 	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger

@@ -18,10 +18,10 @@ type pin struct {
 	files       []string // the file ids, sorted
 }
 
-// unpin deletes expired pins. It treats a pinned revision as current until the next kept revision
-// was published. This is safe, because a collected revision in between would have its own pin if it
-// had been current at a full hour. unpin starts at the oldest pin and stops at the first pin that
-// belongs to the shortest rule of retention, because it keeps all later pins without reading them.
+// unpin deletes expired pins. It treats a pinned revision as current until the next kept revision was published. This
+// is safe, because a collected revision in between would have its own pin if it had been current at a full hour. unpin
+// starts at the oldest pin. It stops at the first pin that is younger than the shortest retention rule, because it
+// keeps all later pins without reading them.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)

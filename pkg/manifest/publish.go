@@ -72,7 +72,7 @@ func (s *Store) claim(ctx context.Context, next *Manifest, data []byte) error {
 		case owned:
 			return nil
 		case stored != nil:
-			s.distrust() // stored may not be committed
+			s.distrust() // a stored revision may not be committed
 			return &ConflictError{Current: stored}
 		case readErr != nil && !errors.Is(readErr, ErrAbsent):
 			if corrupt := (*CorruptError)(nil); errors.As(readErr, &corrupt) {
@@ -150,9 +150,8 @@ func (s *Store) writeHint(ctx context.Context, revision int64) {
 	}
 }
 
-// delay returns the backoff before the next try. It doubles with each try, less a
-// jitter of up to a half. The jitter is a hash of the nonce, so that writers diverge
-// and replays stay deterministic.
+// delay returns the backoff before the next try. It doubles with each try, and is shortened by a jitter of up to a
+// half. The jitter is a hash of the nonce, so that writers diverge and replays stay deterministic.
 func delay(nonce string, try int) time.Duration {
 	d := min(firstDelay<<min(try-1, 16), lastDelay)
 	spread := uint64(blob.CRC32C(fmt.Appendf(nil, "%s#%d", nonce, try)))

@@ -44,8 +44,8 @@ const (
 	orphans    = 10 * time.Minute
 )
 
-// OneMachine returns the policy of a state folder. A folder takes a hundred revisions a second where a bucket takes
-// one, so the policy keeps revisions only for seconds. Its processes share a clock.
+// OneMachine returns the policy of a state folder. A folder may get a hundred revisions a second, and a bucket gets
+// about one. So the policy keeps revisions only for seconds. Its processes share a clock.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }
@@ -116,8 +116,8 @@ type Collector struct {
 	oldest Oldest
 }
 
-// Asked returns the revisions that people have pinned, as the newest revision says. It returns false if
-// the caller has not seen the newest revision: then no pin is deleted.
+// Asked returns the revisions that people have pinned, according to the newest revision. It returns false if the caller
+// has not seen the newest revision: then no pin is deleted.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
 // NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it keeps no pins
@@ -127,7 +127,8 @@ func NewCollector(s *Store, p Policy) *Collector {
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}
 }
 
-// Ask makes the collector keep the pins that people have asked for. It asks before it deletes a pin.
+// Ask makes the collector keep the pins that people have asked for. The collector calls the function before it deletes
+// a pin.
 func (c *Collector) Ask(asked Asked) { c.asked = asked }
 
 // errMoved means that another collector or a rebuild replaced the boundary since it was
@@ -236,8 +237,8 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 	return nil
 }
 
-// pin copies a revision. If the boundary still has the version after the revision was read, the
-// bytes are the committed ones.
+// pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are the
+// committed ones.
 //
 // A collector that stalls just before the copy may create it after the boundary has
 // passed. The copy then already exists, or it has expired and the next Retain deletes it.
@@ -293,8 +294,8 @@ func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err err
 	}
 }
 
-// raise replaces the boundary if it has the version. On an error, which may be a lost
-// response, only the stored boundary decides whether that happened.
+// raise replaces the boundary if it still has the given version. On an error, which may be a lost response, only the
+// stored boundary decides whether that happened.
 func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -368,15 +369,14 @@ func (w *window) at(revision int64) (*Manifest, error) {
 	return m, nil
 }
 
-// expired returns the greatest revision whose successor was published by then, or the
-// number before the first.
+// expired returns the greatest revision whose successor was published by the time then, or the number before the first.
 func (w *window) expired(then event.Time) (int64, error) {
 	next, err := w.at(w.first + 1)
 	if err != nil || next == nil || next.PublishedAt > then {
 		return w.first - 1, err // the usual case costs one read
 	}
-	// The first revision that is younger than then, or absent, has a predecessor that
-	// has not expired. So the newest revision never expires.
+	// The first revision that was published after the time then, or is absent, has a predecessor that has not expired.
+	// So the newest revision never expires.
 	young, err := w.after(w.first+2, w.first+1+maxRevisions, then)
 	return young - 2, err
 }

@@ -24,7 +24,7 @@ type Asset struct {
 	// MaterializedAt and LastRun are the time and the run of the newest output.
 	MaterializedAt event.Time
 	LastRun        string
-	// LastOutput is where the newest output is stored that has files. Empty: there is none.
+	// LastOutput is the place of the newest output that has files. Empty: no output has files.
 	LastOutput string
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// scopeRun is the scope of a run's own limit. Package event has the others.
+// scopeRun is the scope of a run's own limit. Package event declares the other scopes.
 const scopeRun = "run"
 
 // Limits returns the current limits and their use: first the limit of the workspace, then the limits

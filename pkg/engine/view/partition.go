@@ -63,7 +63,7 @@ func MarkOf(m *state.Mark) *Marked {
 	return &Marked{m.Mark, m.MarkedBy, m.MarkedAt, m.Reason}
 }
 
-// Holding is the output that a partition holds.
+// Holding is the output that the state records for a partition.
 type Holding struct {
 	MaterializationID string     `json:"materialization_id"`
 	RunID             string     `json:"run_id"`

@@ -81,7 +81,7 @@ func (s *server) fillDetail(ctx context.Context, into *servov1.Asset, p *page, a
 	}
 	marker, _, err := engine.ReadMarker(ctx, s.Engine.Store(), output)
 	if err != nil || marker == nil {
-		return // only the commit marker says which columns the output has
+		return // without the commit marker, the columns are unknown
 	}
 	for _, c := range marker.Columns {
 		into.Columns = append(into.Columns, &servov1.Asset_Column{Name: c.Name, Type: c.Type})

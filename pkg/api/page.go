@@ -49,7 +49,7 @@ type pages struct {
 type keptListing struct {
 	snap *snapshot.Snapshot
 	at   time.Time // when its last page was read
-	read bool      // from the store
+	read bool      // read from the store
 }
 
 // newPages returns pages that sign their tokens with a key; nil: with a random key of this process.

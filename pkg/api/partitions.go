@@ -198,7 +198,7 @@ func dimensionOf(asset *plan.Asset, name string) (int, error) {
 	if name != "" {
 		return 0, invalid("dimension", "is unknown: %q; asset %s has %s", name, asset.Key, strings.Join(names, ", "))
 	}
-	return 0, nil // the first dimension
+	return 0, nil // by default, the first dimension
 }
 
 func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {

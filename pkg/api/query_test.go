@@ -166,7 +166,7 @@ func TestQueriesAtOnce(t *testing.T) {
 	for range waiting + 1 {
 		go func() { answers <- postQuery(t.Context(), mux) }()
 	}
-	refused := <-answers // all others wait
+	refused := <-answers // all other queries wait
 	require.Equal(t, http.StatusTooManyRequests, refused.Code)
 	require.Equal(t, "1", refused.Header().Get("Retry-After"))
 	require.Contains(t, refused.Body.String(), "2 queries are running and 8 are waiting")
@@ -190,7 +190,7 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 		go post(t.Context())
 		<-entered
 	}
-	const more = 20 // more than may wait at once
+	const more = 20 // more queries than may wait at once
 	for range more {
 		ctx, cancel := context.WithCancel(t.Context())
 		go post(ctx)

@@ -55,7 +55,7 @@ const (
 // Schedule is a compiled [Spec]. It is immutable.
 type Schedule struct {
 	spec       Spec
-	cron       *cron // nil if the schedule uses every
+	cron       *cron // nil if the schedule has EverySec
 	every      int64 // seconds
 	zone       *zone
 	gap        string

@@ -86,7 +86,7 @@ func dollars(nano int64) string {
 	if nano%unit >= unit-nano%unit && unit > 1 {
 		units++
 	}
-	const oneDigitMore = 100 // 99.9 was rounded up
+	const oneDigitMore = 100 // for example, 99.9 was rounded up to 100
 	if units == oneDigitMore && decimals > 2 {
 		unit, units, decimals = 10*unit, units/10, decimals-1
 	}

@@ -47,7 +47,7 @@ type tail struct {
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
 	broken   string // the id of the attempt whose stream broke: its beginning was shown
-	partly   partly // the attempt of which stored parts were shown
+	partly   partly // the attempt whose stored parts were shown
 	said     string
 	look     time.Duration
 }

@@ -24,7 +24,7 @@ const (
 	MaxCallbackBytes     = 256 << 10
 	MaxCommitMarkerBytes = 8 << 20
 	MaxResponseBytes     = 64 << 10
-	MaxHeaderBytes       = 32 << 10 // the headers of a request to a server
+	MaxHeaderBytes       = 32 << 10 // maximum size of the headers of a request
 
 	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
 	MaxErrorMessage = 16 << 10

@@ -114,7 +114,7 @@ func appendValue(dst []byte, field protoreflect.FieldDescriptor, v protoreflect.
 		if value := field.Enum().Values().ByNumber(v.Enum()); value != nil {
 			return strconv.AppendQuote(dst, string(value.Name())), nil
 		}
-		return strconv.AppendInt(dst, int64(v.Enum()), 10), nil // a newer schema names this value
+		return strconv.AppendInt(dst, int64(v.Enum()), 10), nil // the value is from a newer schema
 	case protoreflect.StringKind:
 		return appendText(dst, v.String())
 	case protoreflect.BytesKind:

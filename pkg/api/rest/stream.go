@@ -93,12 +93,12 @@ type eventWriter struct {
 	out    http.ResponseWriter
 	flush  *http.ResponseController
 	route  *Route
-	header http.Header // of the call's answer
+	header http.Header // header of the call's answer
 	status int
 	buffer bytes.Buffer
 	begun  bool  // an event was written
 	ended  bool  // the answer is complete
-	failed error // the error of writing
+	failed error // the error of a write to the client
 }
 
 // Header implements [http.ResponseWriter].

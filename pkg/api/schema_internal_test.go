@@ -152,7 +152,7 @@ func populate(v reflect.Value) {
 	}
 }
 
-// filled are the messages that are filled from structs.
+// filled lists each message that the server fills from a struct, with this struct.
 func filled() map[proto.Message]any {
 	return map[proto.Message]any{
 		&servov1.RunStatus{}: &view.Status{}, &servov1.TaskExplanation{}: &view.Explanation{}, &servov1.Attempt{}: &view.AttemptInfo{},

@@ -241,7 +241,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // if the owner is gone, the request is in the ledger already, or the next session repeats it
+			return // if the owner is gone, either the request is already in the ledger, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})

@@ -96,8 +96,8 @@ type reading struct {
 	later []Entry
 }
 
-// step takes a round: it lists, reads, folds and publishes. It returns the round that must follow. That round has
-// entries if this one has found timers.
+// step takes a round: it lists, reads, folds and publishes. It returns the round that must follow. If this round has
+// found timers, the next round contains their entries.
 func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
 	entries, err := c.gather(ctx, &r)
 	if err != nil {

@@ -265,8 +265,8 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 	require.Equal(t, far, w.due().At)
 }
 
-// INV-5, for any interleaving of sweep and publish. The slow writer relies on the wakeup of its parent; the sweeping
-// compactor releases this wakeup meanwhile.
+// INV-5, for any interleaving of sweep and publish. The slow writer relies on the wakeup in the parent of its manifest.
+// Meanwhile, the sweeping compactor releases this wakeup.
 func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 	w := withWakeups(t)
 	slow := w.open("slow")

@@ -36,8 +36,8 @@ type notification struct {
 	Name   string `json:"name"`
 }
 
-// NotifiedObject returns the key of the object in a notification. The error is [ErrNoObject] for
-// a notification of something else. A body that is not a notification has another error.
+// NotifiedObject returns the key of the object in a notification. If the notification is about something else, the
+// error is [ErrNoObject]. If the body is not a notification, it is another error.
 func NotifiedObject(body io.Reader) (string, error) {
 	var n notification
 	if err := contract.ReadJSON(body, &n); err != nil {

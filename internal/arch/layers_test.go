@@ -44,7 +44,7 @@ var layers = []layer{
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Reads rows of CSV and JSON, and infers their types.
 		{"pkg/textrows", nil},
-		// Predicts a run from earlier attempts, which callers read.
+		// Predicts a run from earlier attempts. Callers read these attempts.
 		{"pkg/estimate", nil},
 		// Compares versions and codes of partitions with definitions.
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},

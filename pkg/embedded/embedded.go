@@ -317,7 +317,7 @@ const (
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
 	// linger is how long the start of a task may wait to be appended. A task that takes less time reports its start and
-	// end in one entry. The wait may be this long because the process writes the entry at its end even if no other
+	// end in one entry. The wait may be this long because the entry is written when the wait ends, even if no other
 	// event arrives.
 	linger = 250 * time.Millisecond
 )
@@ -393,7 +393,7 @@ func (s *Stack) flush() {
 		s.opts.Logger.Debug("a merge is not finished; the next start repeats it", slog.Any("error", err))
 	}
 	if err := s.compactor.Shrink(ctx); err != nil {
-		s.opts.Logger.Debug("old revisions are not deleted; the next start does", slog.Any("error", err))
+		s.opts.Logger.Debug("old revisions are not deleted; the next start deletes them", slog.Any("error", err))
 	}
 }
 

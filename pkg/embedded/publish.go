@@ -21,9 +21,9 @@ const (
 	// duration of that pass.
 	publishEvery = 100 * time.Millisecond
 	publishShare = 3
-	// publishAgain is the time after a failed pass.
+	// publishAgain is the time from a failed pass to the next one.
 	publishAgain = 10 * time.Second
-	// publishWithin bounds the pass of a closing stack.
+	// publishWithin bounds the duration of the last pass, which a closing stack runs.
 	publishWithin = 30 * time.Second
 )
 

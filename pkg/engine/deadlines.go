@@ -116,7 +116,7 @@ func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.
 // Asset returns the asset.
 func (d *Deadlines) Asset() ids.AssetKey { return d.asset.Key }
 
-// Expected returns when the partitions of a period are expected.
+// Expected returns the time at which the partitions of a period become expected.
 func (d *Deadlines) Expected(period string) time.Time {
 	if d.dimension == nil {
 		return time.Time{}

@@ -33,7 +33,7 @@ type DeployRequest struct {
 	Schedules []event.Schedule
 	// Alerts are the rules of the release.
 	Alerts []event.AlertRule
-	// Watched are the promises of the release.
+	// Watched are the promises of the release about its assets: deadlines, freshness and SLAs.
 	Watched []event.WatchedAsset
 }
 

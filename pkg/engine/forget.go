@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// ForgottenAsset is what a command that forgets an asset hides.
+// ForgottenAsset describes the outputs that a command hides when it forgets an asset.
 type ForgottenAsset struct {
 	Asset string `json:"asset"`
 	// Partitions is the number of partitions with a visible output; 1 for an asset without partitions. Rows and Bytes

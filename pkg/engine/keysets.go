@@ -17,7 +17,7 @@ import (
 // maxKeyBytes bounds the keys of one event, because the length of its line is limited.
 const maxKeyBytes = 256 << 10
 
-// KeysChanged counts what a change of a key set has changed.
+// KeysChanged counts the keys that a command has added to a key set, or removed from it.
 type KeysChanged struct {
 	Set string `json:"key_set"`
 	// Added counts the added keys that the set lacked, and Removed the removed keys that it had.

@@ -34,7 +34,7 @@ type DecodeError struct {
 	EventID string
 	// Group is the id of the event's group, or empty if the event has no group or the id is unreadable.
 	Group string
-	// Detail is the invalid JSON path and the problem.
+	// Detail is the JSON path of the invalid value, and the problem.
 	Detail string
 }
 

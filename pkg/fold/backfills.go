@@ -14,7 +14,7 @@ import (
 // many there are, and the planner reports which positions of the chunk a run materializes. The n-th task of the
 // run, in the order of task keys, materializes the n-th of these positions.
 
-// Codes of backfills, beside those of tasks and refusals.
+// Codes of backfills, in addition to the codes of tasks and refusals.
 const (
 	// NotPlanned: the planner left the partition out, for example because an input of it is missing.
 	NotPlanned = "NOT_PLANNED"

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// largeBackfill folds a backfill to its end, and counts.
+// largeBackfill folds a backfill to its end, and counts the events.
 type largeBackfill struct {
 	*backfilling
 	t *testing.T

@@ -448,7 +448,7 @@ func (f *folder) automationCommand(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// pauseOrResume applies the command with the greatest id.
+// pauseOrResume pauses or resumes a schedule, unless a command with a greater id has done so before.
 func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) verdict {
 	switch {
 	case p.CommandID == row.CommandID:

@@ -165,7 +165,7 @@ func (p Partition) Text() string {
 // escaper encodes partition values for task keys, injectively.
 var escaper = strings.NewReplacer("%", "%25", ",", "%2C", ";", "%3B", "]", "%5D", "[", "%5B", "=", "%3D", "/", "%2F", ":", "%3A")
 
-// EscapeTaskKey encodes a value as keys of tasks contain it.
+// EscapeTaskKey encodes a value for use in a task key.
 func EscapeTaskKey(value string) string { return escaper.Replace(value) }
 
 // TaskKey returns the key of a task: the asset's key, with the partition in brackets, such

@@ -21,7 +21,7 @@ const (
 type Partition struct {
 	Key    string
 	Status string
-	// Row is nil for a missing partition, and without rows.
+	// Row is nil for a missing partition. It is also nil if the caller did not ask for rows.
 	Row *state.Partition
 }
 

@@ -145,9 +145,9 @@ type Column struct {
 // Output describes the columns of the result of a query.
 type Output struct {
 	Named map[string]Origin // the origin of each named column, in lower case
-	// Rest are the tables whose other columns are passed through under their own names.
+	// Rest are the tables whose columns, unless Named contains them, are passed through under their own names.
 	Rest []Ref
-	// Complete is true if the result has no other columns.
+	// Complete is true if the result has no columns besides those of Named and Rest.
 	Complete bool
 }
 

@@ -150,7 +150,7 @@ func boundShape(about, example string) shape {
 	return shape{Type: "string", Description: about, Examples: []any{example}}
 }
 
-// noted returns a field that also records its place, because [loader.addSchedule] may report a problem there.
+// noted returns a field that also records its place, because [schedule.compile] may report a problem there.
 func noted(name string, about shape, read func(f yamlFile, n *yaml.Node, s *schedule)) field[schedule] {
 	return other(name, about, func(f yamlFile, n *yaml.Node, s *schedule) {
 		s.fields[name] = n

@@ -349,7 +349,8 @@ type failure struct {
 	err error
 }
 
-// apply replaces the changed outputs. The failures of outputs that it does not try are in failed.
+// apply replaces the changed outputs. failed contains the failures of outputs that [update.leaveForeign] has removed
+// from u.changed.
 func (u *update) apply(ctx context.Context, failed []failure) error {
 	for i := range u.changed {
 		if err := ctx.Err(); err != nil {

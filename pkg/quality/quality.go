@@ -56,7 +56,7 @@ const (
 // Limits of the checks of an asset.
 const (
 	MaxChecks = 200
-	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and also with the severity
+	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and likewise with the severity
 	// ERROR. It bounds the size of a plan, because every task of a plan names these checks.
 	MaxGates   = 64
 	MaxName    = 100

@@ -3,7 +3,7 @@ package query
 import "fmt"
 
 // Limits of the brackets of SQL. DuckDB's time to prepare an expression grows with the third power of its depth, and
-// DuckDB cannot be interrupted while it prepares. At the limits, it prepares for a few seconds.
+// DuckDB cannot be interrupted while it prepares. At these limits, DuckDB prepares for a few seconds.
 const (
 	// MaxNesting is the greatest depth of nested brackets.
 	MaxNesting = 100

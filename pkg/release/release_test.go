@@ -173,11 +173,11 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 		require.Equal(t, before.Assets[i].Code, after.Assets[i].Code)
 	}
 	require.Empty(t, release.Diff(before.Code.WithTrees("2", trees), after.Code))
-	// The kept fingerprint also stays in the release after that.
+	// The next release keeps this fingerprint, too.
 	again, err := release.Compile(in, after.Code, nil)
 	require.NoError(t, err)
 	require.Equal(t, after.SHA, again.SHA)
-	// A real change gets another fingerprint.
+	// A real change results in another fingerprint.
 	list[1].Text.Tree = tree("g2", "z=2")
 	list[1].Work.SQL = "select 3"
 	release.SetCodes(list)

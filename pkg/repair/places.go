@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// place is the position of a group in the ledger and in the order of folding. A replay keeps a
-// place for every group in memory, so a place is small.
+// place is the position of a group in the ledger and in the order of folding. A replay keeps a place for every group in
+// memory, so a place must be small.
 type place struct {
 	entry    ulid.ULID
 	ofGroup  ulid.ULID

@@ -66,9 +66,9 @@ const maxConflicts = 64
 // the live timeline continues undisturbed, and an error means that nothing has changed. Compactors
 // of the live timeline get a conflict at that revision, load it, and continue from there.
 //
-// The ledger is replayed in the order that ledger_entries records, up to the newest revision.
-// Compactors fold the later entries. If damage hides the order, the error is a [RecordError]. If
-// the ledger lacks recorded groups, the error is a [LostError], unless cfg.Forget is set.
+// The ledger is replayed in the order that ledger_entries records, up to the newest revision. Compactors fold the later
+// entries. If damage hides the order, the error is a [RecordError]. If the ledger lacks recorded groups, the error is a
+// [LostError], unless cfg.AllowLoss is set.
 //
 // With cfg.Bare the record is not read, and the ledger is folded entry by entry in the order of
 // their ids. If the newest manifest is unreadable or manifests are missing, the boundary ends the

@@ -160,8 +160,8 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	return history, order, checked.bad, err
 }
 
-// compareAll compares history with the replay, both in memory, and returns the differences. The
-// rows decide which of them belong to history.
+// compareAll compares history with the replay, both in memory, and returns the differences. It decides from the rows
+// themselves which of them belong to history.
 func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []place, live *state.State) ([]string, error) {
 	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m)
 	if err != nil {

@@ -178,8 +178,8 @@ func TestDeferredRetryWaitsForItsRun(t *testing.T) {
 	require.False(t, rest[0].Proven)
 }
 
-// Two automators have planned one request. The plan that a report names is folded first; without a report, the plan of
-// the earliest entry is.
+// Two automators have planned one request. The plan that a report names is folded first. Without a report, the plan of
+// the earliest entry is folded first.
 func TestDeferredRequestFollowsExecutedPlan(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	planned := func(entry, run, plan string) fold.Group {

@@ -80,7 +80,7 @@ const maxShrink = 2 * time.Minute
 func explain(t *testing.T, w sim.World, found *sim.Result) {
 	t.Helper()
 	if *tries > 0 {
-		// The search runs a world up to *tries times and may take minutes, so the result comes first.
+		// The search runs a world up to *tries times and may take minutes, so the failure is printed first.
 		fmt.Fprintf(os.Stdout, "%v\n\nrun the world again with\n  make simulate WORLD='%s'\nlooking for a smaller world\n", found.Err(), w.Text())
 		left, until := *tries, time.Now().Add(maxShrink) //nolint:forbidigo // real time, outside of worlds
 		more := func() bool {

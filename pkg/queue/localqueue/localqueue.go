@@ -75,7 +75,7 @@ type Options struct {
 	// means the default.
 	DedupWindow time.Duration
 	// MaxRemembered bounds the names refused because of DedupWindow. If more names are refused, the oldest ones are
-	// accepted again early. 0 means the default.
+	// accepted again before their window ends. 0 means the default.
 	MaxRemembered int
 	// MaxTasks bounds the tasks that wait or run; 0 means the default.
 	MaxTasks int

@@ -113,7 +113,7 @@ func TestEachQueueHasItsOwnWorker(t *testing.T) {
 	require.Empty(t, installed(t, nil).resolve("local.environment").GetAttr("dispatcher").GetAttr("SERVO_WORKER_URLS").AsString())
 }
 
-// A worker has the keys of the requests that it receives, but not those that sign reports.
+// A worker has the keys that sign the requests to it, but not the keys that sign reports.
 func TestWorkersCannotReadReportKeys(t *testing.T) {
 	p := installed(t, nil)
 	const rights = "google_secret_manager_secret_iam_member.keys"

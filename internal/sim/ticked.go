@@ -290,5 +290,8 @@ func (o *oracle) ticked(f *followed) {
 		if run := f.state.Runs.Get(t.RunID); t.Outcome == state.TickStarted && (run == nil || run.TickID != t.TickID) {
 			o.violation(oneTick, "tick %s of schedule %s of %s started run %s, which does not exist or is another tick's", t.Logical, t.ScheduleID, f.domain, t.RunID)
 		}
+		if t.Outcome != state.TickStarted && t.RunID != "" {
+			o.violation(oneTick, "tick %s of schedule %s of %s is %s and names run %s", t.Logical, t.ScheduleID, f.domain, t.Outcome, t.RunID)
+		}
 	}
 }

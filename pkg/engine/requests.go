@@ -23,7 +23,8 @@ type Request struct {
 	ScheduleID string             `json:"schedule_id,omitempty"`
 	Logical    event.Time         `json:"logical,omitempty,omitzero"`
 	Run        event.RunSpec      `json:"run"`
-	RunID      string             `json:"run_id,omitempty"`
+	// RunID is the run of a STARTED request. Other requests have no run.
+	RunID string `json:"run_id,omitempty"`
 	// NextAt is when a WAITING request is planned, and Tries is how often it was planned before.
 	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
 	Tries     int32      `json:"tries,omitempty"`
@@ -36,8 +37,11 @@ type Request struct {
 // RequestOf returns the request in a row.
 func RequestOf(row *state.RunRequest) (Request, error) {
 	r := Request{
-		ID: row.RequestID, State: row.State, Actor: row.Actor, ScheduleID: row.ScheduleID, Logical: row.Logical, RunID: row.RunID,
+		ID: row.RequestID, State: row.State, Actor: row.Actor, ScheduleID: row.ScheduleID, Logical: row.Logical,
 		NextAt: row.NextAt, Tries: row.Generation, ErrorCode: row.ErrorCode, Error: row.ErrorMessage, CreatedAt: row.CreatedAt, EndedAt: row.EndedAt,
+	}
+	if row.State == state.RequestStarted {
+		r.RunID = row.RunID
 	}
 	if err := json.Unmarshal([]byte(row.Spec), &r.Run); err != nil {
 		return r, fmt.Errorf("read request %s: %w", row.RequestID, err)

@@ -329,7 +329,8 @@ func blocking(runs, requests []string) string {
 	return "earlier ticks"
 }
 
-// setTick updates the tick of a request.
+// setTick updates the tick of a request. The tick names a run only if the run exists: a request has the id of its run
+// earlier, and a refused or cancelled request never gets a run.
 func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail string) {
 	if r.TickID == "" {
 		return
@@ -340,7 +341,10 @@ func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail 
 	} else if !f.bare {
 		return
 	}
-	row.Outcome, row.RunID, row.Detail = outcome, r.RunID, detail
+	row.Outcome, row.RunID, row.Detail = outcome, "", detail
+	if outcome == state.TickStarted {
+		row.RunID = r.RunID
+	}
 	if outcome.Final() {
 		row.EndedAt = f.at()
 	}

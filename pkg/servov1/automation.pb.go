@@ -170,7 +170,8 @@ type RunRequest struct {
 	// The instant of the schedule.
 	Logical *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=logical,proto3" json:"logical,omitempty"`
 	Run     *RunSpec               `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
-	RunId   string                 `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The run of the request. Empty unless the state is STARTED: other requests have no run.
+	RunId string `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// When the request is tried next.
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
 	Tries         int32                  `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`

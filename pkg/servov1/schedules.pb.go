@@ -722,7 +722,8 @@ type Tick struct {
 	// How the tick was made: by time, by catching up, by hand, or by a backfill.
 	Kind    string            `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	Outcome TickOutcome_Value `protobuf:"varint,4,opt,name=outcome,proto3,enum=servo.v1.TickOutcome_Value" json:"outcome,omitempty"`
-	RunId   string            `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The run of the tick. Empty unless the outcome is STARTED: other ticks have no run.
+	RunId string `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The state of the run, if it is live or has ended recently.
 	RunState string `protobuf:"bytes,6,opt,name=run_state,json=runState,proto3" json:"run_state,omitempty"`
 	Detail   string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`

@@ -641,6 +641,7 @@ export interface Tick {
   /** How the tick was made: by time, by catching up, by hand, or by a backfill. */
   kind: string;
   outcome: TickOutcome;
+  /** The run of the tick. Empty unless the outcome is STARTED: other ticks have no run. */
   run_id: string;
   /** The state of the run, if it is live or has ended recently. */
   run_state: string;
@@ -791,6 +792,7 @@ export interface RunRequest {
   /** The instant of the schedule. */
   logical?: string;
   run?: RunSpec;
+  /** The run of the request. Empty unless the state is STARTED: other requests have no run. */
   run_id: string;
   /** When the request is tried next. */
   next_at?: string;

@@ -206,11 +206,11 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 // commandAlerts appends a command about alerts.
 func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) error {
 	e.condition(p)
-	snap, entry, err := e.append(ctx, "", p)
+	snap, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", p.Verb, p.Name, err)
 	}
-	if row := onlyGroup(snap, entry); row != nil && row.Outcome == state.Stale {
+	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
 	_, err = e.repeated(snap) // a call with the same key was faster, and its request differs

@@ -318,7 +318,7 @@ func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string
 	}
 	created.BackfillID = e.cfg.IDs.New()
 	created.CommandKey, created.Fingerprint = e.conditions.Key, e.conditions.Fingerprint
-	snap, entry, err := e.append(ctx, "", &created)
+	snap, group, err := e.append(ctx, "", &created)
 	if err != nil {
 		return "", fmt.Errorf("create a backfill: %w", err)
 	}
@@ -326,11 +326,11 @@ func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string
 		if id, err := e.repeated(snap); err != nil || id != "" {
 			return id, err // a call with the same key was faster
 		}
-		row := onlyGroup(snap, entry)
+		row := groupRow(snap, group)
 		if row != nil && row.Outcome == state.Conflict {
 			return "", fmt.Errorf("create a backfill: %w: %s", ErrConflict, row.Detail)
 		}
-		return "", fmt.Errorf("create a backfill: %s", entryOutcome(snap, entry))
+		return "", fmt.Errorf("create a backfill: %s", entryOutcome(snap, group))
 	}
 	return created.BackfillID, nil
 }

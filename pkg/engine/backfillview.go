@@ -249,15 +249,15 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
 	e.condition(p)
-	snap, entry, err := e.append(ctx, "", p)
+	snap, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, p.Name, err)
 	}
-	if group := onlyGroup(snap, entry); group != nil && group.Outcome == state.Stale {
-		return Backfill{}, fmt.Errorf("%s backfill %s: %w: %s", verb, p.Name, ErrNoEffect, group.Detail)
+	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w: %s", verb, p.Name, ErrNoEffect, row.Detail)
 	}
 	if now := snap.State.Backfills.Get(p.Name); now != nil {
-		if err := e.unmet(snap, p, entry, now.CommandID, now.EditTag()); err != nil {
+		if err := e.unmet(snap, p, group, now.CommandID, now.EditTag()); err != nil {
 			return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, p.Name, err)
 		}
 	}

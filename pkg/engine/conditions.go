@@ -56,13 +56,16 @@ func (e *Engine) outdated(tag string) error {
 
 // unmet returns the unmet condition if a folded command had no effect because of its conditions. tag is the current
 // edit tag of the schedule or the backfill, and command is the last command that has changed it.
-func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, entry, command, tag string) error {
+func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, group state.Key2, command, tag string) error {
 	if owner, err := e.repeated(snap); err != nil || owner != "" {
 		return err
 	}
-	row := onlyGroup(snap, entry)
-	if p.IfTag == "" || row != nil && row.Outcome != state.Conflict || row == nil && command >= p.CommandID {
+	row := groupRow(snap, group)
+	if p.IfTag == "" || row != nil && row.Outcome != state.Conflict || row == nil && command == p.CommandID {
 		return nil
 	}
-	return e.outdated(tag)
+	if err := e.outdated(tag); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w you have seen it, and again since then: read it again", ErrOutdated) // now the tag is the expected one again
 }

@@ -108,11 +108,11 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 }
 
-// append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and
-// the name of their ledger entry.
-func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, string, error) {
+// append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and the
+// key of their row in ledger_entries: the ledger entry and the group.
+func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, state.Key2, error) {
 	if e.principal == "" {
-		return nil, "", errNoPrincipal
+		return nil, state.Key2{}, errNoPrincipal
 	}
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
@@ -120,17 +120,17 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	}
 	appended, err := e.cfg.Appender.Append(ctx, group)
 	if err != nil {
-		return nil, "", err
+		return nil, state.Key2{}, err
 	}
 	result, err := e.cfg.Compactor.Compact(ctx, compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
 	if err != nil {
-		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
+		return nil, state.Key2{}, fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
 	}
 	if slices.Contains(result.Unreadable, appended.Entry) {
-		return nil, "", fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)
+		return nil, state.Key2{}, fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)
 	}
 	snap, err := e.Await(ctx, result.Revision-1)
-	return snap, appended.Entry, err
+	return snap, state.Key2{A: appended.Entry, B: group[0].GroupID()}, err
 }
 
 // Cancel requests the end of a run. With force, running tasks are closed without waiting for their

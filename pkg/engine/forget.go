@@ -83,13 +83,13 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 		return found, nil
 	}
 	p.CommandID = e.cfg.IDs.New()
-	after, entry, err := e.append(ctx, "", p)
+	after, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return nil, fmt.Errorf("forget assets: %w", err)
 	}
 	for _, asset := range p.Assets {
 		if row := after.State.Forgotten.Get(asset); row == nil || row.CommandID < p.CommandID {
-			return nil, fmt.Errorf("forget assets: %w: %s", ErrChanged, cmp.Or(rejection(after, entry), "the command had no effect"))
+			return nil, fmt.Errorf("forget assets: %w: %s", ErrChanged, cmp.Or(rejection(after, group), "the command had no effect"))
 		}
 	}
 	return found, nil

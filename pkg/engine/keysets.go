@@ -130,24 +130,21 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, set st
 	} else {
 		p.Add = keys
 	}
-	after, entry, err := e.append(ctx, "", p)
+	after, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return nil, fmt.Errorf("change key set %s: %w", set, err)
 	}
 	if at := slices.IndexFunc(keys, func(key string) bool { return hasKey(after.State, set, key) == remove }); at >= 0 {
-		why := cmp.Or(rejection(after, entry), "a later command has changed it")
+		why := cmp.Or(rejection(after, group), "a later command has changed it")
 		return nil, fmt.Errorf("change key %s of key set %s: %w: %s: list the keys with `servo partitions sets %s`", keys[at], set, ErrChanged, why, set)
 	}
 	return after, nil
 }
 
-// rejection returns why a group of an entry was rejected, or "".
-func rejection(snap *snapshot.Snapshot, entry string) (why string) {
-	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
-		if row.Entry == entry && row.Outcome == state.Conflict {
-			why = row.Detail
-		}
-		return false
-	})
-	return why
+// rejection returns why a group was rejected, or "".
+func rejection(snap *snapshot.Snapshot, group state.Key2) string {
+	if row := groupRow(snap, group); row != nil && row.Outcome == state.Conflict {
+		return row.Detail
+	}
+	return ""
 }

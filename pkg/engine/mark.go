@@ -196,7 +196,7 @@ func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.P
 		}
 	}
 	p.CommandID = e.cfg.IDs.New()
-	after, entry, err := e.append(ctx, "", p)
+	after, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.P
 			if err != nil || now != nil && now.MaterializationID != row.MaterializationID {
 				continue // a run has replaced the output meanwhile
 			}
-			return nil, fmt.Errorf("%w: %s", ErrChanged, cmp.Or(rejection(after, entry), "a later command has marked it"))
+			return nil, fmt.Errorf("%w: %s", ErrChanged, cmp.Or(rejection(after, group), "a later command has marked it"))
 		}
 	}
 	return after, nil

@@ -104,7 +104,7 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}
-	after, entry, err := e.append(ctx, "", p)
+	after, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return fmt.Errorf("pin revision %d: %w", revision, err)
 	}
@@ -113,7 +113,7 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 			return nil
 		}
 	}
-	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, entry), "a later command has pinned or released it"))
+	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, group), "a later command has pinned or released it"))
 }
 
 // collected counts the outputs of a revision whose commit markers do not exist any more.

@@ -82,13 +82,13 @@ func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 // RequestRun asks for a run at a given time. The run is planned at that time, on the release that is then current.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
-	snap, entry, err := e.append(ctx, "", p)
+	snap, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return Request{}, fmt.Errorf("request a run: %w", err)
 	}
 	row := snap.State.Requests.Get("at:" + p.CommandID)
 	if row == nil {
-		return Request{}, fmt.Errorf("request a run: %s", entryOutcome(snap, entry))
+		return Request{}, fmt.Errorf("request a run: %s", entryOutcome(snap, group))
 	}
 	return RequestOf(row)
 }

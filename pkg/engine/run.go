@@ -148,12 +148,12 @@ func (e *Engine) trigger(
 		}
 	}
 	ctx, span := e.cfg.Traces.Start(ctx, "trigger", trace.About{Tenant: e.cfg.Domain.Tenant, Workspace: e.cfg.Domain.Workspace, RunID: p.RunID})
-	after, entry, err := e.append(ctx, p.RunID, p, created)
+	after, group, err := e.append(ctx, p.RunID, p, created)
 	span.End(err)
 	if err != nil {
 		return RunHandle{RunID: p.RunID}, err // the trigger may be durable, and be folded later
 	}
-	return e.outcome(ctx, after, p, entry)
+	return e.outcome(ctx, after, p, group)
 }
 
 // storePlan stores a plan. Its name is a hash of its content, so an existing object is a success.
@@ -169,7 +169,7 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 }
 
 // outcome returns the run that a trigger has started or attached to, from the folded state.
-func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (RunHandle, error) {
+func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, group state.Key2) (RunHandle, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // WithRun also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
 		return RunHandle{}, err
@@ -185,7 +185,7 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	}
 	owner := snap.State.RunKeys.Get(p.RunKey)
 	if owner == nil {
-		return RunHandle{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, entry))
+		return RunHandle{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, group))
 	}
 	return attach(ctx, snap, owner, p.Fingerprint)
 }
@@ -208,19 +208,16 @@ func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, f
 	return attached, nil
 }
 
-// entryOutcome describes the outcome of an entry that created no run.
-func entryOutcome(snap *snapshot.Snapshot, entry string) string {
-	why := "ledger entry " + entry + " is not folded"
-	if snap.Recorded(entry) {
-		why = "ledger entry " + entry + " was processed, but created no run: see `servo admin ledger --entry " + entry + "`"
+// entryOutcome describes the outcome of a group that has created nothing.
+func entryOutcome(snap *snapshot.Snapshot, group state.Key2) string {
+	row := groupRow(snap, group)
+	switch {
+	case row != nil:
+		return fmt.Sprintf("ledger entry %s was folded as %s %s: %s", group.A, row.Outcome, row.Reason, row.Detail)
+	case snap.Recorded(group.A):
+		return "ledger entry " + group.A + " was processed, but created no run: see `servo admin ledger --entry " + group.A + "`"
 	}
-	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
-		if row.Entry == entry {
-			why = fmt.Sprintf("ledger entry %s was folded as %s %s: %s", entry, row.Outcome, row.Reason, row.Detail)
-		}
-		return false
-	})
-	return why
+	return "ledger entry " + group.A + " is not folded"
 }
 
 // fingerprint returns a hash of the whole request. Two requests with the same run key and different

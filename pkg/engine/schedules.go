@@ -181,15 +181,15 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)
-	snap, entry, err := e.append(ctx, "", p)
+	snap, group, err := e.append(ctx, "", p)
 	if err != nil {
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
-	if row := onlyGroup(snap, entry); row != nil && row.Outcome == state.Stale {
+	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return Schedule{}, fmt.Errorf("%s schedule %s: %s", p.Verb, p.Name, row.Detail)
 	}
 	if row := snap.State.Schedules.Get(p.Name); row != nil {
-		if err := e.unmet(snap, p, entry, row.CommandID, row.EditTag()); err != nil {
+		if err := e.unmet(snap, p, group, row.CommandID, row.EditTag()); err != nil {
 			return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 		}
 	}
@@ -203,21 +203,10 @@ func scheduleAfter(snap *snapshot.Snapshot, name string, err error) (Schedule, e
 	return FindSchedule(snap.State, name)
 }
 
-// onlyGroup returns the row of the only group of an entry that this process appended, or nil.
-func onlyGroup(snap *snapshot.Snapshot, entry string) (found *state.Entry) {
-	n := 0
-	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
-		if row.Entry != entry {
-			return false
-		}
-		found = row
-		n++
-		return true
-	})
-	if n != 1 {
-		return nil // other groups share the entry
-	}
-	return found
+// groupRow returns what the fold has recorded about a group that this process appended, or nil if a later publish has
+// removed the record.
+func groupRow(snap *snapshot.Snapshot, group state.Key2) *state.Entry {
+	return snap.State.Entries.Get(group)
 }
 
 // ScheduleBackfill counts the instants of a past interval for which a schedule was asked to tick.

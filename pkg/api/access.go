@@ -10,8 +10,11 @@ import (
 func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1.WhoAmIResponse, error) {
 	d := s.Engine.Domain()
 	me := &servov1.WhoAmIResponse{
-		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(),
+		Principal: s.user(ctx), Mode: "local", TenantId: d.Tenant, WorkspaceId: d.Workspace, Permissions: permissions(s.ReadOnly),
 		Capabilities: s.capabilities(), Version: s.Version,
+	}
+	if s.ReadOnly {
+		me.Mode = "read_only"
 	}
 	if p, err := s.Project(); err == nil { // without a valid project, the answer has no project name
 		me.Project = p.Name

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -58,6 +59,8 @@ type Config struct {
 	// PageKey is a secret of the state folder that signs page tokens: tokens stay valid when the server restarts. Nil:
 	// a restart invalidates all tokens.
 	PageKey []byte
+	// ReadOnly rejects all calls that change something.
+	ReadOnly bool
 	// Version is the version of the program.
 	Version string
 }
@@ -114,9 +117,10 @@ type server struct {
 
 // handler returns the handler of Connect, gRPC and gRPC-Web.
 func (s *server) handler() http.Handler {
+	allowed := permissions(s.ReadOnly)
 	g := &guard{
 		domain: s.Engine.Domain(), logger: s.Logger, user: s.User,
-		may: func(http.Header, servov1.Permission_Value) bool { return true }, // the local principal has every permission
+		may: func(_ http.Header, p servov1.Permission_Value) bool { return slices.Contains(allowed, p) },
 	}
 	options := connect.WithHandlerOptions(
 		connect.WithInterceptors(g), connect.WithReadMaxBytes(maxBody), connect.WithCompressMinBytes(compressFrom),

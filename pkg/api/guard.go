@@ -135,8 +135,14 @@ func (c guarded) Receive(m any) error {
 	return err
 }
 
-// permissions are all permissions.
-func permissions() []servov1.Permission_Value {
+// permissions returns the permissions of the local user: all, or only those of calls that change nothing.
+func permissions(readOnly bool) []servov1.Permission_Value {
+	if readOnly {
+		return []servov1.Permission_Value{
+			servov1.Permission_ASSETS_READ, servov1.Permission_RUNS_READ, servov1.Permission_DATA_READ, servov1.Permission_STATE_QUERY,
+			servov1.Permission_SELF_READ,
+		}
+	}
 	var all []servov1.Permission_Value
 	for number := range servov1.Permission_Value_name {
 		if number != 0 {

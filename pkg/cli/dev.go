@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -59,6 +61,8 @@ type loaded struct {
 	usable bool
 	// release is the deployed release of project, and source the archive of its files.
 	release, source string
+	// absent is the error of calls that need assets while there are none; nil: errNoProject.
+	absent error
 }
 
 // errNoProject says why no run can start.
@@ -68,7 +72,7 @@ func (l *loaded) get() (*api.Project, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.usable {
-		return nil, errNoProject
+		return nil, cmp.Or(l.absent, errNoProject)
 	}
 	p := l.project
 	served := &api.Project{
@@ -152,10 +156,8 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 		return err
 	}
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine, w *worker.Worker) {
-		cfg := api.Config{
-			Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: options.Logger, Version: servoVersion(),
-			OpenQuery: a.openAPIQuery, PageKey: keys.Secrets[keys.Current],
-		}
+		cfg := a.apiConfig(e, current)
+		cfg.PageKey = keys.Secrets[keys.Current]
 		if w != nil {
 			cfg.Logs = w
 		}
@@ -183,6 +185,14 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	return errors.Join(err, s.close())
 }
 
+// apiConfig returns the dependencies of the API that servo dev and the viewer of a bucket share.
+func (a *app) apiConfig(e *engine.Engine, current *loaded) api.Config {
+	return api.Config{
+		Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: a.logger, Version: servoVersion(),
+		OpenQuery: a.openAPIQuery,
+	}
+}
+
 // serve reloads the project and reports runs until serving ends. It returns nil if the user has ended the command, and
 // otherwise the cause of the end.
 func (a *app) serve(serving context.Context, s *session, current *loaded) error {
@@ -190,7 +200,9 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	g.Go(s.stack.Done)
 	g.Go(func() error { return a.reportRuns(ctx, s) })
 	if explicit(current.project) {
-		g.Go(func() error { return a.followDeployments(ctx, s, current) })
+		g.Go(func() error {
+			return a.followDeployments(ctx, s.Engine, current, executableDeployment, func(p *project.Project) error { return a.limits(ctx, s, p) })
+		})
 	}
 	g.Go(func() error {
 		if err := a.limits(ctx, s, current.project); err != nil {
@@ -258,27 +270,35 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 	return nil
 }
 
-// followDeployments reloads the project whenever the deployed release changes. It runs in an environment that deploys
-// explicitly, where the project is the deployed release.
-func (a *app) followDeployments(ctx context.Context, s *session, current *loaded) error {
-	snap, err := s.Current(ctx)
-	for ; err == nil; snap, err = s.Await(ctx, snap.Revision) {
-		sha := snap.State.Release()
-		if sha == "" || sha == current.release {
+// reader reads a deployed release.
+type reader func(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error)
+
+// followDeployments reloads the project whenever the deployed release changes, and then calls applied. It runs where the
+// project is the deployed release: in an environment that deploys explicitly, and in a bucket.
+func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, applied func(*project.Project) error) error {
+	snap, err := e.Current(ctx)
+	for ; err == nil; snap, err = e.Await(ctx, snap.Revision) {
+		if sha := snap.State.Release(); sha == "" || sha == current.release || !a.useRelease(ctx, e, current, read, sha) {
 			continue
 		}
-		d, err := readDeployment(ctx, s.Store(), current.project, sha)
-		if err != nil {
-			a.warn("%v", err)
-			continue
-		}
-		current.deployed(d.project, sha, d.release.Source)
-		a.note("serving release %s: %s", release.Short(sha), describeAssets(d.project.Assets))
-		if err := a.limits(ctx, s, d.project); err != nil {
+		if err := applied(current.project); err != nil {
 			return err
 		}
 	}
 	return err
+}
+
+// useRelease replaces the project by the project of a deployed release. It returns false, with a warning, if the release
+// cannot be read.
+func (a *app) useRelease(ctx context.Context, e *engine.Engine, current *loaded, read reader, sha string) bool {
+	d, err := read(ctx, e.Store(), current.project, sha)
+	if err != nil {
+		a.warn("%v", err)
+		return false
+	}
+	current.deployed(d.project, sha, d.release.Source)
+	a.note("serving release %s: %s", release.Short(sha), describeAssets(d.project.Assets))
+	return true
 }
 
 // reportRuns prints a line for each run that starts and ends.

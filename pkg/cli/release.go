@@ -257,7 +257,7 @@ func (a *app) deployedRelease(ctx context.Context, settings *project.Project) (d
 	if err != nil {
 		return nil, err
 	}
-	if d, err = readDeployment(ctx, parts.Store, settings, snap.State.Release()); err != nil {
+	if d, err = executableDeployment(ctx, parts.Store, settings, snap.State.Release()); err != nil {
 		return nil, err
 	}
 	a.noteLocalChanges(ctx, parts.Store, settings, d.sha)
@@ -269,18 +269,25 @@ func errNotDeployed(p *project.Project) error {
 		environmentName(p.Environment.Name), envFlag(p.Environment.Name))
 }
 
-// readDeployment reads a release of an explicit environment.
-func readDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
+// executableDeployment reads a release of an explicit environment. Workers can execute the release without the files of
+// this machine.
+func executableDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
 	if sha == "" {
 		return nil, errNotDeployed(settings)
 	}
+	d, err := readDeployment(ctx, store, settings, sha)
+	if err == nil && d.release.Source == "" {
+		return nil, fmt.Errorf("the deployed release %s has no archive of the project's files: deploy the project with `servo deploy%s`",
+			release.Short(sha), envFlag(settings.Environment.Name))
+	}
+	return d, err
+}
+
+// readDeployment reads a release. The release need not have an archive of the project's files.
+func readDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
 	r, code, err := engine.ReadRelease(ctx, store, settings.Domain, sha)
 	if err != nil {
 		return nil, err
-	}
-	if r.Source == "" {
-		return nil, fmt.Errorf("the deployed release %s has no archive of the project's files: deploy the project with `servo deploy%s`",
-			release.Short(sha), envFlag(settings.Environment.Name))
 	}
 	p := *settings
 	p.Assets, p.Data, p.Vars, p.Pools = code.Assets, r.Data, r.Vars, r.Pools

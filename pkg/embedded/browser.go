@@ -17,6 +17,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // A browser cannot send the owner's token, and must never know it. `servo dev` therefore prints an
@@ -140,9 +141,9 @@ func ownOrigin(r *http.Request) bool {
 	return false
 }
 
-// registerPage adds the web page and the routes with which browsers log in.
-func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
-	home := fmt.Sprintf("/w/%s/%s/", url.PathEscape(s.opts.Domain.Tenant), url.PathEscape(s.opts.Domain.Workspace))
+// registerPage adds the web page of a domain and the routes with which browsers log in to the server at an address.
+func (b *browsers) registerPage(mux *http.ServeMux, page http.Handler, d ids.Domain, address string) {
+	home := fmt.Sprintf("/w/%s/%s/", url.PathEscape(d.Tenant), url.PathEscape(d.Workspace))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, home, http.StatusFound)
@@ -154,13 +155,13 @@ func (s *Stack) registerPage(mux *http.ServeMux, page http.Handler) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		// A program that only checks whether the address exists sends HEAD. That request must not use up the code.
-		if r.Method == http.MethodGet && s.browsers.redeem(r.URL.Query().Get("code")) {
-			http.SetCookie(w, s.browsers.cookie(r))
+		if r.Method == http.MethodGet && b.redeem(r.URL.Query().Get("code")) {
+			http.SetCookie(w, b.cookie(r))
 		}
 		http.Redirect(w, r, home, http.StatusSeeOther) // without a session, the page says how to log in
 	})
 	mux.HandleFunc("POST /v1/logins", func(w http.ResponseWriter, _ *http.Request) {
-		_ = httpx.JSON(w, http.StatusCreated, Login{URL: s.LoginURL()}) // on an error, the client has disconnected
+		_ = httpx.JSON(w, http.StatusCreated, Login{URL: b.loginURL(address)}) // on an error, the client has disconnected
 	})
 }
 
@@ -170,5 +171,7 @@ type Login struct {
 	URL string `json:"url"`
 }
 
+func (b *browsers) loginURL(address string) string { return address + "/login?code=" + b.newCode() }
+
 // LoginURL returns an address that logs in one browser, once.
-func (s *Stack) LoginURL() string { return s.URL + "/login?code=" + s.browsers.newCode() }
+func (s *Stack) LoginURL() string { return s.browsers.loginURL(s.URL) }

@@ -182,15 +182,9 @@ func (s *Stack) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	address := s.opts.Listen
-	if address == "" {
-		address = "127.0.0.1:0"
+	if s.listener, s.URL, err = listen(ctx, s.opts.Listen); err != nil {
+		return err
 	}
-	var lc net.ListenConfig
-	if s.listener, err = lc.Listen(ctx, "tcp", address); err != nil {
-		return fmt.Errorf("listen on %s: %w", address, err)
-	}
-	s.URL = "http://" + s.listener.Addr().String()
 	p := s.workspace
 	options := s.opts.Compactor
 	options.Retention = manifest.OneMachine()
@@ -295,15 +289,21 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	}
 	if s.opts.Page != nil {
 		s.browsers = newBrowsers(keys, p.Clock.Now)
-		s.registerPage(mux, s.opts.Page)
+		s.browsers.registerPage(mux, s.opts.Page, s.opts.Domain, s.URL)
 	}
 	handleUnknown(mux)
-	s.server = &http.Server{
-		Handler: localOnly(requireToken(mux, s.token, s.browsers)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
+	s.server = newServer(mux, s.token, s.browsers)
+}
+
+// newServer returns a server that answers the owner of a token and the given browsers.
+func newServer(mux *http.ServeMux, token string, sessions *browsers) *http.Server {
+	server := &http.Server{
+		Handler: localOnly(requireToken(mux, token, sessions)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
 		ConnContext: withPeer, Protocols: new(http.Protocols),
 	}
-	s.server.Protocols.SetHTTP1(true)
-	s.server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
+	return server
 }
 
 // owner returns the record that other processes read about this process.

@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +33,17 @@ func CheckListen(address string) error {
 		return fmt.Errorf("listen on %s: %w", address, ErrNotLocal)
 	}
 	return nil
+}
+
+// listen listens on a local address; "": any port of this machine. It also returns the URL of the listener.
+func listen(ctx context.Context, address string) (net.Listener, string, error) {
+	address = cmp.Or(address, "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, "", fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return l, "http://" + l.Addr().String(), nil
 }
 
 // loopback reports whether a host is localhost or a loopback address.

@@ -82,7 +82,8 @@ type WhoAmIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the caller that events record.
 	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
-	// "local": this server serves one project on this machine, and its user has every permission.
+	// "local": this server serves one project on this machine, and its user has every permission. "read_only": this server
+	// shows the state of a bucket, and rejects calls that change something.
 	Mode        string             `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`
 	TenantId    string             `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	WorkspaceId string             `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -190,10 +191,10 @@ const file_servo_v1_access_proto_rawDesc = "" +
 	"\x15servo/v1/access.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x16servo/v1/options.proto\"y\n" +
 	"\rWhoAmIRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
-	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"\xa5\x02\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"\xb0\x02\n" +
 	"\x0eWhoAmIResponse\x12\x1c\n" +
-	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x1f\n" +
-	"\x04mode\x18\x02 \x01(\tB\v\xca\xe1\x18\a:\x05localR\x04mode\x12\x1b\n" +
+	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12*\n" +
+	"\x04mode\x18\x02 \x01(\tB\x16\xca\xe1\x18\x12:\x05local:\tread_onlyR\x04mode\x12\x1b\n" +
 	"\ttenant_id\x18\x03 \x01(\tR\btenantId\x12!\n" +
 	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12<\n" +
 	"\vpermissions\x18\x05 \x03(\x0e2\x1a.servo.v1.Permission.ValueR\vpermissions\x12\"\n" +

@@ -200,6 +200,24 @@ test("the palette finds assets, runs and commands", async () => {
   quiet();
 });
 
+test("a page that only reads shows commands instead of actions", async () => {
+  const reader = await open(browser, run(server.dir, ["ui"]).trim());
+  await reader.route("**/v1/whoami*", async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...(await answer.json()), mode: "read_only" } });
+  });
+  await go("", reader);
+  await sees("read-only", reader);
+  await reader.getByRole("button", { name: "Retry raw/prices" }).click();
+  await sees("This page shows a bucket and changes nothing. Run the command instead.", reader);
+  await sees("servo-cloud retry", reader);
+  assert.equal(await reader.getByRole("button", { name: "Retry", exact: true }).count(), 0);
+  await reader.setViewportSize(narrow);
+  assert.ok(await reader.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is too wide");
+  quiet(reader);
+  await reader.context().close();
+});
+
 test("the page says when the server is gone, keeps what it shows, and comes back", async () => {
   await go("runs");
   await page.route("**/v1/**", (route) => route.abort());

@@ -65,6 +65,9 @@ export const useWhoAmI = () =>
     queryFn: ({ signal }) => get<WhoAmIResponse>(path(["whoami"]), signal),
   });
 
+// useReadOnly reports that the server shows a bucket and rejects all changes.
+export const useReadOnly = () => useWhoAmI().data?.mode === "read_only";
+
 // useLive asks for the live runs; the answer also contains the newest revision. Without a stream of changes, useLive
 // asks every second while a run is live, and otherwise every five seconds. A hidden page does not ask.
 export const useLive = () =>

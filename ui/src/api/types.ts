@@ -204,8 +204,11 @@ export interface WhoAmIRequest {
 export interface WhoAmIResponse {
   /** The name of the caller that events record. */
   principal: string;
-  /** "local": this server serves one project on this machine, and its user has every permission. */
-  mode: "local";
+  /**
+   * "local": this server serves one project on this machine, and its user has every permission. "read_only": this server
+   * shows the state of a bucket, and rejects calls that change something.
+   */
+  mode: "local" | "read_only";
   tenant_id: string;
   workspace_id: string;
   permissions: Permission[];

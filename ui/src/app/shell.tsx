@@ -1,9 +1,9 @@
 import { Link, Outlet, useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import { Failure } from "../api/client";
-import { useAssets, useAttention, useLive, useRevision, useWatch, useWhoAmI } from "../api/queries";
+import { useAssets, useAttention, useLive, useReadOnly, useRevision, useWatch, useWhoAmI } from "../api/queries";
 import { Icon, Mark } from "../parts/icons";
-import { Button, Command, Dialog, Skeleton, Toasts } from "../parts/parts";
+import { Badge, Button, Command, Dialog, Skeleton, Toasts } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
 import { active, handle, move, useCommands } from "./keys";
 import { Palette } from "./palette";
@@ -57,8 +57,9 @@ function SignedOut() {
         <Mark /> This browser is not logged in
       </h1>
       <p>
-        Open the address that <code>servo dev</code> printed when it started. An address logs one browser in, and works
-        once. To get another address, run this command in the folder of the project:
+        Open the address that <code>servo dev</code> or <code>servo-cloud ui</code> printed when it started. An address
+        logs one browser in, and works once. To get another address from <code>servo dev</code>, run this command in the
+        folder of the project:
       </p>
       <p>
         <Command text="servo ui" />
@@ -91,6 +92,7 @@ function ErrorCount() {
 export function Shell() {
   const live = useLive();
   const who = useWhoAmI();
+  const readOnly = useReadOnly();
   const assets = useAssets();
   useRevision();
   useWatch();
@@ -141,6 +143,7 @@ export function Shell() {
           >
             {name ?? "Servo"}
           </span>
+          {readOnly && <Badge tone="waiting">read-only</Badge>}
         </Link>
         <nav className={css.nav} aria-label="Screens">
           {screens.map((s) => (
@@ -175,7 +178,7 @@ export function Shell() {
       {lost && live.data && (
         <div className={css.banner} role="alert">
           The server does not answer, so this page may be out of date. It reconnects by itself once{" "}
-          <code>servo dev</code> runs again.
+          <code>{readOnly ? "servo-cloud ui" : "servo dev"}</code> runs again.
         </div>
       )}
       {assets.error instanceof Failure && assets.error.status === 409 && (

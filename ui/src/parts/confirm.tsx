@@ -1,5 +1,6 @@
 import { type FormEvent, useState } from "react";
-import { Actions, Button, Command, Dialog, Field, inputClass, Problem } from "./parts";
+import { useReadOnly } from "../api/queries";
+import { Actions, Button, Command, Dialog, Field, inputClass, Problem, ReadOnly } from "./parts";
 
 // Confirm asks before an action, says what it does, and shows the command that does the same.
 export function Confirm({
@@ -24,6 +25,7 @@ export function Confirm({
   const [text, setText] = useState("");
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
+  const readOnly = useReadOnly();
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     setBusy(true);
@@ -40,7 +42,7 @@ export function Confirm({
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={submit} style={{ display: "grid", gap: 14 }}>
         <p>{effect}</p>
-        {reason && (
+        {reason && !readOnly && (
           <Field label="Reason" hint="It is recorded in the ledger.">
             <input
               className={inputClass}
@@ -50,13 +52,16 @@ export function Confirm({
             />
           </Field>
         )}
+        {readOnly && <ReadOnly />}
         <Command text={command} />
         {error !== undefined && <Problem error={error} />}
         <Actions>
           <Button onClick={onClose}>Close</Button>
-          <Button kind={danger ? "danger" : "primary"} type="submit" disabled={busy}>
-            {action}
-          </Button>
+          {!readOnly && (
+            <Button kind={danger ? "danger" : "primary"} type="submit" disabled={busy}>
+              {action}
+            </Button>
+          )}
         </Actions>
       </form>
     </Dialog>

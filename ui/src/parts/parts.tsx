@@ -9,7 +9,7 @@ import {
   useSyncExternalStore,
 } from "react";
 import { Failure } from "../api/client";
-import { useNow } from "../api/queries";
+import { useNow, useReadOnly } from "../api/queries";
 import { ago, stamp, zoneName } from "../app/format";
 import { useSettings } from "../app/settings";
 import { Icon, type IconName } from "./icons";
@@ -96,8 +96,10 @@ export function Time({ at, exact }: { at: string | undefined; exact?: boolean })
   );
 }
 
-// Command shows a command of the command line, with a button that copies it.
-export function Command({ text }: { text: string }) {
+// Command shows a command of the command line, with a button that copies it. A page that shows a bucket names the program
+// that supports buckets.
+export function Command({ text: local }: { text: string }) {
+  const text = useReadOnly() ? local.replace(/^servo /, "servo-cloud ") : local;
   const [copied, setCopied] = useState(false);
   return (
     <span className={css.command}>
@@ -113,6 +115,11 @@ export function Command({ text }: { text: string }) {
       </button>
     </span>
   );
+}
+
+// ReadOnly says in the dialog of an action why it has no button for the action.
+export function ReadOnly() {
+  return <p>This page shows a bucket and changes nothing. Run the command instead.</p>;
 }
 
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {

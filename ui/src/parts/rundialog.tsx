@@ -1,11 +1,11 @@
 import { useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { path, post } from "../api/client";
-import { refresh, useAssets } from "../api/queries";
+import { refresh, useAssets, useReadOnly } from "../api/queries";
 import type { TriggerRunRequest, TriggerRunResponse } from "../api/types";
 import { plural } from "../app/format";
 import { commandLine, type Need, needs, splitWords } from "./command";
-import { Actions, Button, Command, Dialog, Field, inputClass, Problem, toast } from "./parts";
+import { Actions, Button, Command, Dialog, Field, inputClass, Problem, ReadOnly, toast } from "./parts";
 
 export function RunDialog({
   onClose,
@@ -28,6 +28,7 @@ export function RunDialog({
   const [upstream, setUpstream] = useState(false);
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
+  const readOnly = useReadOnly();
 
   const keys = splitWords(assets);
   const selections = need === "" ? splitWords(partitions) : [];
@@ -89,13 +90,16 @@ export function RunDialog({
             their upstream assets
           </label>
         )}
+        {readOnly && <ReadOnly />}
         <Command text={commandLine(keys, need, upstream, selections)} />
         {error !== undefined && <Problem error={error} />}
         <Actions>
           <Button onClick={onClose}>Close</Button>
-          <Button kind="primary" type="submit" disabled={busy}>
-            {busy ? "Starting…" : "Start the run"}
-          </Button>
+          {!readOnly && (
+            <Button kind="primary" type="submit" disabled={busy}>
+              {busy ? "Starting…" : "Start the run"}
+            </Button>
+          )}
         </Actions>
       </form>
     </Dialog>

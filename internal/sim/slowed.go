@@ -3,6 +3,8 @@ package sim
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // In most large worlds, the writes of compactors to the store take much longer than the writes of other processes, and
@@ -56,7 +58,7 @@ func (c *World) drawLargeSchedules(r *rand.Rand) {
 	}
 	c.Schedules, c.Minutes = 2+r.IntN(2), 12+r.IntN(20)
 	c.Days, c.Large = 20+r.IntN(100), 300+r.IntN(900)
-	c.Wide = 100 + r.IntN(300)
+	c.Wide = 50 + r.IntN(event.MaxSelections-50)
 }
 
 // drawLargeBackfills lets backfills begin more often, with thousands of partitions.

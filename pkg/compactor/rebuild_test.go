@@ -144,7 +144,9 @@ func TestRebuildRejectsLostPlan(t *testing.T) {
 func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
-	run, trigger := w.trigger(foldtest.Task("a"))
+	def := foldtest.Task("a")
+	def.TimeoutSec = 60 // a timeout ends the task, but a lost attempt could still report its success
+	run, trigger := w.trigger(def)
 	w.step(c, trigger)
 	w.step(c, w.append(w.Started(run, "a", 1)))
 	snap, _ := c.Latest().Get()

@@ -196,7 +196,7 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
 	for run := range s.Runs.All {
 		key, _, ok := state.ParseChunkRequest(run.RequestID)
-		if !ok || f.unordered { // after a bare rebuild, runs may end later
+		if !ok || f.unordered { // after a rebuild from the bare ledger, runs may end later
 			continue
 		}
 		if other := ofRequest[run.RequestID]; other != "" {

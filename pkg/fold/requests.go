@@ -70,10 +70,11 @@ func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome
 
 // checkRequest rejects the run of a request that is not to be planned, or that is planned as another run.
 //
-// In a rebuild without the recorded order, the request may not have been decided yet: the run proves that
-// it was. A request that was refused or cancelled proves the contrary, unless a report proves that the run
-// was executed: the refusal or the command came too late then. A request gets a new run when it is planned
-// again after a refusal, so the run with the greatest id is the one that counts.
+// In a rebuild without the recorded order, a run may be folded before the decision about its request. The run is
+// then evidence that the request was planned, and is accepted. If the request was refused or cancelled, its run is
+// rejected, unless a report proves that the run was executed: then the refusal or the command came too late. A
+// request that is planned again after a refusal gets a new run with a greater id, so the run with the greatest id
+// counts.
 func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) verdict {
 	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

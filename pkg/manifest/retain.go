@@ -375,8 +375,8 @@ func (w *window) expired(then event.Time) (int64, error) {
 	if err != nil || next == nil || next.PublishedAt > then {
 		return w.first - 1, err // the usual case costs one read
 	}
-	// The first revision that was published after the time then, or is absent, has a predecessor that has not expired.
-	// So the newest revision never expires.
+	// Take the first revision that is absent or was published later than this time: its predecessor has not expired. So
+	// the newest revision never expires.
 	young, err := w.after(w.first+2, w.first+1+maxRevisions, then)
 	return young - 2, err
 }

@@ -2,8 +2,8 @@ package plan
 
 import "github.com/servo-orchestration/servo/pkg/ids"
 
-// CheckSelection returns an error if the assets of a request cannot have the partitions that it selects, at the time of
-// its calendar. It reads no outputs, because they may change before the run is planned. A selection by status, such as
+// CheckSelection returns an error if a request selects partitions that its assets cannot have at the time
+// r.Calendar.Now. It reads no outputs, because they may change before the run is planned. A selection by status, such as
 // missing, therefore selects every partition.
 func CheckSelection(r Request) error {
 	g, err := NewGraph(r.Assets)

@@ -42,7 +42,7 @@ func timeFields(kind space.Kind) table[periods] {
 			Description: "The time zone: it decides when a " + noun + " begins and ends.",
 		}, func(f yamlFile, n *yaml.Node, p *periods) { f.timezone(n, &p.Timezone) }),
 		other("ready_after", typed("duration", shape{
-			Description: "The time after the end of a " + noun + " from which Servo expects the partition. Default: 0.", Examples: []any{"2h"},
+			Description: "How long after the end of each " + noun + " Servo begins to expect the partition. Default: 0.", Examples: []any{"2h"},
 		}), func(f yamlFile, n *yaml.Node, p *periods) {
 			const most = 366 * 24 * time.Hour
 			if d, ok := f.duration(n, "ready_after", time.Second, time.Second, most); ok {

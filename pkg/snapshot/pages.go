@@ -174,7 +174,7 @@ type merge struct {
 	parallel bool
 }
 
-// cursor is the position in a run. The next rows are in page, then in files.
+// cursor is the position in a sorted run, or in the newer rows. The next rows are in page, then in files.
 type cursor struct {
 	page  []*state.Partition
 	files []manifest.File

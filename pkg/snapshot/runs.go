@@ -48,7 +48,8 @@ type RunPage struct {
 	// Next is the value of [RunQuery.Before] with which a query returns the runs after these; "": there are none. If
 	// Most or Enough has ended the query, there may be fewer runs than Limit.
 	Next string
-	// Looked is how many closed runs were looked at. The others were live, or were not needed.
+	// Looked is how many closed runs were looked at. It counts neither live runs nor closed runs that the query did
+	// not need.
 	Looked int
 }
 

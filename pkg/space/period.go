@@ -211,7 +211,7 @@ func (d *Dimension) CheckBound(text string) error {
 	return err
 }
 
-// EndsBeforeStart reports whether the end is before the start. Both are valid.
+// EndsBeforeStart reports whether the end is before the start. The caller has checked both with [CheckBound].
 func (d *Dimension) EndsBeforeStart() bool {
 	if d.End == "" {
 		return false

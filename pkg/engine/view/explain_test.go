@@ -146,7 +146,7 @@ func TestExplainSkippedCountsAllRootCauses(t *testing.T) {
 	x := explain(w, run, "z")
 	require.Equal(t, []string{"p2", "p3"}, x.RootCauses)
 	require.Contains(t, x.Headline, "SKIPPED: because p")
-	require.Contains(t, x.Headline, "; 1 more of the tasks above it failed")
+	require.Contains(t, x.Headline, "; 1 more of its upstream tasks failed")
 	require.Empty(t, explain(w, run, "p2").RootCauses)
 }
 

@@ -240,7 +240,7 @@ func (x *explainer) skipped(e *Explanation) string {
 		text += fmt.Sprintf(" (through %s)", chain[0].TaskKey)
 	}
 	if more := len(e.RootCauses) - 1; more > 0 {
-		text += fmt.Sprintf("; %d more of the tasks above it failed", more)
+		text += fmt.Sprintf("; %d more of its upstream tasks failed", more)
 	}
 	return text
 }

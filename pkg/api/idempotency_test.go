@@ -53,7 +53,7 @@ func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 0"))
 	c := f.connect(t)
 	run := f.run(t)
-	_, err := c.execution.CancelRun(withKey(t.Context(), "k"), &servov1.CancelRunRequest{RunId: run})
+	_, err := c.execution.GetRun(withKey(t.Context(), "k"), &servov1.GetRunRequest{RunId: run})
 	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
 	require.ErrorContains(t, err, "does not support the header Idempotency-Key")
 	for _, key := range []string{"", "a b", "ä", strings.Repeat("k", 129)} {

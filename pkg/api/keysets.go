@@ -69,18 +69,12 @@ func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (
 			return nil, invalid(fmt.Sprintf("remove[%d]", i), "key %s is in add and in remove: remove it from one", key)
 		}
 	}
-	e := s.as(ctx)
-	added, err := e.AddKeys(ctx, r.GetKeySet(), r.GetAdd())
-	if err != nil {
-		return nil, err
-	}
-	removed, err := e.RemoveKeys(ctx, r.GetKeySet(), r.GetRemove())
+	changed, err := s.as(ctx).ChangeKeys(ctx, r.GetKeySet(), r.GetAdd(), r.GetRemove())
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.current(ctx); err != nil { // sets the revision header
 		return nil, err
 	}
-	removed.Added = added.Added
-	return fill(&servov1.ChangeKeysResponse{}, removed), nil
+	return fill(&servov1.ChangeKeysResponse{}, changed), nil
 }

@@ -33,15 +33,12 @@ func (s *server) RejectQuarantined(ctx context.Context, r *servov1.RejectQuarant
 
 // resolve decides about an output in quarantine.
 func (s *server) resolve(ctx context.Context, name, decision, reason string) (*servov1.QuarantinedOutput, error) {
-	snap, err := s.current(ctx)
+	e := s.as(ctx)
+	c, err := e.CandidateOf(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := engine.FindCandidate(snap.State, name)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.as(ctx).Resolve(ctx, c, decision, reason); err != nil {
+	if err := e.Resolve(ctx, c, decision, reason); err != nil {
 		return nil, err
 	}
 	if _, err := s.current(ctx); err != nil { // sets the revision header

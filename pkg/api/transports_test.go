@@ -7,20 +7,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/servo-orchestration/servo/pkg/api/jsonpb"
 	"github.com/servo-orchestration/servo/pkg/api/rest"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
@@ -130,6 +137,11 @@ func restRequest(r *http.Request, route *rest.Route, m proto.Message) *http.Requ
 	request, err := http.NewRequestWithContext(r.Context(), route.Method, target.Scheme+"://"+target.Host+path+"?"+query.Encode(), bytes.NewReader(body))
 	if err != nil {
 		panic(err)
+	}
+	for _, name := range []string{"Idempotency-Key", "If-Match"} {
+		if values := r.Header.Values(name); len(values) > 0 {
+			request.Header[name] = values
+		}
 	}
 	if route.Body {
 		request.URL.RawQuery = ""
@@ -289,43 +301,143 @@ func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 	}
 }
 
-// The same request has the same answer, or the same problem, in every protocol.
-func TestProtocolsAnswerAlike(t *testing.T) {
-	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/bad", "echo ä broken; exit 3", "raw/days"))
-	f.run(t, "date=2025-01-01..2025-01-03")
+// repeatedCalls returns commands with the header Idempotency-Key. Each of them has the same answer when it is repeated.
+func repeatedCalls(run string) map[string]func(context.Context, clients) (proto.Message, error) {
+	return map[string]func(context.Context, clients) (proto.Message, error){
+		"cancel a run": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.execution.CancelRun(withKey(ctx, "k"), &servov1.CancelRunRequest{RunId: run, Reason: "why"})
+		},
+		"approve an output": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.quality.ApproveQuarantined(withKey(ctx, "k"), &servov1.ApproveQuarantinedRequest{MaterializationId: "q/one", Reason: "why"})
+		},
+		"reject an output": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.quality.RejectQuarantined(withKey(ctx, "k"), &servov1.RejectQuarantinedRequest{MaterializationId: "q/two"})
+		},
+		"approve another output with the same key": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.quality.ApproveQuarantined(withKey(ctx, "k"), &servov1.ApproveQuarantinedRequest{MaterializationId: "q/three"})
+		},
+		"reject nothing": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.quality.RejectQuarantined(withKey(ctx, "k2"), &servov1.RejectQuarantinedRequest{MaterializationId: "q/none"})
+		},
+		"add a key that the set has": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.keySets.ChangeKeys(withKey(ctx, "k"), &servov1.ChangeKeysRequest{KeySet: "tenants", Add: []string{"acme"}})
+		},
+		"remove a key that was added again": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.keySets.ChangeKeys(withKey(ctx, "k2"), &servov1.ChangeKeysRequest{KeySet: "tenants", Remove: []string{"globex"}})
+		},
+		"backfill no schedule": func(ctx context.Context, c clients) (proto.Message, error) {
+			at := timestamppb.New(time.Unix(0, 0))
+			return c.schedules.BackfillSchedule(withKey(ctx, "k"), &servov1.BackfillScheduleRequest{Schedule: "nightly", From: at, To: timestamppb.New(at.AsTime().Add(time.Hour))})
+		},
+	}
+}
+
+// protocols returns clients of each protocol, and the clients with which they are compared.
+func (f *fixture) protocols(t *testing.T) (reference clients, others map[string]clients) {
+	t.Helper()
 	http1 := f.owner.Client()
-	defer http1.CloseIdleConnections()
+	t.Cleanup(http1.CloseIdleConnections)
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
-	defer h2.CloseIdleConnections()
+	t.Cleanup(h2.CloseIdleConnections)
 	http2 := &http.Client{Transport: authorized{f.owner.Token, h2}}
-	for protocol, c := range map[string]clients{
+	return newClients(http1, f.owner.URL), map[string]clients{
 		"Connect with JSON": newClients(http1, f.owner.URL, connect.WithProtoJSON()),
 		"gRPC":              newClients(http2, f.owner.URL, connect.WithGRPC()),
 		"gRPC-Web":          newClients(http1, f.owner.URL, connect.WithGRPCWeb()),
 		"REST":              newClients(overREST{http1}, f.owner.URL),
 		"in process":        newClients(inProcess{f.mux}, "http://servo.internal"),
-	} {
-		reference := newClients(http1, f.owner.URL)
+	}
+}
+
+// requireAlike compares the answers of a call in two protocols.
+func requireAlike(t *testing.T, want proto.Message, wantErr error, got proto.Message, err error) {
+	t.Helper()
+	if wantErr == nil {
+		require.NoError(t, err)
+		require.True(t, proto.Equal(want, got), "want %v\n got %v", want, got)
+		return
+	}
+	require.Equal(t, connect.CodeOf(wantErr), connect.CodeOf(err), "want %v\n got %v", wantErr, err)
+	require.True(t, proto.Equal(problemIn(t, wantErr), problemIn(t, err)), "want %v\n got %v", wantErr, err)
+	require.NotEqual(t, connect.CodeInternal, connect.CodeOf(err), err)
+}
+
+// The same request has the same answer, or the same problem, in every protocol.
+func TestProtocolsAnswerAlike(t *testing.T) {
+	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/bad", "echo ä broken; exit 3", "raw/days"))
+	f.run(t, "date=2025-01-01..2025-01-03")
+	reference, others := f.protocols(t)
+	for protocol, c := range others {
 		for name, call := range calls() {
 			t.Run(protocol+"/"+name, func(t *testing.T) {
 				want, wantErr := call(t.Context(), reference)
 				got, err := call(t.Context(), c)
-				if wantErr == nil {
-					require.NoError(t, err)
-					require.True(t, proto.Equal(want, got), "want %v\n got %v", want, got)
-					return
-				}
 				if name == "no id" && protocol == "REST" { // without an id, the path is /v1/runs/, which is another route
 					require.ErrorContains(t, err, "unknown route")
 					return
 				}
-				require.Equal(t, connect.CodeOf(wantErr), connect.CodeOf(err), "want %v\n got %v", wantErr, err)
-				require.True(t, proto.Equal(problemIn(t, wantErr), problemIn(t, err)), "want %v\n got %v", wantErr, err)
-				require.NotEqual(t, connect.CodeInternal, connect.CodeOf(err), err)
+				requireAlike(t, want, wantErr, got, err)
 			})
 		}
 	}
+}
+
+// quarantined returns an asset whose output a check blocks.
+func quarantined(key string) plan.Asset {
+	a := asset(key, "echo 1 > $SERVO_OUTPUT/rows.txt")
+	a.Work.Checks = []quality.Check{{Name: "good", Kind: quality.Command, Command: []string{"sh", "-c", `echo '{"passed": false}' > $SERVO_VERDICT`}}}
+	a.Work.Quarantine = &event.Quarantine{ExpiresSec: 3600}
+	return a
+}
+
+// A command with a key takes effect once, and its repetition has the same answer in every protocol.
+func TestProtocolsRepeatCommandsAlike(t *testing.T) {
+	f := serve(t, asset("raw/slow", "sleep 60"), quarantined("q/one"), quarantined("q/two"), quarantined("q/three"))
+	reference, others := f.protocols(t)
+	blocked, err := reference.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{Assets: []string{"q/*"}})
+	require.NoError(t, err)
+	f.await(t, blocked.GetRunId())
+	slow, err := reference.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{Assets: []string{"raw/slow"}})
+	require.NoError(t, err)
+	_, err = reference.keySets.ChangeKeys(t.Context(), &servov1.ChangeKeysRequest{KeySet: "tenants", Add: []string{"acme", "globex"}})
+	require.NoError(t, err)
+
+	all := repeatedCalls(slow.GetRunId())
+	first := map[string]proto.Message{}
+	for _, name := range slices.Sorted(maps.Keys(all)) { // "approve an output" precedes the call with the same key
+		first[name], _ = all[name](t.Context(), reference)
+	}
+	f.await(t, slow.GetRunId())
+	for change, keys := range map[string]*servov1.ChangeKeysRequest{
+		"add": {KeySet: "tenants", Add: []string{"globex"}}, "remove": {KeySet: "tenants", Remove: []string{"acme"}},
+	} {
+		_, err = reference.keySets.ChangeKeys(t.Context(), keys)
+		require.NoError(t, err, change)
+	}
+	for name, call := range all {
+		want, wantErr := call(t.Context(), reference)
+		switch name {
+		case "cancel a run", "add a key that the set has", "remove a key that was added again":
+			require.NoError(t, wantErr, name)
+		case "approve an output", "reject an output":
+			require.NoError(t, wantErr, name)
+			require.True(t, proto.Equal(first[name], want), "%s: first %v\n then %v", name, first[name], want)
+		case "approve another output with the same key":
+			require.Equal(t, connect.CodeAlreadyExists, connect.CodeOf(wantErr), "%s: %v", name, wantErr)
+		default:
+			require.Equal(t, connect.CodeNotFound, connect.CodeOf(wantErr), "%s: %v", name, wantErr)
+		}
+		for protocol, c := range others {
+			t.Run(protocol+"/"+name, func(t *testing.T) {
+				got, err := call(t.Context(), c)
+				requireAlike(t, want, wantErr, got, err)
+			})
+		}
+	}
+	keys, err := reference.keySets.ListKeys(t.Context(), &servov1.ListKeysRequest{KeySet: "tenants"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"globex"}, keys.GetKeys(), "a repeated command does not undo what others have changed since")
 }
 
 // authorized sends a token with every request.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,4 +94,26 @@ func TestStaleCommandFailsInSharedEntries(t *testing.T) {
 		require.NoError(t, errs[0])
 		require.ErrorIs(t, errs[1], engine.ErrNoEffect)
 	})
+}
+
+// A repeated backfill of a schedule makes no ticks, and counts the ticks of the first command, even if the schedule is
+// paused by then.
+func TestScheduleBackfillWithKeyMakesTicksOnce(t *testing.T) {
+	w := newFixture(t, false)
+	w.defineSchedule("nightly")
+	to := w.state().Schedules.Get("nightly").Cursor.Time().Truncate(time.Hour)
+	under := func(key string) *engine.Engine { return w.Under(engine.Conditions{Key: key, Fingerprint: "f"}) }
+	first, err := under("k").BackfillSchedule(t.Context(), "nightly", to.Add(-3*time.Hour), to)
+	require.NoError(t, err)
+	require.Equal(t, 3, first.Ticks)
+	_, err = w.CommandSchedule(t.Context(), &event.AutomationCommand{Name: "nightly", Verb: event.VerbPause})
+	require.NoError(t, err)
+	again, err := under("k").BackfillSchedule(t.Context(), "nightly", to.Add(-3*time.Hour), to)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	require.Equal(t, 3, w.state().Ticks.Len())
+	_, err = w.Under(engine.Conditions{Key: "k", Fingerprint: "other"}).BackfillSchedule(t.Context(), "nightly", to.Add(-time.Hour), to)
+	require.ErrorIs(t, err, engine.ErrConflict)
+	_, err = under("k2").BackfillSchedule(t.Context(), "nightly", to.Add(-3*time.Hour), to)
+	require.ErrorIs(t, err, engine.ErrPaused)
 }

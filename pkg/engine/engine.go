@@ -144,10 +144,19 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
+	if id, err := e.repeated(snap); err != nil || id != "" {
+		return err
+	}
 	if run.State.Terminal() {
 		return fmt.Errorf("cancel run %s: %w: it has been %s since %s", run.RunID, ErrEnded, run.State, run.CompletedAt)
 	}
-	_, _, err = e.append(ctx, run.RunID, &event.RunCancelRequested{RunID: run.RunID, Reason: reason, Force: force})
+	after, _, err := e.append(ctx, run.RunID, &event.RunCancelRequested{
+		RunID: run.RunID, Reason: reason, Force: force, CommandKey: e.conditions.Key, Fingerprint: e.conditions.Fingerprint,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = e.repeated(after) // a call with the same key was faster, and its request differs
 	return err
 }
 

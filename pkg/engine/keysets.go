@@ -41,23 +41,23 @@ var ErrChanged = errors.New("it was not changed")
 
 // AddKeys adds keys to a key set. Keys that the set has are ignored. The first key creates the set.
 func (e *Engine) AddKeys(ctx context.Context, set string, keys []string) (KeysChanged, error) {
-	return e.changeKeys(ctx, set, keys, false)
+	return e.ChangeKeys(ctx, set, keys, nil)
 }
 
 // RemoveKeys removes keys from a key set. Keys that the set lacks are ignored. The outputs of their
 // partitions stay, and are shown again if the key is added again.
 func (e *Engine) RemoveKeys(ctx context.Context, set string, keys []string) (KeysChanged, error) {
-	return e.changeKeys(ctx, set, keys, true)
+	return e.ChangeKeys(ctx, set, nil, keys)
 }
 
-// changeKeys adds or removes keys, in several events if there are many. After an error, a repeated call changes the
-// remaining keys.
-func (e *Engine) changeKeys(ctx context.Context, set string, keys []string, remove bool) (KeysChanged, error) {
+// ChangeKeys adds and removes keys, in several events if there are many. No key may be in both lists. After an error, a
+// repeated call changes the remaining keys.
+func (e *Engine) ChangeKeys(ctx context.Context, set string, add, remove []string) (KeysChanged, error) {
 	result := KeysChanged{Set: set}
 	if !ids.ValidName(set) {
 		return result, &InvalidError{fmt.Errorf("invalid key set %q: use a-z, 0-9 and _, beginning with a letter", set)}
 	}
-	for _, key := range keys {
+	for _, key := range slices.Concat(add, remove) {
 		if err := ids.CheckValue(key); err != nil {
 			return result, &InvalidError{fmt.Errorf("key set %s: %w", set, err)}
 		}
@@ -66,20 +66,12 @@ func (e *Engine) changeKeys(ctx context.Context, set string, keys []string, remo
 	if err != nil {
 		return result, err
 	}
-	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
-	keys = slices.DeleteFunc(keys, func(key string) bool { return hasKey(snap.State, set, key) != remove })
-	if detail := fold.KeyLimit(snap.State, set, keys); detail != "" && !remove {
-		return result, &InvalidError{fmt.Errorf("add keys to %s: %s", set, detail)}
+	id, err := e.repeated(snap)
+	if err == nil && id == "" {
+		snap, err = e.appendAllKeys(ctx, snap, &result, add, remove)
 	}
-	for chunk := range keyChunks(keys) {
-		if snap, err = e.appendKeys(ctx, snap, set, chunk, remove); err != nil {
-			return result, err
-		}
-		if remove {
-			result.Removed += len(chunk)
-		} else {
-			result.Added += len(chunk)
-		}
+	if err != nil {
+		return result, err
 	}
 	for _, s := range snap.State.ListKeySets() {
 		if s.Name == set {
@@ -87,6 +79,39 @@ func (e *Engine) changeKeys(ctx context.Context, set string, keys []string, remo
 		}
 	}
 	return result, nil
+}
+
+// appendAllKeys appends the events of a change, and counts what they change.
+func (e *Engine) appendAllKeys(ctx context.Context, snap *snapshot.Snapshot, result *KeysChanged, add, remove []string) (*snapshot.Snapshot, error) {
+	changes := func(keys []string, remove bool) []string {
+		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
+		return slices.DeleteFunc(keys, func(key string) bool { return hasKey(snap.State, result.Set, key) != remove })
+	}
+	adds, removes := changes(add, false), changes(remove, true)
+	if detail := fold.KeyLimit(snap.State, result.Set, adds); detail != "" {
+		return nil, &InvalidError{fmt.Errorf("add keys to %s: %s", result.Set, detail)}
+	}
+	var commands []*event.PartitionsChanged
+	for chunk := range keyChunks(adds) {
+		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Add: chunk})
+	}
+	for chunk := range keyChunks(removes) {
+		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Remove: chunk})
+	}
+	if e.conditions.Key != "" && len(commands) == 0 { // remember the key, although all keys are as the caller wants them
+		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Add: add[:min(1, len(add))], Remove: remove[:min(1, len(remove))]})
+	}
+	for i, p := range commands {
+		if i == len(commands)-1 { // the key is used when all keys are changed
+			p.CommandKey, p.Fingerprint = e.conditions.Key, e.conditions.Fingerprint
+		}
+		var err error
+		if snap, err = e.appendKeys(ctx, snap, p); err != nil {
+			return nil, err
+		}
+	}
+	result.Added, result.Removed = len(adds), len(removes)
+	return snap, nil
 }
 
 func hasKey(s *state.State, set, key string) bool {
@@ -113,30 +138,32 @@ func keyChunks(keys []string) func(yield func([]string) bool) {
 
 // appendKeys appends one event, and checks that it took effect. The event's id is greater than the ids of the earlier
 // events that changed the keys, even if a machine with a fast clock wrote those.
-func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, set string, keys []string, remove bool) (*snapshot.Snapshot, error) {
+func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *event.PartitionsChanged) (*snapshot.Snapshot, error) {
 	newest := ""
-	for _, key := range keys {
-		if block, _ := snap.State.KeyBlockOf(set, key); block != nil {
+	for _, key := range slices.Concat(p.Add, p.Remove) {
+		if block, _ := snap.State.KeyBlockOf(p.KeySet, key); block != nil {
 			newest = max(newest, block.Version)
 		}
-		if k, _ := snap.State.SetKey(set, key); k.Version != "" {
+		if k, _ := snap.State.SetKey(p.KeySet, key); k.Version != "" {
 			newest = max(newest, k.Version)
 		}
 	}
 	e.cfg.IDs.Observe(newest)
-	p := &event.PartitionsChanged{CommandID: e.cfg.IDs.New(), KeySet: set}
-	if remove {
-		p.Remove = keys
-	} else {
-		p.Add = keys
-	}
+	p.CommandID = e.cfg.IDs.New()
 	after, group, err := e.append(ctx, "", p)
 	if err != nil {
-		return nil, fmt.Errorf("change key set %s: %w", set, err)
+		return nil, fmt.Errorf("change key set %s: %w", p.KeySet, err)
 	}
-	if at := slices.IndexFunc(keys, func(key string) bool { return hasKey(after.State, set, key) == remove }); at >= 0 {
-		why := cmp.Or(rejection(after, group), "a later command has changed it")
-		return nil, fmt.Errorf("change key %s of key set %s: %w: %s: list the keys with `servo partitions sets %s`", keys[at], set, ErrChanged, why, set)
+	if p.CommandKey != "" {
+		if owner, err := e.repeated(after); err != nil || owner != "" && owner != p.CommandID {
+			return after, err // a call with the same key was faster
+		}
+	}
+	for i, key := range slices.Concat(p.Add, p.Remove) {
+		if removed := i >= len(p.Add); hasKey(after.State, p.KeySet, key) == removed {
+			why := cmp.Or(rejection(after, group), "a later command has changed it")
+			return nil, fmt.Errorf("change key %s of key set %s: %w: %s: list the keys with `servo partitions sets %s`", key, p.KeySet, ErrChanged, why, p.KeySet)
+		}
 	}
 	return after, nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,6 +84,28 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: list the outputs with `servo quarantine list`", name, ErrNotFound)
 }
 
+// CandidateOf returns the output in quarantine with a name, as [FindCandidate] does. If a command with the key of the
+// conditions has taken effect before, CandidateOf returns the output about which that command has decided.
+func (e *Engine) CandidateOf(ctx context.Context, name string) (Candidate, error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return Candidate{}, err
+	}
+	command, err := e.repeated(snap)
+	switch {
+	case err != nil:
+		return Candidate{}, err
+	case command == "":
+		return FindCandidate(snap.State, name)
+	}
+	for row := range snap.State.Candidates.All {
+		if row.CommandID == command {
+			return candidateOf(row)
+		}
+	}
+	return Candidate{}, fmt.Errorf("output of %s: %w", name, ErrResolved)
+}
+
 // hasMarker returns an error if a candidate has no marker.
 func (e *Engine) hasMarker(ctx context.Context, c Candidate) error {
 	m, key, err := ReadMarker(ctx, e.cfg.Store, c.OutputURI)
@@ -103,9 +126,12 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	if err != nil {
 		return err
 	}
+	if id, err := e.repeated(snap); err != nil || id != "" {
+		return err
+	}
 	key := state.Key3{A: c.Asset, B: c.Partition, C: c.MaterializationID}
 	if row := snap.State.Candidates.Get(key); row != nil {
-		e.cfg.IDs.Observe(row.Version) // its id must follow the report's, so that every rebuild folds it later
+		e.cfg.IDs.Observe(row.Version) // the command follows the report, even in a rebuild from the ledger alone
 	}
 	if decision == event.DecisionApprove {
 		if err := e.hasMarker(ctx, c); err != nil {
@@ -114,16 +140,20 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	}
 	p := &event.QuarantineResolved{
 		CommandID: e.cfg.IDs.New(), Asset: c.Asset, Partition: c.Partition, MaterializationID: c.MaterializationID,
-		Decision: decision, Reason: reason,
+		Decision: decision, Reason: reason, CommandKey: e.conditions.Key, Fingerprint: e.conditions.Fingerprint,
 	}
 	if snap, _, err = e.append(ctx, "", p); err != nil {
 		return fmt.Errorf("%s the output of %s: %w", decision, c.Name, err)
+	}
+	owner, err := e.repeated(snap) // a call with the same key may have been faster
+	if err != nil {
+		return err
 	}
 	row := snap.State.Candidates.Get(key)
 	switch {
 	case row == nil:
 		return fmt.Errorf("%s the output of %s: %w", decision, c.Name, ErrResolved)
-	case row.CommandID != p.CommandID:
+	case row.CommandID != cmp.Or(owner, p.CommandID):
 		return fmt.Errorf("%s the output of %s: %w: it is %s (%s)", decision, c.Name, ErrResolved, row.State, row.Reason)
 	}
 	return nil

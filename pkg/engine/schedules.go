@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/calendar"
@@ -230,10 +231,14 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 		return b, err
 	}
 	found, err := FindSchedule(snap.State, name)
+	if err != nil {
+		return b, err
+	}
+	repeated, err := e.repeated(snap)
 	switch {
 	case err != nil:
 		return b, err
-	case found.Status == "paused":
+	case found.Status == "paused" && repeated == "":
 		return b, fmt.Errorf("backfill schedule %s: %w: resume it with `servo schedule resume %s`", name, ErrPaused, name)
 	}
 	s, err := calendar.Of(&found.Definition)
@@ -254,7 +259,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	if more > 0 {
 		return b, fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)
 	}
-	ran, err := ranAt(ctx, snap, name)
+	ran, err := ranAt(ctx, snap, name, repeated)
 	if err != nil {
 		return b, err
 	}
@@ -265,6 +270,10 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 		} else {
 			p.Instants = append(p.Instants, at)
 		}
+	}
+	if repeated != "" {
+		b.Ticks = len(p.Instants)
+		return b, nil
 	}
 	if len(p.Instants) == 0 {
 		return b, fmt.Errorf("backfill schedule %s: %w: %s", name, ErrNothing, b.nothing())
@@ -285,14 +294,18 @@ func (b *ScheduleBackfill) nothing() string {
 // maxTicksRead bounds the existing ticks that are read for a backfill.
 const maxTicksRead = 100_000
 
-// ranAt returns the instants of a schedule whose tick has a run or waits for one.
-func ranAt(ctx context.Context, snap *snapshot.Snapshot, name string) (map[event.Time]bool, error) {
+// ranAt returns the instants of a schedule whose tick has a run or waits for one. It leaves out the ticks that a command
+// to backfill the schedule has made.
+func ranAt(ctx context.Context, snap *snapshot.Snapshot, name, command string) (map[event.Time]bool, error) {
 	rows, err := snap.Ticks(ctx, name, maxTicksRead)
 	if err != nil {
 		return nil, err
 	}
 	ran := make(map[event.Time]bool, len(rows))
 	for _, row := range rows {
+		if command != "" && strings.HasPrefix(row.RequestID, "backfill:"+command+":") {
+			continue
+		}
 		if row.Kind != state.TickManual && (row.Outcome == state.TickStarted || !row.Outcome.Final()) {
 			ran[row.Logical] = true
 		}

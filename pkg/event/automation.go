@@ -444,14 +444,19 @@ func (c *checker) instants(path string, times []Time) {
 	}
 }
 
+// commandKey checks the key that makes a command take effect once.
+func (c *checker) commandKey(key, fingerprint string) {
+	c.text("payload.command_key", key, MaxRunKey)
+	c.text("payload.fingerprint", fingerprint, MaxName)
+}
+
 func (c *checker) automationCommand(p *AutomationCommand) {
 	c.ulid("payload.command_id", p.CommandID)
 	c.oneOf("payload.target", p.Target, TargetSchedule, TargetRequest, TargetBackfill, TargetAlert)
 	c.optionalTime("payload.until", p.Until)
 	c.text("payload.reason", p.Reason, MaxMessage)
 	c.text("payload.if_tag", p.IfTag, MaxName)
-	c.text("payload.command_key", p.CommandKey, MaxRunKey)
-	c.text("payload.fingerprint", p.Fingerprint, MaxName)
+	c.commandKey(p.CommandKey, p.Fingerprint)
 	c.optionalOneOf("payload.overlap", p.Overlap, Overlaps()...)
 	c.instants("payload.instants", p.Instants)
 	switch p.Target {

@@ -137,8 +137,7 @@ func position(text string) (int, error) {
 }
 
 func (c *checker) backfillCreated(p *BackfillCreated) {
-	c.text("payload.command_key", p.CommandKey, MaxRunKey)
-	c.text("payload.fingerprint", p.Fingerprint, MaxName)
+	c.commandKey(p.CommandKey, p.Fingerprint)
 	c.ulid("payload.backfill_id", p.BackfillID)
 	if len(p.Assets) == 0 {
 		c.fail("payload.assets", "is empty")

@@ -20,6 +20,7 @@ func (c *checker) payload(p Payload) {
 	case *RunCancelRequested:
 		c.ulid("payload.run_id", p.RunID)
 		c.text("payload.reason", p.Reason, MaxMessage)
+		c.commandKey(p.CommandKey, p.Fingerprint)
 	case *LimitSet:
 		c.limitSet(p)
 	case *ProjectDeployed:

@@ -18,11 +18,15 @@ type PartitionsChanged struct {
 	// Add and Remove have no key in common.
 	Add    []string `json:"add,omitempty"`
 	Remove []string `json:"remove,omitempty"`
+	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	CommandKey  string `json:"command_key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 func (c *checker) partitionsChanged(p *PartitionsChanged) {
 	c.name("payload.command_id", p.CommandID)
 	c.keySet("payload.key_set", p.KeySet)
+	c.commandKey(p.CommandKey, p.Fingerprint)
 	c.keys("payload.add", p.Add, MaxKeys)
 	c.keys("payload.remove", p.Remove, MaxKeys)
 	if len(p.Add) == 0 || len(p.Remove) == 0 {

@@ -167,6 +167,9 @@ type RunCancelRequested struct {
 	Reason string `json:"reason,omitempty"`
 	// Force ends running attempts at once, without a grace period.
 	Force bool `json:"force,omitempty"`
+	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	CommandKey  string `json:"command_key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 // Limit scopes.

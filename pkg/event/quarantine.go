@@ -28,6 +28,9 @@ type QuarantineResolved struct {
 	// Decision is approve or reject.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
+	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	CommandKey  string `json:"command_key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 func (c *checker) quarantine(path string, q *Quarantine) {
@@ -43,4 +46,5 @@ func (c *checker) quarantineResolved(p *QuarantineResolved) {
 	c.ulid("payload.materialization_id", p.MaterializationID)
 	c.oneOf("payload.decision", p.Decision, DecisionApprove, DecisionReject)
 	c.text("payload.reason", p.Reason, MaxMessage)
+	c.commandKey(p.CommandKey, p.Fingerprint)
 }

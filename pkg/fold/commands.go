@@ -27,6 +27,19 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 	return v
 }
 
+// once applies a command with an id, unless a command with the same key took effect before. A command that finds what it
+// asks for also takes effect: repeating it later must not change what others have changed in between.
+func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
+	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
+		return v
+	}
+	v := apply()
+	if owner := f.st.RunKeys.Get(key); (v == folded || v == noChange) && (owner == nil || owner.RunID != id) {
+		f.remember(key, id, fingerprint)
+	}
+	return v
+}
+
 // editTag returns the edit tag of what a command changes, or "" if it has none.
 func (f *folder) editTag(p *event.AutomationCommand) string {
 	switch p.Target {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -57,4 +58,34 @@ func TestCommandChangesOnlyTheVersionItNames(t *testing.T) {
 	require.Contains(t, r.Row.Detail, "another version")
 	require.Equal(t, state.BackfillPaused, w.row().State)
 	require.Equal(t, state.Folded, w.command(event.VerbResume, named(w.row().EditTag())).Row.Outcome)
+}
+
+// A command that finds what it asks for uses its key: a late repetition must not undo what others have changed since.
+func TestKeysOfSetAreChangedOnce(t *testing.T) {
+	w := foldtest.New(t)
+	change := func(key, fingerprint string, add, remove []string) state.EntryOutcome {
+		return w.Fold(&event.PartitionsChanged{
+			CommandID: w.ID(), KeySet: "tenants", Add: add, Remove: remove, CommandKey: key, Fingerprint: fingerprint,
+		}).Row.Outcome
+	}
+	acme := []string{"acme"}
+	require.Equal(t, state.Folded, change("", "", acme, nil))
+	require.Equal(t, state.Folded, change("k", "add", acme, nil), "the set has the key, and the key of the command is recorded")
+	require.Equal(t, state.Folded, change("", "", nil, acme))
+	require.Equal(t, state.NoChange, change("k", "add", acme, nil))
+	require.Empty(t, w.State.Keys("tenants"))
+	require.Equal(t, state.Conflict, change("k", "remove", nil, acme))
+}
+
+func TestCancelWithKeyActsOnce(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	other := w.Run(foldtest.Task("a"))
+	cancel := func(run, fingerprint string, force bool) state.EntryOutcome {
+		return w.Fold(&event.RunCancelRequested{RunID: run, Force: force, CommandKey: "k", Fingerprint: fingerprint}).Row.Outcome
+	}
+	require.Equal(t, state.Folded, cancel(run, "f", false))
+	require.Equal(t, state.NoChange, cancel(run, "f", false))
+	require.Equal(t, state.Conflict, cancel(other, "g", true))
+	require.False(t, w.State.Runs.Get(other).State.Terminal())
 }

@@ -240,15 +240,15 @@ func (f *folder) event(p event.Payload) verdict {
 	case *event.PlanCreated:
 		return f.planCreated(p)
 	case *event.RunCancelRequested:
-		return f.cancelRequested(p)
+		return f.once(p.CommandKey, f.ev.ID, p.Fingerprint, func() verdict { return f.cancelRequested(p) })
 	case *event.LimitSet:
 		return f.limitSet(p)
 	case *event.ProjectDeployed:
 		return f.projectDeployed(p)
 	case *event.QuarantineResolved:
-		return f.quarantineResolved(p)
+		return f.once(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.quarantineResolved(p) })
 	case *event.PartitionsChanged:
-		return f.partitionsChanged(p)
+		return f.once(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.partitionsChanged(p) })
 	case *event.PartitionsMarked:
 		return f.partitionsMarked(p)
 	case *event.RunRequested:

@@ -4172,14 +4172,14 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"RETRY_WAIT\x10\x05\x12\r\n" +
 	"\tCANCELLED\x10\x06\x12\v\n" +
 	"\aBLOCKED\x10\a\x12\v\n" +
-	"\aLIMITED\x10\b2\xd1\r\n" +
+	"\aLIMITED\x10\b2\xd3\r\n" +
 	"\x10ExecutionService\x12\x97\x01\n" +
 	"\n" +
 	"TriggerRun\x12\x1b.servo.v1.TriggerRunRequest\x1a\x1c.servo.v1.TriggerRunResponse\"N\xca\xe1\x18\t\b\x04\x10\x01\x18\xc9\x01 \x01\x82\xd3\xe4\x93\x02;:\x01*\"6/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs\x12\x82\x01\n" +
 	"\x06GetRun\x12\x17.servo.v1.GetRunRequest\x1a\r.servo.v1.Run\"P\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02A\x12?/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}\x90\x02\x01\x12\x8a\x01\n" +
 	"\bListRuns\x12\x19.servo.v1.ListRunsRequest\x1a\x1a.servo.v1.ListRunsResponse\"G\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x028\x126/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs\x90\x02\x01\x12\x9b\x01\n" +
-	"\fGetRunStatus\x12\x1d.servo.v1.GetRunStatusRequest\x1a\x13.servo.v1.RunStatus\"W\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02H\x12F/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}/status\x90\x02\x01\x12\x94\x01\n" +
-	"\tCancelRun\x12\x1a.servo.v1.CancelRunRequest\x1a\r.servo.v1.Run\"\\\xca\xe1\x18\a\b\x05\x10\x01\x18\xca\x01\x82\xd3\xe4\x93\x02K:\x01*\"F/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}:cancel\x12\xa2\x01\n" +
+	"\fGetRunStatus\x12\x1d.servo.v1.GetRunStatusRequest\x1a\x13.servo.v1.RunStatus\"W\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02H\x12F/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}/status\x90\x02\x01\x12\x96\x01\n" +
+	"\tCancelRun\x12\x1a.servo.v1.CancelRunRequest\x1a\r.servo.v1.Run\"^\xca\xe1\x18\t\b\x05\x10\x01\x18\xca\x01 \x01\x82\xd3\xe4\x93\x02K:\x01*\"F/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}:cancel\x12\xa2\x01\n" +
 	"\bRetryRun\x12\x19.servo.v1.RetryRunRequest\x1a\x1c.servo.v1.TriggerRunResponse\"]\xca\xe1\x18\t\b\x06\x10\x01\x18\xc9\x01 \x01\x82\xd3\xe4\x93\x02J:\x01*\"E/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}:retry\x12\x9c\x01\n" +
 	"\tListTasks\x12\x1a.servo.v1.ListTasksRequest\x1a\x1b.servo.v1.ListTasksResponse\"V\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02G\x12E/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}/tasks\x90\x02\x01\x12\x96\x01\n" +
 	"\aGetTask\x12\x18.servo.v1.GetTaskRequest\x1a\x0e.servo.v1.Task\"a\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02R\x12P/v1/tenants/{tenant_id}/workspaces/{workspace_id}/runs/{run_id}/tasks/{task_key}\x90\x02\x01\x12\xb1\x01\n" +

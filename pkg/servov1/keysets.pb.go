@@ -579,12 +579,12 @@ const file_servo_v1_keysets_proto_rawDesc = "" +
 	"\akey_set\x18\x01 \x01(\tR\x06keySet\x12\x14\n" +
 	"\x05added\x18\x02 \x01(\x05R\x05added\x12\x18\n" +
 	"\aremoved\x18\x03 \x01(\x05R\aremoved\x12\x12\n" +
-	"\x04keys\x18\x04 \x01(\x05R\x04keys2\xe7\x03\n" +
+	"\x04keys\x18\x04 \x01(\x05R\x04keys2\xe9\x03\n" +
 	"\rKeySetService\x12\x97\x01\n" +
 	"\vListKeySets\x12\x1c.servo.v1.ListKeySetsRequest\x1a\x1d.servo.v1.ListKeySetsResponse\"K\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02<\x12:/v1/tenants/{tenant_id}/workspaces/{workspace_id}/key-sets\x90\x02\x01\x12\x98\x01\n" +
-	"\bListKeys\x12\x19.servo.v1.ListKeysRequest\x1a\x1a.servo.v1.ListKeysResponse\"U\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02F\x12D/v1/tenants/{tenant_id}/workspaces/{workspace_id}/key-sets/{key_set}\x90\x02\x01\x12\xa0\x01\n" +
+	"\bListKeys\x12\x19.servo.v1.ListKeysRequest\x1a\x1a.servo.v1.ListKeysResponse\"U\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02F\x12D/v1/tenants/{tenant_id}/workspaces/{workspace_id}/key-sets/{key_set}\x90\x02\x01\x12\xa2\x01\n" +
 	"\n" +
-	"ChangeKeys\x12\x1b.servo.v1.ChangeKeysRequest\x1a\x1c.servo.v1.ChangeKeysResponse\"W\xca\xe1\x18\x04\b\x02\x10\x01\x82\xd3\xe4\x93\x02I:\x01*\"D/v1/tenants/{tenant_id}/workspaces/{workspace_id}/key-sets/{key_set}B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"ChangeKeys\x12\x1b.servo.v1.ChangeKeysRequest\x1a\x1c.servo.v1.ChangeKeysResponse\"Y\xca\xe1\x18\x06\b\x02\x10\x01 \x01\x82\xd3\xe4\x93\x02I:\x01*\"D/v1/tenants/{tenant_id}/workspaces/{workspace_id}/key-sets/{key_set}B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_keysets_proto_rawDescOnce sync.Once

@@ -547,11 +547,11 @@ const file_servo_v1_quality_proto_rawDesc = "" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x128\n" +
 	"\x12materialization_id\x18\x03 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\x11materializationId\x12 \n" +
-	"\x06reason\x18\x04 \x01(\tB\b\xca\xe1\x18\x04\b\x80\x80\x02R\x06reason2\xc3\x04\n" +
+	"\x06reason\x18\x04 \x01(\tB\b\xca\xe1\x18\x04\b\x80\x80\x02R\x06reason2\xc7\x04\n" +
 	"\x0eQualityService\x12\xa5\x01\n" +
-	"\x0fListQuarantined\x12 .servo.v1.ListQuarantinedRequest\x1a!.servo.v1.ListQuarantinedResponse\"M\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02>\x12</v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine\x90\x02\x01\x12\xc4\x01\n" +
-	"\x12ApproveQuarantined\x12#.servo.v1.ApproveQuarantinedRequest\x1a\x1b.servo.v1.QuarantinedOutput\"l\xca\xe1\x18\x04\b\t\x10\x01\x82\xd3\xe4\x93\x02^:\x01*\"Y/v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine/{materialization_id}:approve\x12\xc1\x01\n" +
-	"\x11RejectQuarantined\x12\".servo.v1.RejectQuarantinedRequest\x1a\x1b.servo.v1.QuarantinedOutput\"k\xca\xe1\x18\x04\b\t\x10\x01\x82\xd3\xe4\x93\x02]:\x01*\"X/v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine/{materialization_id}:rejectB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"\x0fListQuarantined\x12 .servo.v1.ListQuarantinedRequest\x1a!.servo.v1.ListQuarantinedResponse\"M\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02>\x12</v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine\x90\x02\x01\x12\xc6\x01\n" +
+	"\x12ApproveQuarantined\x12#.servo.v1.ApproveQuarantinedRequest\x1a\x1b.servo.v1.QuarantinedOutput\"n\xca\xe1\x18\x06\b\t\x10\x01 \x01\x82\xd3\xe4\x93\x02^:\x01*\"Y/v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine/{materialization_id}:approve\x12\xc3\x01\n" +
+	"\x11RejectQuarantined\x12\".servo.v1.RejectQuarantinedRequest\x1a\x1b.servo.v1.QuarantinedOutput\"m\xca\xe1\x18\x06\b\t\x10\x01 \x01\x82\xd3\xe4\x93\x02]:\x01*\"X/v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine/{materialization_id}:rejectB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_quality_proto_rawDescOnce sync.Once

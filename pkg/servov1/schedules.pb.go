@@ -1679,7 +1679,7 @@ const file_servo_v1_schedules_proto_rawDesc = "" +
 	"\x05ticks\x18\x01 \x01(\x05R\x05ticks\x12\x19\n" +
 	"\bleft_out\x18\x02 \x01(\x05R\aleftOut\x12#\n" +
 	"\x05later\x18\x03 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x05later\x122\n" +
-	"\x06newest\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06newest2\xf5\n" +
+	"\x06newest\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06newest2\xf7\n" +
 	"\n" +
 	"\x0fScheduleService\x12\x9e\x01\n" +
 	"\rListSchedules\x12\x1e.servo.v1.ListSchedulesRequest\x1a\x1f.servo.v1.ListSchedulesResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules\x90\x02\x01\x12\x98\x01\n" +
@@ -1691,9 +1691,9 @@ const file_servo_v1_schedules_proto_rawDesc = "" +
 	"\x0eResumeSchedule\x12\x1f.servo.v1.ResumeScheduleRequest\x1a\x12.servo.v1.Schedule\"d\xca\xe1\x18\b\b\n" +
 	"\x10\x01 \x01(\x01\x82\xd3\xe4\x93\x02R:\x01*\"M/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:resume\x12\xac\x01\n" +
 	"\x0fTriggerSchedule\x12 .servo.v1.TriggerScheduleRequest\x1a\x12.servo.v1.Schedule\"c\xca\xe1\x18\x06\b\n" +
-	"\x10\x01 \x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:trigger\x12\xc0\x01\n" +
-	"\x10BackfillSchedule\x12!.servo.v1.BackfillScheduleRequest\x1a\".servo.v1.BackfillScheduleResponse\"e\xca\xe1\x18\a\b\n" +
-	"\x10\x01\x18\xca\x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:backfillB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"\x10\x01 \x01\x82\xd3\xe4\x93\x02S:\x01*\"N/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:trigger\x12\xc2\x01\n" +
+	"\x10BackfillSchedule\x12!.servo.v1.BackfillScheduleRequest\x1a\".servo.v1.BackfillScheduleResponse\"g\xca\xe1\x18\t\b\n" +
+	"\x10\x01\x18\xca\x01 \x01\x82\xd3\xe4\x93\x02T:\x01*\"O/v1/tenants/{tenant_id}/workspaces/{workspace_id}/schedules/{schedule}:backfillB:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_schedules_proto_rawDescOnce sync.Once

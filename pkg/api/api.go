@@ -182,21 +182,31 @@ func (codec) Unmarshal(data []byte, m any) error {
 	return jsonpb.Unmarshal(data, message)
 }
 
-// revisionHeader is the response header that contains the revision that the response shows.
-const revisionHeader = "Servo-Revision"
+// Response headers. revisionHeader contains the revision that the response shows. timelineHeader contains the timeline of
+// this revision: after a rebuild of the state, revisions are counted on another timeline.
+const (
+	revisionHeader = "Servo-Revision"
+	timelineHeader = "Servo-Timeline"
+)
 
 // current returns the snapshot that a call reads, by default the newest one, and writes its revision into a header of the response.
 func (s *server) current(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := s.snapshot(ctx)
 	if err == nil {
-		reveal(ctx, snap.Revision)
+		reveal(ctx, snap)
 	}
 	return snap, err
 }
 
-func reveal(ctx context.Context, revision int64) {
-	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
-		call.ResponseHeader().Set(revisionHeader, fmt.Sprint(revision))
+// reveal writes the revision of a snapshot, and its timeline, into headers of the response.
+func reveal(ctx context.Context, snap *snapshot.Snapshot) {
+	call, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return
+	}
+	call.ResponseHeader().Set(revisionHeader, fmt.Sprint(snap.Revision))
+	if snap.Timeline != "" { // a new domain has published nothing
+		call.ResponseHeader().Set(timelineHeader, snap.Timeline)
 	}
 }
 
@@ -229,7 +239,7 @@ func (s *server) project() (*Project, error) {
 func (s *server) page(ctx context.Context, r pageRequest, fallback int) (*page, error) {
 	p, err := s.pages.open(ctx, r, fallback, s.Engine.Now(), s.snapshot)
 	if err == nil {
-		reveal(ctx, p.snap.Revision)
+		reveal(ctx, p.snap)
 		if readingOf(ctx).asOf != "" {
 			p.now = s.now(ctx, p.snap)
 		}

@@ -37,7 +37,11 @@ func (s *server) CancelRequest(ctx context.Context, r *servov1.CancelRequestRequ
 
 // ListDeadlines implements the call.
 func (s *server) ListDeadlines(ctx context.Context, _ *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error) {
-	all, err := s.Engine.Promises(ctx)
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Engine.PromisesAt(ctx, snap, s.now(ctx, snap))
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +50,14 @@ func (s *server) ListDeadlines(ctx context.Context, _ *servov1.ListDeadlinesRequ
 
 // ListAlerts implements the call.
 func (s *server) ListAlerts(ctx context.Context, r *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error) {
-	all, err := s.Engine.Alerts(ctx, orDefault(r.GetPageSize(), defaultPage))
+	snap, err := s.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	reveal(ctx, all.Revision)
+	all, err := engine.AlertsOf(ctx, snap, orDefault(r.GetPageSize(), defaultPage), s.momentNow(ctx, snap))
+	if err != nil {
+		return nil, err
+	}
 	return fill(&servov1.ListAlertsResponse{}, all), nil
 }
 
@@ -70,11 +77,14 @@ func (s *server) muteRule(ctx context.Context, rule string, until event.Time, re
 	if err := s.as(ctx).MuteAlerts(ctx, rule, until, reason); err != nil {
 		return nil, err
 	}
-	all, err := s.Engine.Alerts(ctx, 1)
+	snap, err := s.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	reveal(ctx, all.Revision)
+	all, err := engine.AlertsOf(ctx, snap, 1, s.momentNow(ctx, snap))
+	if err != nil {
+		return nil, err
+	}
 	at := slices.IndexFunc(all.Rules, func(x engine.AlertRule) bool { return x.Name == rule })
 	if at < 0 { // a deployment has removed the rule meanwhile
 		return nil, fmt.Errorf("alert rule %q: %w: a deployment removed it", rule, engine.ErrNotFound)

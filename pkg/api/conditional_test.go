@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,59 @@ func TestReadsShowTheStateAsOf(t *testing.T) {
 		require.Equal(t, status, answer.status, "%s: %s", value, answer.body)
 	}
 	require.Contains(t, f.get(t, "/v1/whoami?as_of=1", "").body, "as_of")
+}
+
+// While a task runs, a revision shows it as running. It does so after the end of the task, too.
+func TestTaskIsExplainedAsOf(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	f := serve(t, asset("raw/a", "echo one; until [ -e "+gate+" ]; do sleep 0.02; done; echo two"))
+	c := f.connect(t)
+	started, err := c.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{All: true})
+	require.NoError(t, err)
+	require.Equal(t, "RUNNING", f.awaitAttempt(t, started.GetRunId(), "raw/a"))
+	snap, err := f.stack.Current(t.Context())
+	require.NoError(t, err)
+	asOf := fmt.Sprint(snap.Revision)
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	f.await(t, started.GetRunId())
+	f.run(t) // "latest" is another run now
+
+	request := &servov1.ExplainTaskRequest{RunId: "latest", TaskKey: "raw/a", AsOf: asOf}
+	then, err := c.execution.ExplainTask(t.Context(), request)
+	require.NoError(t, err)
+	require.Equal(t, started.GetRunId(), then.GetRunId())
+	require.Equal(t, servov1.TaskState_RUNNING, then.GetState())
+	request.RunId, request.AsOf = started.GetRunId(), ""
+	now, err := c.execution.ExplainTask(t.Context(), request)
+	require.NoError(t, err)
+	require.Equal(t, servov1.TaskState_SUCCEEDED, now.GetState())
+	require.Greater(t, len(now.GetEvents()), len(then.GetEvents()))
+	for _, e := range then.GetEvents() {
+		require.NotEqual(t, "TaskFinished", e.GetType())
+	}
+	log, err := c.logs.ReadLog(t.Context(), &servov1.ReadLogRequest{RunId: "latest", TaskKey: "raw/a", AsOf: asOf})
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\n", log.GetText(), "the text is the newest")
+	require.True(t, log.GetComplete())
+	for _, path := range []string{"/v1/alerts", "/v1/deadlines", "/v1/runs/latest/tasks/raw%2Fa:explain"} {
+		answer := f.get(t, path+"?as_of="+asOf, "")
+		require.Equal(t, http.StatusOK, answer.status, "%s: %s", path, answer.body)
+		require.Equal(t, asOf, answer.header.Get("Servo-Revision"), path)
+		require.Equal(t, http.StatusGone, f.get(t, path+"?as_of=2001-01-01T00:00:00Z", "").status, path)
+	}
+}
+
+func TestAnswersNameTheirTimeline(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"))
+	f.run(t)
+	stream, err := f.connect(t).state.Watch(t.Context(), &servov1.WatchRequest{})
+	require.NoError(t, err)
+	defer stream.Close()
+	require.True(t, stream.Receive(), stream.Err())
+	require.NotEmpty(t, stream.Msg().GetTimeline())
+	for _, path := range []string{"/v1/runs", "/v1/runs/latest", "/v1/deadlines", "/v1/runs?as_of=" + fmt.Sprint(stream.Msg().GetRevision())} {
+		require.Equal(t, stream.Msg().GetTimeline(), f.get(t, path, "").header.Get("Servo-Timeline"), path)
+	}
 }
 
 func TestReadsWaitForRevision(t *testing.T) {

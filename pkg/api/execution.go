@@ -191,7 +191,15 @@ func (s *server) GetTask(ctx context.Context, r *servov1.GetTaskRequest) (*servo
 
 // ExplainTask implements the call.
 func (s *server) ExplainTask(ctx context.Context, r *servov1.ExplainTaskRequest) (*servov1.TaskExplanation, error) {
-	x, err := s.Engine.Explain(ctx, r.GetRunId(), r.GetTaskKey())
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	explain := engine.ExplainTask
+	if readingOf(ctx).asOf != "" {
+		explain = engine.ExplainPastTask
+	}
+	x, err := explain(ctx, s.Engine.Store(), snap, s.momentNow(ctx, snap), r.GetRunId(), r.GetTaskKey())
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 		return nil, err
 	}
 	row, err := engine.FindAttempt(rows, task, attempt)
+	if err == nil && readingOf(ctx).asOf != "" { // an earlier revision only chooses the attempt
+		rows, task, row, err = s.newestAttempt(ctx, row)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +60,24 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 		return nil, err
 	}
 	return &attemptLog{row, log.Text, row.State == state.AttemptClosed}, nil
+}
+
+// newestAttempt returns the newest rows of an attempt and its task, and a state that contains them.
+func (s *server) newestAttempt(ctx context.Context, of *state.Attempt) (*state.State, *state.Task, *state.Attempt, error) {
+	snap, err := s.Engine.Current(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	rows, run, err := engine.FindRun(ctx, snap, of.RunID)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	task, err := engine.FindTask(rows, run.RunID, of.TaskKey)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	row, err := engine.FindAttempt(rows, task, of.Attempt)
+	return rows, task, row, err
 }
 
 // ReadLog implements the call.

@@ -154,8 +154,13 @@ func (e *Engine) Alerts(ctx context.Context, limit int) (*Alerts, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := event.At(e.cfg.Clock.Now())
+	return AlertsOf(ctx, snap, limit, event.At(e.cfg.Clock.Now()))
+}
+
+// AlertsOf is [Engine.Alerts] for a snapshot.
+func AlertsOf(ctx context.Context, snap *snapshot.Snapshot, limit int, now event.Time) (*Alerts, error) {
 	all := &Alerts{Revision: snap.Revision, Rules: AlertRules(snap.State, now)}
+	var err error
 	if all.Open, err = OpenAlerts(snap.State, now); err != nil {
 		return nil, err
 	}

@@ -166,13 +166,18 @@ func (e *Engine) Promises(ctx context.Context) ([]Promise, error) {
 	if err != nil {
 		return nil, err
 	}
+	return e.PromisesAt(ctx, snap, e.cfg.Clock.Now())
+}
+
+// PromisesAt is [Engine.Promises] for a snapshot and a time.
+func (e *Engine) PromisesAt(ctx context.Context, snap *snapshot.Snapshot, now time.Time) ([]Promise, error) {
 	return PromisesOf(ctx, snap, func(sha string) ([]plan.Asset, error) {
 		_, code, err := e.ReadRelease(ctx, sha)
 		if err != nil {
 			return nil, err
 		}
 		return code.Assets, nil
-	}, e.cfg.Clock.Now())
+	}, now)
 }
 
 // PromisesOf is [Engine.Promises] for a snapshot. read returns the assets of a release.

@@ -310,18 +310,20 @@ func Judge(ctx context.Context, snap *snapshot.Snapshot, events []view.EventInfo
 	return nil
 }
 
-// Explain explains the state of a task: see [ExplainTask].
-func (e *Engine) Explain(ctx context.Context, runID, task string) (*view.Explanation, error) {
-	snap, err := e.Current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return ExplainTask(ctx, e.cfg.Store, snap, event.At(e.cfg.Clock.Now()), runID, task)
-}
-
 // ExplainTask finds a task and its events, and explains its state. Without a run it explains the
 // task of the newest run that has it.
 func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
+	return explainTask(ctx, store, snap, now, runID, task, false)
+}
+
+// ExplainPastTask is [ExplainTask] for an earlier revision. It leaves out the events that the revision does not contain.
+func ExplainPastTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
+	return explainTask(ctx, store, snap, now, runID, task, true)
+}
+
+func explainTask(
+	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string, past bool,
+) (*view.Explanation, error) {
 	s, row, err := FindTaskAnywhere(ctx, snap, runID, task)
 	if err != nil {
 		return nil, err
@@ -337,6 +339,9 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	}
 	if err := Judge(ctx, snap, events); err != nil {
 		return nil, err
+	}
+	if past {
+		events = slices.DeleteFunc(events, func(e view.EventInfo) bool { return e.Outcome == "" })
 	}
 	x := view.Explain(s, row, now, events)
 	x.EventsLeftOut = more

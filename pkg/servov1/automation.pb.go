@@ -436,7 +436,13 @@ type ListDeadlinesRequest struct {
 	// The tenant. A local server fills it in if it is empty.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// The workspace. A local server fills it in if it is empty.
-	WorkspaceId   string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +489,20 @@ func (x *ListDeadlinesRequest) GetWorkspaceId() string {
 		return x.WorkspaceId
 	}
 	return ""
+}
+
+func (x *ListDeadlinesRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListDeadlinesRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // ListDeadlinesResponse contains all deadlines.
@@ -686,7 +706,13 @@ type ListAlertsRequest struct {
 	// The workspace. A local server fills it in if it is empty.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// The maximum number of messages, newest first. 0 means 50.
-	PageSize      int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -738,6 +764,20 @@ func (x *ListAlertsRequest) GetWorkspaceId() string {
 func (x *ListAlertsRequest) GetPageSize() int32 {
 	if x != nil {
 		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAlertsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ListAlertsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
 	}
 	return 0
 }
@@ -1580,10 +1620,12 @@ const file_servo_v1_automation_proto_rawDesc = "" +
 	"\x15CancelRequestResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1c.servo.v1.RequestState.ValueR\x05state\"\x80\x01\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1c.servo.v1.RequestState.ValueR\x05state\"\xea\x01\n" +
 	"\x14ListDeadlinesRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
-	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\"I\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"I\n" +
 	"\x15ListDeadlinesResponse\x120\n" +
 	"\tdeadlines\x18\x01 \x03(\v2\x12.servo.v1.DeadlineR\tdeadlines\"\xdf\x03\n" +
 	"\bDeadline\x12\x14\n" +
@@ -1601,11 +1643,13 @@ const file_servo_v1_automation_proto_rawDesc = "" +
 	"\x06lag_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05lagAt\x12-\n" +
 	"\vsla_run_sec\x18\f \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\tslaRunSec\x12/\n" +
 	"\fsla_task_sec\x18\r \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\n" +
-	"slaTaskSec\"\xa5\x01\n" +
+	"slaTaskSec\"\x8f\x02\n" +
 	"\x11ListAlertsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12&\n" +
-	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\xe8\aR\bpageSize\"\xc7\x01\n" +
+	"\tpage_size\x182 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\xe8\aR\bpageSize\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xc7\x01\n" +
 	"\x12ListAlertsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12'\n" +
 	"\x06alerts\x18\x02 \x03(\v2\x0f.servo.v1.AlertR\x06alerts\x12)\n" +

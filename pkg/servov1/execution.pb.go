@@ -2029,7 +2029,13 @@ type ExplainTaskRequest struct {
 	// The id of a run, any unique suffix of it, or "latest".
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The key of a task, such as "raw/events[date=2025-01-15]".
-	TaskKey       string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	TaskKey string `protobuf:"bytes,4,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2090,6 +2096,20 @@ func (x *ExplainTaskRequest) GetTaskKey() string {
 		return x.TaskKey
 	}
 	return ""
+}
+
+func (x *ExplainTaskRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ExplainTaskRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
 }
 
 // TaskExplanation says why a task is in its state.
@@ -3991,12 +4011,14 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x12$\n" +
 	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\x124\n" +
 	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
-	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xd3\x01\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xbd\x02\n" +
 	"\x12ExplainTaskRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
 	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x12$\n" +
-	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\"\xf0\x11\n" +
+	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xf0\x11\n" +
 	"\x0fTaskExplanation\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x125\n" +
 	"\trun_state\x18\x02 \x01(\x0e2\x18.servo.v1.RunState.ValueR\brunState\x12\x19\n" +

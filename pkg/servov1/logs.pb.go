@@ -38,7 +38,13 @@ type ReadLogRequest struct {
 	// The first byte to read.
 	Offset int64 `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The maximum number of bytes; 0 means 65,536.
-	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	// as_of chooses the run, the task and the attempt of this revision, or of the newest revision at this time (RFC 3339).
+	// The revision must still be kept. The text is always the newest. Empty: the newest revision.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -118,6 +124,20 @@ func (x *ReadLogRequest) GetOffset() int64 {
 func (x *ReadLogRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
+	}
+	return 0
+}
+
+func (x *ReadLogRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *ReadLogRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
 	}
 	return 0
 }
@@ -306,7 +326,7 @@ var File_servo_v1_logs_proto protoreflect.FileDescriptor
 
 const file_servo_v1_logs_proto_rawDesc = "" +
 	"\n" +
-	"\x13servo/v1/logs.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xc0\x02\n" +
+	"\x13servo/v1/logs.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xaa\x03\n" +
 	"\x0eReadLogRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +
@@ -316,7 +336,9 @@ const file_servo_v1_logs_proto_rawDesc = "" +
 	"\xca\xe1\x18\x06 \x00(\xc0\x84=R\aattempt\x12'\n" +
 	"\x06offset\x18\x06 \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\x06offset\x12 \n" +
 	"\x05limit\x18\a \x01(\x05B\n" +
-	"\xca\xe1\x18\x06 \x00(\x80\x80@R\x05limit\"\x9e\x02\n" +
+	"\xca\xe1\x18\x06 \x00(\x80\x80@R\x05limit\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\x9e\x02\n" +
 	"\x0eTailLogRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12-\n" +

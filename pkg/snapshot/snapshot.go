@@ -24,6 +24,9 @@ type Snapshot struct {
 	Revision int64
 	// Nonce identifies the manifest of the revision; "": nothing was published.
 	Nonce string
+	// Timeline names the history of revisions between two rebuilds of the domain. Revisions of different timelines may
+	// have the same number. "": nothing was published.
+	Timeline string
 	// CaughtUpAt is when the whole ledger was last known to be folded.
 	CaughtUpAt event.Time
 	// History reads the closed runs, which State does not contain.

@@ -833,6 +833,16 @@ export interface ListDeadlinesRequest {
   tenant_id?: string;
   /** The workspace. A local server fills it in if it is empty. */
   workspace_id?: string;
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
 }
 
 /** ListDeadlinesResponse contains all deadlines. */
@@ -872,6 +882,16 @@ export interface ListAlertsRequest {
   workspace_id?: string;
   /** The maximum number of messages, newest first. 0 means 50. */
   page_size?: number;
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
 }
 
 /** ListAlertsResponse contains alerts, rules and messages. */
@@ -1600,6 +1620,16 @@ export interface ExplainTaskRequest {
    * Required.
    */
   task_key?: string;
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
 }
 
 /** TaskExplanation says why a task is in its state. */
@@ -1984,6 +2014,16 @@ export interface ReadLogRequest {
   offset?: number;
   /** The maximum number of bytes; 0 means 65,536. */
   limit?: number;
+  /**
+   * as_of chooses the run, the task and the attempt of this revision, or of the newest revision at this time (RFC 3339).
+   * The revision must still be kept. The text is always the newest. Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
 }
 
 /** TailLogRequest asks for a log as it grows. */

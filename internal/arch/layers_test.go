@@ -133,6 +133,7 @@ var layers = []layer{
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
+		{"pkg/query/arrowipc", []string{"=pkg/query", "=pkg/query/render"}},
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.
@@ -170,7 +171,7 @@ var layers = []layer{
 		// Translates REST into calls of the same process.
 		{"pkg/api/rest", []string{"pkg/servov1", "=pkg/api/jsonpb"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/calendar", "pkg/staleness", "pkg/blob", "pkg/manifest",
-			"pkg/snapshot", "pkg/query", "pkg/query/render", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
+			"pkg/snapshot", "pkg/query", "pkg/query/arrowipc", "pkg/query/render", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/automator", "pkg/notifier", "pkg/notify", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/publisher", "pkg/engine", "pkg/service", "pkg/trace",
@@ -251,7 +252,7 @@ var banned = []string{
 // heavy modules take minutes to build. Only the named packages import them, so that the tests of
 // all other packages build quickly.
 var heavy = map[string][]string{
-	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
+	"github.com/apache/arrow-go/": {"pkg/query/arrowipc", "pkg/table/parquetfile", "pkg/worker"},
 	// Only pkg/trace/otlp sends spans. Sending needs gRPC, which the program servo must not contain. Creating spans
 	// does not need gRPC.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},

@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/api/rest"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/query/arrowipc"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
@@ -53,6 +54,7 @@ const (
 	formatJSON   = "application/json"
 	formatNDJSON = "application/x-ndjson"
 	formatCSV    = "text/csv"
+	formatArrow  = arrowipc.MediaType
 )
 
 // queries answers SQL queries. It is not a call of the schema, because the caller chooses the format of the rows.
@@ -210,13 +212,13 @@ func queryFormat(accept string) (string, error) {
 	for one := range strings.SplitSeq(accept, ",") {
 		kind, _, _ := strings.Cut(one, ";")
 		switch kind = strings.TrimSpace(kind); kind {
-		case formatJSON, formatNDJSON, formatCSV:
+		case formatJSON, formatNDJSON, formatCSV, formatArrow:
 			return kind, nil
 		case "*/*", "application/*":
 			return formatJSON, nil
 		}
 	}
-	return "", refuse(notAcceptable, "unknown format %q: accept %s, %s or %s", accept, formatJSON, formatNDJSON, formatCSV)
+	return "", refuse(notAcceptable, "unknown format %q: accept %s, %s, %s or %s", accept, formatJSON, formatNDJSON, formatCSV, formatArrow)
 }
 
 // queryAnswer is the result of a query.
@@ -262,6 +264,8 @@ func (a *queryAnswer) write(w io.Writer, format string) error {
 		return render.Write(out, a.result(), render.Options{Format: render.CSV})
 	case formatNDJSON:
 		return a.writeLines(out)
+	case formatArrow:
+		return arrowipc.Write(out, a.rows.Columns, a.all())
 	}
 	return a.writeColumns(out)
 }

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/query/arrowipc"
 )
 
 // asked is the answer to a query.
@@ -77,6 +79,19 @@ func TestQueryFormats(t *testing.T) {
 	got = ask(t, "text/csv", `{"sql": "FROM range(3)", "row_limit": 2}`, openEmpty)
 	require.Equal(t, "range\n0\n1\n", got.body)
 	require.Equal(t, "text/csv", got.kind)
+
+	const arrow = "application/vnd.apache.arrow.stream"
+	got = ask(t, arrow, sql, openEmpty)
+	require.Equal(t, arrow, got.kind)
+	var want bytes.Buffer
+	session, _, err := openEmpty(t.Context(), "")
+	require.NoError(t, err)
+	defer session.Close()
+	rows, err := session.Query(t.Context(), "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e")
+	require.NoError(t, err)
+	require.NoError(t, arrowipc.Write(&want, rows.Columns, rows.All())) // its tests read such streams
+	require.NoError(t, rows.Close())
+	require.Equal(t, want.String(), got.body)
 }
 
 func TestQueryLimits(t *testing.T) {
@@ -91,7 +106,7 @@ func TestQueryLimits(t *testing.T) {
 // Fails if an answer that ends early looks complete.
 func TestQueryErrorAfterRows(t *testing.T) {
 	const sql = `{"sql": "FROM range(1100000)", "row_limit": 0}`
-	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
+	for _, accept := range []string{"text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"} {
 		got := ask(t, accept, sql, openEmpty)
 		require.ErrorIs(t, got.err, io.ErrUnexpectedEOF, accept)
 	}

@@ -21,11 +21,17 @@ type kind struct {
 	name   string // LIST, MAP, STRUCT or a scalar type
 	parts  []kind // list: the element; map: key and value; struct: the fields
 	fields []string
+	text   string // the name that was parsed
 }
 
 // parseKind parses the name of a type. convert returns values unchanged if parseKind cannot parse their type.
 func parseKind(name string) kind {
-	name = strings.TrimSpace(name)
+	k := kindNamed(strings.TrimSpace(name))
+	k.text = name
+	return k
+}
+
+func kindNamed(name string) kind {
 	if at := strings.LastIndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
 		return kind{name: "LIST", parts: []kind{parseKind(name[:at])}}
 	}
@@ -51,6 +57,36 @@ func parseKind(name string) kind {
 		return k
 	}
 	return kind{name: head}
+}
+
+// Type is a type of DuckDB.
+type Type struct {
+	// Name is LIST, MAP, STRUCT or the name of a scalar type without its parameters.
+	Name string
+	// Parts are the element of a list, the key and the value of a map, or the fields of a struct, whose names are Fields.
+	Parts  []Type
+	Fields []string
+	// Width and Scale are those of a DECIMAL.
+	Width, Scale int32
+}
+
+// ParseType parses the name of a type, such as DECIMAL(9,2)[] or STRUCT(a INTEGER).
+func ParseType(name string) Type {
+	return parseKind(name).exported()
+}
+
+// exported returns a kind as a [Type].
+func (k kind) exported() Type {
+	t := Type{Name: k.name, Fields: k.fields}
+	if k.name == "DECIMAL" {
+		if _, err := fmt.Sscanf(strings.ReplaceAll(k.text, " ", ""), "DECIMAL(%d,%d)", &t.Width, &t.Scale); err != nil {
+			t.Width, t.Scale = 0, 0
+		}
+	}
+	for _, part := range k.parts {
+		t.Parts = append(t.Parts, part.exported())
+	}
+	return t
 }
 
 // splitTypes splits a list at the commas outside of parentheses and quoted names.

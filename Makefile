@@ -123,6 +123,10 @@ bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3
 bench-models: servo ## measure SQL projects in Servo, DuckDB alone, dbt, SQLMesh and Dagster, SAMPLES times (3), into bench/
 	@scripts/bench-models $(SAMPLES)
 
+.PHONY: test-extensions
+test-extensions: ## test queries with real extensions of DuckDB, on Linux and amd64; installs them into .cache/extensions, once
+	@scripts/test-extensions
+
 .PHONY: check
 check: $(STEPS) ## what CI runs: format, build, vet, lint, schema, web page, demos, API, test, worlds
 

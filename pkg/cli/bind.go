@@ -20,12 +20,12 @@ import (
 )
 
 // bind binds the queries of a project against the columns of their inputs and returns the
-// problems. skipped describes the queries that it could not bind.
-func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, skipped string, err error) {
+// problems. skipped describes the queries that it could not bind. warnings are about this machine.
+func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, warnings []string, skipped string, err error) {
 	options := a.options(p)
 	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}
 	if b.Scratch, err = os.MkdirTemp("", "servo-validate-"); err != nil {
-		return nil, "", fmt.Errorf("bind queries: %w", err)
+		return nil, nil, "", fmt.Errorf("bind queries: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Scratch)) }()
 	made, closeState, err := a.outputs(ctx, p)
@@ -36,7 +36,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	b.Outputs = made.files
 	bound, err := worker.Bind(ctx, b)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	for _, problem := range bound.Problems {
 		problems = append(problems, project.Problem(problem))
@@ -48,7 +48,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 		}
 		skipped = fmt.Sprintf("; %s not checked before the first run of %s", queries, someKeys(bound.Unknown))
 	}
-	return problems, skipped, nil
+	return problems, missingExtensions(bound.Missing), skipped, nil
 }
 
 // someKeys formats the first assets of a list.

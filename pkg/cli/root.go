@@ -34,7 +34,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
 	flags.StringVar(&a.environment, "env", "", "environment of servo.yaml (default: its base)")
 	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder or gs://BUCKET (default: SERVO_STATE, else store of servo.yaml, else .servo)")
-	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands that this process executes")
+	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands and queries that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	flags.StringVar(&a.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(groupServe)
 	root.SetCompletionCommandGroupID(groupServe)
-	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.devCommand(), a.uiCommand(),
+	add(groupProject, a.initCommand(), a.validateCommand(), a.testCommand(), a.schemaCommand(), a.envCommand(), a.extensionCommand(), a.devCommand(), a.uiCommand(),
 		a.planCommand(), a.deployCommand(), a.rollbackCommand(), a.deploymentsCommand(), a.diffCommand())
 	add(groupRuns, a.runCommand(), a.checkCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.requestsCommand(), a.backfillCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())

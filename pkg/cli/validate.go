@@ -29,9 +29,10 @@ func (a *app) validateCommand() *cobra.Command {
 				return fmt.Errorf("load project %s: %w", dir, err)
 			}
 			skipped := ""
+			var warnings []string
 			if p != nil {
 				var more project.Problems
-				if more, skipped, err = a.bind(cmd.Context(), p); err != nil {
+				if more, warnings, skipped, err = a.bind(cmd.Context(), p); err != nil {
 					return err
 				}
 				problems = append(problems, more...).Sorted()
@@ -51,6 +52,7 @@ func (a *app) validateCommand() *cobra.Command {
 				a.note("servo: %s in project %s", plural(len(problems), "problem"), dir)
 				return errReported
 			}
+			a.warnings(warnings)
 			a.warnings(largeResources(p.Assets, worker.MachineMemory()))
 			a.warnings(surprises(p.Schedules))
 			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)

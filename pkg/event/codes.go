@@ -51,6 +51,7 @@ var codes = map[string]string{
 	"CHECK_FAILED": CategoryQuality, "CHECK_ERROR": CategoryQuality,
 	"SECRET_MISSING": CategoryConfiguration, "PLAN_MISSING": CategoryConfiguration, "PLAN_UNREADABLE": CategoryConfiguration,
 	"PROJECT_MISSING": CategoryConfiguration, "INVALID_OUTPUT": CategoryConfiguration, "RESOURCES_EXCEEDED": CategoryConfiguration,
+	"EXTENSION_MISSING": CategoryConfiguration, "SOURCE_DENIED": CategoryConfiguration,
 	"CANCELLED": CategoryCancelled, "SUPERSEDED": CategoryCancelled,
 }
 

@@ -124,6 +124,19 @@ func (b *builder) warnOfGap(reader, read ids.AssetKey) {
 		names, lies, from, reader, is, reader, read, names)
 }
 
+// warnOfExternal warns that Servo does not see changes of external data.
+func (b *builder) warnOfExternal() {
+	var names []string
+	for _, n := range b.order {
+		if len(n.tasks) > 0 && len(n.asset.Work.External) > 0 && !b.request.ChecksOnly {
+			names = append(names, n.asset.Key.String())
+		}
+	}
+	if len(names) > 0 {
+		b.warn("Servo does not notice when the external data of %s changes: run these assets again, or set a schedule", someOf(names))
+	}
+}
+
 // warn adds a warning to the plan, up to maxErrors.
 func (b *builder) warn(format string, args ...any) {
 	if b.warnings++; b.warnings <= maxErrors {

@@ -105,6 +105,7 @@ func Build(r Request) (*Plan, error) {
 	if err := b.addAssets(order); err != nil {
 		return nil, err
 	}
+	b.warnOfExternal()
 	switch {
 	case len(b.errs) > 0:
 		return nil, joinSome(b.errs)

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,7 +91,13 @@ func secretVariables(assets []Asset) []string {
 // SecretVariables returns the worker variables that hold the asset's secrets, in any order.
 func (w *Work) SecretVariables() []string {
 	var names []string
-	for _, reference := range w.Secrets {
+	references := slices.Collect(maps.Values(w.Secrets))
+	for i := range w.External {
+		for _, s := range w.External[i].Secrets {
+			references = slices.AppendSeq(references, maps.Values(s.References))
+		}
+	}
+	for _, reference := range references {
 		if s, err := ParseSecret(reference); err == nil && s.Provider == SecretEnv {
 			names = append(names, s.Name)
 		}

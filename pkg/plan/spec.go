@@ -5,6 +5,7 @@ package plan
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,8 @@ type Plan struct {
 	// Source is the SHA-256 of the archive of the project's files, which workers unpack. Empty: they
 	// use Root.
 	Source string `json:"source,omitempty"`
-	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
+	// Data lists the folders whose files queries may read: data folders relative to Root, for which [ValidDataFolder]
+	// holds, and folders outside of Root, for which [ValidSourcePath] holds. Without a data folder: "data".
 	Data []string `json:"data,omitempty"`
 	// SecretVariables are the worker variables that hold secrets of any asset of the project.
 	// No command inherits them.
@@ -82,10 +84,16 @@ const defaultDataFolder = "data"
 
 // DataFolders returns the folders, relative to Root, whose files queries may read.
 func (p *Plan) DataFolders() []string {
-	if len(p.Data) == 0 {
+	inside := slices.DeleteFunc(slices.Clone(p.Data), ValidSourcePath)
+	if len(inside) == 0 {
 		return []string{defaultDataFolder}
 	}
-	return p.Data
+	return inside
+}
+
+// SourcePaths returns the folders outside of Root whose files queries may read.
+func (p *Plan) SourcePaths() []string {
+	return slices.DeleteFunc(slices.Clone(p.Data), func(name string) bool { return !ValidSourcePath(name) })
 }
 
 // ValidDataFolder reports whether name is a folder below the project's folder, or "." for that
@@ -147,6 +155,8 @@ type Work struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
+	// External are the extensions of DuckDB that the query uses, sorted by name.
+	External []External `json:"external,omitempty"`
 }
 
 // Resources are the resources that one task may use. A value of 0 is the default share of the

@@ -170,6 +170,14 @@ func (v *validator) work(key string, w Work) {
 		v.fail("asset %s: %w", key, err)
 	}
 	v.secrets(key, &w)
+	for i := range w.External {
+		if err := w.External[i].validate(); err != nil {
+			v.fail("asset %s: %w", key, err)
+		}
+	}
+	if len(w.External) > 0 && w.SQL == "" {
+		v.fail("asset %s uses extensions; only queries may use them", key)
+	}
 }
 
 func (v *validator) secrets(key string, w *Work) {

@@ -264,8 +264,11 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 	t.Delimiter = text
 }
 
-// queryFields returns functions that reject the fields of commands in a query, and say why.
-func (f yamlFile) queryFields() fields {
+// queryFields are the fields that only assets with a query have.
+var queryFields = table[declared]{usesField}
+
+// refusedInQuery returns functions that reject the fields of commands in a query, and say why.
+func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
 	}
@@ -284,8 +287,8 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known["merge"] = func(n *yaml.Node) {
 		f.fail(n, "remove the field; if reading many small files is slow, let one asset per month or year combine them", "merge is not supported yet: Servo stores the files of each partition only")
 	}
-	known["uses"] = func(n *yaml.Node) {
-		f.fail(n, "load external data with a command, and select from its asset", "uses is not supported yet: queries load no extensions of DuckDB and have no network")
+	known["uses"] = func(n *yaml.Node) { // [usesField] replaces it for queries
+		f.fail(n, "remove it", "uses is for queries: a command has no extensions of DuckDB")
 	}
 	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode

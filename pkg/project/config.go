@@ -29,7 +29,7 @@ const (
 
 // readConfig reads servo.yaml.
 func (l *loader) readConfig() {
-	l.project.Name = filepath.Base(l.project.Root)
+	l.project.Name, l.project.Extensions = filepath.Base(l.project.Root), plan.ExtensionsDir
 	if _, err := fs.Stat(l.files, ConfigFile); errors.Is(err, fs.ErrNotExist) {
 		l.report(place{file: ConfigFile}, "create a project with servo init, or name its folder", "no %s in %s", ConfigFile, l.project.Root)
 		return
@@ -85,7 +85,7 @@ var environmentFields = table[Project]{
 		Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
 		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
-	publishPlacesField, pricingField,
+	sourcesField, publishPlacesField, pricingField,
 	other("defaults", defaultFields.shape(shape{Description: "Values of fields that an asset does not set.", Examples: []any{map[string]any{"timeout": "10m"}}}),
 		func(f yamlFile, n *yaml.Node, p *Project) {
 			f.mapping(n, "defaults", defaultFields.fields(f, &p.Defaults))

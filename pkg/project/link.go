@@ -78,6 +78,7 @@ func (l *loader) link() {
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkQuality(known)
+	l.checkAttached()
 	l.checkCycles()
 	l.linkPublish()
 }

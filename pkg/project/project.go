@@ -59,8 +59,11 @@ type Project struct {
 	MaxParallelism int32
 	Workers        Workers
 	Defaults       Defaults
-	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
+	// Data lists the folders whose files queries may read: those of `data`, relative to Root, and those of
+	// sources.paths. Without a data folder: "data".
 	Data []string
+	// Extensions is the folder with the files of DuckDB's extensions. If it is relative, it is relative to Root.
+	Extensions string
 	// Publish names the places where outputs are published. Nil: there are none. Each asset says whether it is
 	// published.
 	Publish *release.Places
@@ -283,6 +286,8 @@ type loader struct {
 	// such settings for some environment.
 	places    *places
 	published bool
+	// external is the field sources.extensions of servo.yaml. Nil: there is none.
+	external *external
 }
 
 // place is the position of a word in a file. Lines and columns count from 1.
@@ -318,6 +323,8 @@ type declared struct {
 	batchAt     place
 	partitioned bool
 	independent bool
+	// uses are the extensions that the query uses.
+	uses []place
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

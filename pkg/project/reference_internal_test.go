@@ -63,6 +63,11 @@ func settingsPage(t *testing.T) string {
 		"{check}", fieldsTable(definitions["check"], nil),
 		"{quarantine}", fieldsTable(propertyOf(query, "quarantine"), nil),
 		"{publish}", fieldsTable(propertyOf(config, "publish"), nil),
+		"{sources}", fieldsTable(propertyOf(config, "sources"), nil),
+		"{extensions}", fieldsTable(propertyOf(propertyOf(config, "sources"), "extensions"), nil),
+		"{httpfs}", fieldsTable(propertyOf(propertyOf(propertyOf(config, "sources"), "extensions"), "httpfs"), nil),
+		"{httpfs secret}", fieldsTable(externalSecretOf(config), nil),
+		"{sqlite}", fieldsTable(propertyOf(propertyOf(propertyOf(config, "sources"), "extensions"), "sqlite"), nil),
 		"{pricing}", fieldsTable(propertyOf(config, "pricing"), nil),
 		"{batch}", fieldsTable(propertyOf(query, "batch").AnyOf[2], nil),
 		"{publish asset}", fieldsTable(propertyOf(query, "publish").AnyOf[1], nil),
@@ -92,6 +97,16 @@ func settingsPage(t *testing.T) string {
 		replace = append(replace, "{"+name+"}", strings.TrimSpace(string(file.Data)))
 	}
 	return strings.NewReplacer(replace...).Replace(settingsTemplate)
+}
+
+// externalSecretOf returns the shape of a secret of httpfs.
+func externalSecretOf(config *shape) *shape {
+	httpfs := propertyOf(propertyOf(propertyOf(config, "sources"), "extensions"), "httpfs")
+	each, ok := propertyOf(httpfs, "secrets").Additional.(*shape)
+	if !ok {
+		panic("a secret has no shape")
+	}
+	return each
 }
 
 // channelOf returns the shape of a channel.

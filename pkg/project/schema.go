@@ -188,7 +188,7 @@ func schema() shape {
 	command := slices.Concat(assetFields, commandFields)
 	empty := []string{"object", "null"} // null is a file or a header with only comments
 	project := configFields.shape(shape{Title: ConfigFile, Description: "The settings of a project. All fields are optional."})
-	query := assetFields.shape(shape{
+	query := slices.Concat(assetFields, queryFields).shape(shape{
 		Title:       "the header of a SQL file",
 		Description: "The fields of a query, in the comment /* servo … */ at the start of its file. All are optional.",
 	})

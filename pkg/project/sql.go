@@ -62,7 +62,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 		return
 	}
 	if n := f.parse(header); n != nil && !isNull(n) {
-		f.assetFields(n, a, f.queryFields())
+		f.assetFields(n, a, queryFields.fields(f, a).with(f.refusedInQuery()))
 		if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
 			l.setKeyOfPath(a)
 		}
@@ -139,7 +139,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 			ref.Offset = strings.Index(strings.ToLower(a.Work.SQL), strings.ToLower(ref.Table))
 		}
 		key, what := ref.classify()
-		if what == refElse {
+		if what == refElse || l.attachedTable(a, ref) {
 			continue
 		}
 		at := a.queryPlace(ref.Offset)
@@ -165,7 +165,7 @@ const (
 )
 
 var (
-	fileSuffixes = []string{".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst"}
+	fileSuffixes = []string{".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".xlsx", ".gz", ".zst"}
 	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
 )
 

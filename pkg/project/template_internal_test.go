@@ -60,6 +60,29 @@ environments.
 
 {workers}
 
+### sources
+
+Data outside of Servo that queries read. [Read external data in SQL](../howto/read-external-data.md) shows how:
+
+{sources}
+
+#### extensions
+
+{extensions}
+
+#### httpfs
+
+{httpfs}
+
+A secret has a name and these fields. The types s3 and gcs need an id and a secret of a key, and the type http needs a
+token and a scope:
+
+{httpfs secret}
+
+#### sqlite
+
+{sqlite}
+
 ### publish
 
 The outputs of the chosen assets are kept up to date at these [places](assets.md#published-outputs). ` + "`publish`" + ` needs

@@ -180,6 +180,9 @@ func (c *Change) surroundings(old, now surroundings) {
 	if !slices.Equal(old.Secrets, now.Secrets) {
 		c.because("secrets")
 	}
+	if !slices.Equal(old.Uses, now.Uses) {
+		c.because("uses")
+	}
 	for _, name := range changedKeys(old.Vars, now.Vars) {
 		c.because("variable " + name)
 	}

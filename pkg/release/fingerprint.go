@@ -126,6 +126,8 @@ type surroundings struct {
 	Integers map[string]string `json:"integers,omitempty"`
 	// Batch means that the query receives lists of partitions.
 	Batch bool `json:"batch,omitempty"`
+	// Uses are the extensions that the query uses. The policy covers the data that they reach.
+	Uses []string `json:"uses,omitempty"`
 }
 
 // text is the part of a code fingerprint that `version` replaces: the query or command, and the files.
@@ -156,6 +158,9 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 	s.Integers = quality.DeclaredIntegers(a.Work.Checks)
 	if s.Text = a.Work.Text; s.Text != nil && s.Text.Format != plan.TextNone {
 		s.Types = quality.DeclaredTypes(a.Work.Checks)
+	}
+	for i := range a.Work.External {
+		s.Uses = append(s.Uses, a.Work.External[i].Extension)
 	}
 	for _, key := range a.Deps {
 		if slices.Contains(a.CheckDeps, key) {
@@ -202,6 +207,7 @@ func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{
 		Secrets: a.Work.Secrets, ExitCodes: a.Work.ExitCodes, Quarantine: a.Work.Quarantine, Resources: a.Work.Resources, SchemaDrift: a.Work.SchemaDrift,
+		External: a.Work.External,
 	}, plan.Text{}, "", plan.Source{}
 	rest.File, rest.CheckDeps, rest.Reads = "", nil, requirementsOf(a)
 	data, err := json.Marshal(&rest)

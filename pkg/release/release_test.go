@@ -94,6 +94,7 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"file":              {func(l []plan.Asset) { l[2].Text.Files = map[string]string{"x.sh": "2"} }, "c", ""},
 		"env":               {func(l []plan.Asset) { l[2].Work.Env = map[string]string{"A": "1"} }, "c", ""},
 		"secret":            {func(l []plan.Asset) { l[2].Work.Secrets = map[string]string{"T": "file:t"} }, "c", "c"},
+		"uses":              {func(l []plan.Asset) { l[0].Work.External = []plan.External{{Extension: "excel"}} }, "a", "a"},
 		"variable":          {func(l []plan.Asset) { l[2].Work.Vars = map[string]plan.Var{"days": {Type: "integer", Value: "8"}} }, "c", ""},
 		"type of variable":  {func(l []plan.Asset) { l[2].Work.Vars = map[string]plan.Var{"days": {Type: "string", Value: "7"}} }, "c", ""},
 		"input format":      {func(l []plan.Asset) { l[2].Work.InputFormat = plan.FormatCSV }, "c", ""},
@@ -130,6 +131,17 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		require.Subset(t, []byte(changed), append([]byte(codes), policies...), name)
 		require.Len(t, changed, len(unique(codes+policies)), name)
 	}
+}
+
+// The prefixes of an extension are policy: a further prefix makes nothing stale.
+func TestPrefixesArePolicy(t *testing.T) {
+	was, is := assets(), assets()
+	was[0].Work.External = []plan.External{{Extension: "httpfs", Prefixes: []string{"s3://a/"}}}
+	is[0].Work.External = []plan.External{{Extension: "httpfs", Prefixes: []string{"s3://a/", "s3://b/"}}}
+	before, after := compile(t, was, nil), compile(t, is, nil)
+	require.Equal(t, before.Assets[0].Code, after.Assets[0].Code)
+	require.NotEqual(t, before.Assets[0].Policy, after.Assets[0].Policy)
+	require.NotEqual(t, before.SHA, after.SHA, "workers must get the new prefixes")
 }
 
 func columnsOf(c release.Change) (names []string) {

@@ -42,6 +42,8 @@ type Bound struct {
 	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Among the
 	// assets with unknown columns, Unknown are those that a command computes.
 	Skipped, Unknown []ids.AssetKey
+	// Missing are the files of extensions that do not exist on this machine. Workers may have them.
+	Missing []BindProblem
 }
 
 // BindProblem is an error of a query, with its place in the user's file.
@@ -80,7 +82,8 @@ func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, er
 	if err != nil {
 		return nil, err
 	}
-	bd := &binder{Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{}, result: &Bound{}}
+	bd := &binder{Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{},
+		isExternal: map[ids.AssetKey]bool{}, result: &Bound{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, bd.close())
@@ -129,9 +132,10 @@ type binder struct {
 	// users executes the user's queries in a sandbox; own executes only the binder's statements.
 	users, own *database
 	queries    map[ids.AssetKey]*resolvedQuery
-	read       map[string]bool    // the tables that queries read
-	known      map[string]*schema // the schemas by "namespace.name"
-	files      int                // the number of files that have been written
+	read       map[string]bool       // the tables that queries read
+	known      map[string]*schema    // the schemas by "namespace.name"
+	isExternal map[ids.AssetKey]bool // the assets whose columns come from outputs, because their queries read external data
+	files      int                   // the number of files that have been written
 	result     *Bound
 }
 
@@ -183,9 +187,8 @@ func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 	var readable sandbox
 	if reads {
 		state, _ := os.Stat(b.State) // nil if there is no state folder yet
-		p := plan.Plan{Data: b.Data}
 		var err error
-		if readable, err = dataFiles(b.Root, p.DataFolders(), state, paths); err != nil {
+		if readable, err = dataFiles(b.Root, &plan.Plan{Data: b.Data}, state, paths); err != nil {
 			return err
 		}
 	}
@@ -207,7 +210,13 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 			return err
 		}
 	}
-	if query == nil || b.missing(asset, query) {
+	if query == nil {
+		return nil
+	}
+	if done, err := b.external(ctx, asset, query); done || err != nil {
+		return err
+	}
+	if b.missing(asset, query) {
 		return nil
 	}
 	unset, err := b.setPartition(ctx, asset)
@@ -238,7 +247,7 @@ func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 			continue
 		}
 		missing = true
-		if b.queries[dep] == nil {
+		if of := b.queries[dep]; of == nil || b.isExternal[dep] {
 			b.result.Unknown = append(b.result.Unknown, dep)
 		}
 	}
@@ -380,7 +389,11 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
 	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
 	problem.Suggestion = b.suggestion(s.query, message, more)
+	notUsed, _ := errors.AsType[*failure](explainExternal(&queryError{kind: e.kind, message: e.message, position: -1}, &asset.Work))
 	switch {
+	case notUsed != nil:
+		problem.Message, problem.Suggestion, _ = cutLast(notUsed.Error(), ": add ")
+		problem.Suggestion = "add " + problem.Suggestion
 	case strings.HasSuffix(e.message, loadWithCommand):
 		problem.Suggestion = loadWithCommand
 	case e.kind == kindPermission && remoteFile(e.message):

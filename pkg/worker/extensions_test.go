@@ -9,21 +9,35 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// Queries have neither extensions nor network. Their errors say so, without DuckDB's advice to install something.
+// A query without uses has no network, and the field that it needs is in the error.
+func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
+	for text, want := range map[string]string{
+		"FROM read_xlsx('data/x.xlsx')":                      "excel",
+		"FROM read_parquet('s3://landing/x.parquet')":        "httpfs",
+		"FROM 'https://data.example.com/x.csv'":              "httpfs",
+		"FROM read_csv('gs://landing/' || 'x' || '.csv.gz')": "httpfs",
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{"a/b": query(text)}, task("a/b", "", nil))
+		e := w.failed("a/b")
+		require.Equal(t, worker.CodeSourceDenied, e.Code, text)
+		require.False(t, e.Retryable, text)
+		require.Contains(t, e.Message, ": the asset does not use "+want+": add uses: ["+want+"]", text)
+		require.NotContains(t, w.log("a/b"), "INSTALL", text)
+	}
+}
+
+// Queries cannot load extensions that Servo does not support. Their errors say so, without DuckDB's advice to install
+// something.
 func TestQueryWithoutExtensionSaysWhatToDo(t *testing.T) {
 	const load = "load the data with a command, which writes Parquet, CSV or JSON files, and select from its asset"
 	for text, want := range map[string]string{
-		"FROM read_xlsx('data/x.xlsx')":                      "it exists in the excel extension",
-		"FROM sqlite_scan('data/x.db', 't')":                 "it exists in the sqlite_scanner extension",
-		"FROM postgres_scan('host=db', 'public', 't')":       "it exists in the postgres_scanner extension",
-		"FROM mysql_query('m', 'SELECT 1')":                  "it exists in the mysql_scanner extension",
-		"FROM iceberg_scan('data/x')":                        "it exists in the iceberg extension",
-		"FROM delta_scan('data/x')":                          "it exists in the delta extension",
-		"SELECT ST_Point(1, 2) AS p":                         "it exists in the spatial extension",
-		"FROM read_parquet('s3://landing/x.parquet')":        "A query has no network: ",
-		"FROM 'https://data.example.com/x.csv'":              "A query has no network: ",
-		"FROM read_parquet('azure://container/x.parquet')":   "A query has no network: ",
-		"FROM read_csv('gs://landing/' || 'x' || '.csv.gz')": "A query has no network: ",
+		"FROM sqlite_scan('data/x.db', 't')":               "it exists in the sqlite_scanner extension",
+		"FROM postgres_scan('host=db', 'public', 't')":     "it exists in the postgres_scanner extension",
+		"FROM mysql_query('m', 'SELECT 1')":                "it exists in the mysql_scanner extension",
+		"FROM iceberg_scan('data/x')":                      "it exists in the iceberg extension",
+		"FROM delta_scan('data/x')":                        "it exists in the delta extension",
+		"SELECT ST_Point(1, 2) AS p":                       "it exists in the spatial extension",
+		"FROM read_parquet('azure://container/x.parquet')": "A query has no network: ",
 	} {
 		w := newFixture(t, nil, map[string]plan.Work{"a/b": query(text)}, task("a/b", "", nil))
 		e := w.failed("a/b")

@@ -39,6 +39,9 @@ const (
 	CodeWorker            = "WORKER_ERROR"
 	CodeCheckFailed       = "CHECK_FAILED"
 	CodeCheckError        = "CHECK_ERROR"
+	CodeExtensionMissing  = "EXTENSION_MISSING"
+	CodeSourceDenied      = "SOURCE_DENIED"
+	CodeNetwork           = "NETWORK_ERROR"
 )
 
 // Categories of errors. Some codes always have the same category: see categoryOf.

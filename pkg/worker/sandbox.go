@@ -50,18 +50,40 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
 	}
-	return dataFiles(t.root, t.plan.DataFolders(), a.w.stateFolder(), query.paths)
+	if outside := t.plan.SourcePaths(); t.unpacked {
+		for _, name := range outside {
+			if !filepath.IsAbs(name) {
+				return sandbox{}, permanent(CodeSourceDenied,
+					"read %s: this worker has unpacked the project's files, so there is nothing beside them: write an absolute path in sources.paths of servo.yaml", name)
+			}
+		}
+	}
+	return dataFiles(t.root, t.plan.Plan, a.w.stateFolder(), query.paths)
 }
 
-// dataFiles returns the sandbox with the data folders of a project, for a query that names the given paths.
-func dataFiles(project string, folders []string, state fs.FileInfo, paths []string) (sandbox, error) {
+// dataFiles returns the sandbox with the data folders of a project, and with its folders outside of the project, for a
+// query that names the given paths.
+func dataFiles(project string, of *plan.Plan, state fs.FileInfo, paths []string) (sandbox, error) {
 	root, err := filepath.EvalSymlinks(project)
 	if err != nil {
 		return sandbox{}, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("find the project's folder: %w", err))
 	}
 	l := lister{root: root, left: maxDataEntries, state: state}
+	for _, name := range of.SourcePaths() {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(root, name)
+		}
+		l.outside = append(l.outside, filepath.Clean(name))
+	}
 	var readable sandbox
-	for _, name := range folders {
+	for _, dir := range l.outside {
+		found, err := l.outsideFolder(dir, paths)
+		if err != nil {
+			return sandbox{}, err
+		}
+		readable.add(found)
+	}
+	for _, name := range of.DataFolders() {
 		found, err := l.dataFolder(name)
 		if err != nil {
 			return sandbox{}, err
@@ -94,6 +116,47 @@ type lister struct {
 	root  string // the root of the project, without symbolic links
 	state fs.FileInfo
 	left  int // remaining number of entries that may be listed
+	// outside are the folders of sources.paths.
+	outside []string
+}
+
+// outsideFolder returns the readable files of a folder of sources.paths, for a query that names the given paths. The
+// folder has no hidden files for a query, as a data folder.
+func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
+	dir, err := filepath.EvalSymlinks(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return sandbox{directories: []string{name}}, nil
+	case err != nil:
+		return sandbox{}, permanent(CodeInvalidInput, "open the folder %s of sources.paths: %w", name, err)
+	case dir == l.root || below(dir, l.root) || l.isState(dir):
+		return sandbox{}, permanent(CodeSourceDenied, "the folder %s of sources.paths contains the project or is the state folder: name a folder beside the project", name)
+	}
+	inner := lister{root: dir, state: l.state, left: l.left}
+	found, _, err := inner.list(dir)
+	if l.left = inner.left; err != nil {
+		return sandbox{}, permanent(CodeInvalidInput, "list the folder %s of sources.paths: %w", name, err)
+	}
+	for _, path := range paths {
+		if below(name, path) && inner.mayName(filepath.Join(dir, strings.TrimPrefix(path, name))) {
+			found.files = append(found.files, path)
+		}
+	}
+	return found, nil
+}
+
+// isOutside reports whether a folder is in a folder of sources.paths. No part of the path between them may be hidden.
+func (l *lister) isOutside(dir string) bool {
+	for _, name := range l.outside {
+		resolved, err := filepath.EvalSymlinks(name)
+		if err != nil {
+			continue
+		}
+		if relative, err := filepath.Rel(resolved, dir); err == nil && (dir == resolved || below(resolved, dir) && !hidden(relative)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *lister) dataFolder(name string) (sandbox, error) {
@@ -107,10 +170,13 @@ func (l *lister) dataFolder(name string) (sandbox, error) {
 	case err != nil:
 		return sandbox{}, permanent(CodeInvalidInput, "open the data folder %s: %w", name, err)
 	}
+	if l.isOutside(dir) {
+		return sandbox{}, nil // a link to a folder of sources.paths, whose files are readable already
+	}
 	relative, err := filepath.Rel(l.root, dir)
 	if err != nil || !plan.ValidDataFolder(filepath.ToSlash(relative)) || l.isState(dir) {
 		return sandbox{}, permanent(CodeInvalidInput,
-			"data folder %s is a link to %s: it must be inside the project, not hidden, and not the state folder", name, dir)
+			"data folder %s is a link to %s: it must be inside the project or in a folder of sources.paths, not hidden, and not the state folder", name, dir)
 	}
 	found, _, err := l.list(dir)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestDataFoldersAreBelowTheProject(t *testing.T) {
 	got := w.failed("q/x")
 	require.Equal(t, worker.CodeInvalidInput, got.Code)
 	require.Contains(t, got.Message, "data folder data is a link to ")
-	for _, name := range []string{"..", "/etc", ".servo", "data/../.servo", "a/.b"} {
+	for _, name := range []string{"..", "../..", "/", ".servo", "data/../.servo", "a/.b", "/a/.b", "../.b", "/a/../b"} {
 		w.plan.Data = []string{name}
 		w.storePlan()
 		require.Equal(t, worker.CodePlanUnreadable, w.failed("q/x").Code, name)

@@ -74,9 +74,6 @@ func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close
 
 // executeSQL executes the task's query and returns its result as a Parquet file.
 func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
-	if err := a.fetch(ctx, inputs); err != nil {
-		return nil, err
-	}
 	d, err := a.openDuckDB(ctx)
 	if err != nil {
 		return nil, sqlFailure(err)
@@ -91,7 +88,15 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
-	if err := a.prepare(ctx, d, t, inputs, query); err != nil {
+	external, err := a.openExternal(ctx, d, t, query) // this comes before the inputs: if something is missing, all other work is wasted
+	if err != nil {
+		a.output.printf("%v\n", err)
+		return nil, err
+	}
+	if err := a.fetch(ctx, inputs); err != nil {
+		return nil, err
+	}
+	if err := a.prepare(ctx, d, t, inputs, query, external); err != nil {
 		return nil, err
 	}
 	made, rows, err := a.copyResult(ctx, d, t, query)
@@ -99,7 +104,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		a.used(cpu)
 	}
 	if err != nil {
-		err = a.explainMemory(a.brokenInput(ctx, inputs, err))
+		err = explainExternal(a.explainMemory(a.brokenInput(ctx, inputs, err)), &t.Work)
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
@@ -172,8 +177,8 @@ func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuer
 }
 
 // prepare creates views of the inputs, sets the variables of the partition, and then locks the sandbox. After that, the
-// query may read only its inputs, the project's data folders, and its scratch folder.
-func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery) error {
+// query may read only its inputs, the project's data folders, external data, and its scratch folder.
+func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery, external sandbox) error {
 	statements, err := variables(t, t.cellKeys()...)
 	if err != nil {
 		return err
@@ -212,6 +217,7 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 			return sqlFailure(fmt.Errorf("prepare the query: %w", err))
 		}
 	}
+	readable.add(external)
 	readable.directories = append(readable.directories, a.dir)
 	return d.lock(ctx, readable)
 }

@@ -183,9 +183,8 @@ func (p *preparedTests) parse(ctx context.Context, d *database) error {
 		return ctx.Err()
 	}
 	state, _ := os.Stat(p.State) // nil if there is no state folder yet
-	data := plan.Plan{Data: p.Data}
 	var err error
-	p.readable, err = dataFiles(p.Root, data.DataFolders(), state, paths)
+	p.readable, err = dataFiles(p.Root, &plan.Plan{Data: p.Data}, state, paths)
 	return errors.Join(err, ctx.Err())
 }
 
@@ -307,6 +306,12 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 
 // checkGiven checks that the test gives rows for exactly the assets that the query reads.
 func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
+	if used := r.assets[t.Asset].Work.External; len(used) > 0 {
+		return &testcase.Problem{
+			At: t.At, Message: fmt.Sprintf("%s uses %s, and a unit test has no external data", t.Asset, used[0].Extension),
+			Suggestion: "read the external data in an asset of its own, and test the asset that selects from it",
+		}
+	}
 	if query.resolvedQuery == nil {
 		return nil
 	}

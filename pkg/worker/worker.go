@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -130,6 +131,9 @@ type Worker struct {
 	codeTexts source.Texts
 	files     *filecheck.Cache // local input files whose checksums were verified
 	loading   singleflight.Group
+
+	// builtin are the functions of DuckDB without extensions. Nil: not listed yet.
+	builtin atomic.Pointer[map[string]bool]
 
 	// ctx ends when Close stops waiting for tasks.
 	ctx  context.Context //nolint:containedctx // the lifetime of the server, which outlives each request

@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"context"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// external checks a query for data outside of Servo. Binding reads no such data: the columns of a query that uses
+// extensions are those of its outputs, as for a command. done means that the query need not be bound.
+func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolvedQuery) (done bool, err error) {
+	if found := deniedURL(query, &asset.Work); found != nil {
+		b.deny(asset, query, found)
+		return true, nil
+	}
+	if len(asset.Work.External) == 0 {
+		return false, nil
+	}
+	b.isExternal[asset.Key] = true
+	if found := deniedFunction(query.written, knownFunctions); found != nil {
+		b.deny(asset, query, found)
+	}
+	version, platform, err := b.own.build(ctx)
+	if err != nil {
+		return true, err
+	}
+	for i := range asset.Work.External {
+		e := &asset.Work.External[i]
+		if _, err := extensionFile(e, b.Root, version, platform); err != nil {
+			message, action, _ := cutLast(err.Error(), ": ")
+			b.result.Missing = append(b.result.Missing, BindProblem{
+				File: asset.File, Line: asset.Query.Line, Column: asset.Query.Column, Message: message, Suggestion: action,
+			})
+		}
+	}
+	return true, b.describeOutput(ctx, asset, false)
+}
+
+// knownFunctions are functions that extensions add and that no query may name. A worker that has loaded the extensions
+// knows all of them.
+var knownFunctions = []string{"sqlite_attach", "sqlite_query", "sqlite_scan"}
+
+func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {
+	line, column, _ := locate(query.written, max(found.at, 0), asset.Query)
+	b.result.Problems = append(b.result.Problems, BindProblem{
+		File: asset.File, Line: line, Column: column, Message: found.message, Suggestion: found.action,
+	})
+}
+
+// cutLast slices a text around the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(text, separator)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(separator):], true
+}

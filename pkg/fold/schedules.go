@@ -240,8 +240,8 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	}
 	s.LastTick = tick.TickID
 	outcome, detail := f.overlap(s.ScheduleID, overlap)
-	if outcome == state.TickRequested && f.st.PendingCount() >= state.MaxPending {
-		outcome, detail = state.TickDropped, fmt.Sprintf("%d requests of the domain wait to be planned", state.MaxPending)
+	if outcome == state.TickRequested && f.tooManyPending() {
+		outcome, detail = state.TickDropped, tooManyPending
 	}
 	tick.Outcome, tick.Detail = outcome, detail
 	switch outcome {
@@ -264,6 +264,11 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 	put(f, f.st.Ticks, tick)
 }
 
+var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned", state.MaxPending)
+
+// tooManyPending reports whether the domain has no room for another PENDING request.
+func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
+
 // overlap applies an overlap policy to a new request. It returns whether the request is planned,
 // buffered, skipped or dropped, and why. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
@@ -274,6 +279,9 @@ func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 	case event.OverlapAllowAll:
 		return state.TickRequested, ""
 	case event.OverlapCancelOther, event.OverlapTerminateOther:
+		if f.tooManyPending() { // the policy must not end a run for a tick that is dropped
+			return state.TickDropped, tooManyPending
+		}
 		return f.replace(schedule, policy == event.OverlapTerminateOther, runs, requests)
 	case event.OverlapBufferOne:
 		switch {

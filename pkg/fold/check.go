@@ -135,7 +135,7 @@ func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 		v = f.checkPin(p, c)
 	}
 	if p, ok := p.(*event.AssetsForgotten); ok {
-		v = f.checkForgotten(p)
+		v = f.checkForgotten(p, proven)
 	}
 	if p, ok := p.(*event.BackfillCreated); ok {
 		v = f.checkBackfill(p, c)

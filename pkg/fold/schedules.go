@@ -81,8 +81,11 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 		}
 		row = *old
 	}
-	row.Version, row.Spec, row.DefinedAt, row.RemovedAt = version, jsonOf(spec), at, 0
-	row.Cursor, row.Error, row.Errors = max(row.Cursor, at), "", 0
+	row.Version, row.Spec, row.DefinedAt = version, jsonOf(spec), at
+	if !row.Paused || row.RemovedAt != 0 || row.Cursor == 0 { // a resume may still ask for the instants of a pause
+		row.Cursor = max(row.Cursor, at)
+	}
+	row.Error, row.Errors, row.RemovedAt = "", 0, 0
 	row.Next, row.NextAt = 0, 0
 	if row.Live() {
 		f.want(&row, max(f.at(), at))

@@ -123,7 +123,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 			return err
 		}
 	}
-	return nil
+	return f.all(ctx, f.deferred.forgotten)
 }
 
 // entries folds consecutive entries.

@@ -73,6 +73,8 @@ func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
 		}
 	case *event.RequestRefused:
 		return d.settleRelease(st, p.Release)
+	case *event.AssetsForgotten:
+		return d.settleRelease(st, p.Release)
 	case *event.SchedulesDefined:
 		return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.DeployID == p.DeployID })
 	case *event.AutomationCommand:

@@ -17,9 +17,9 @@ import { TaskPanel } from "./task";
 import { TaskTable } from "./tasktable";
 
 const groups: { id: "failed" | "running" | "waiting"; label: string; tone: Tone; states: string[] }[] = [
-  { id: "failed", label: "failed, skipped, or waiting for a retry", tone: "failed", states: ["FAILED", "SKIPPED", "RETRY_WAIT"] },
+  { id: "failed", label: "failed or skipped", tone: "failed", states: ["FAILED", "SKIPPED"] },
   { id: "running", label: "running", tone: "running", states: ["RUNNING"] },
-  { id: "waiting", label: "waiting", tone: "waiting", states: ["BLOCKED", "READY", "DISPATCHED"] },
+  { id: "waiting", label: "waiting", tone: "waiting", states: ["BLOCKED", "READY", "DISPATCHED", "RETRY_WAIT"] },
 ];
 
 export function RunPage() {

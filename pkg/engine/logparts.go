@@ -18,6 +18,9 @@ type LogParts struct {
 	nonce  string
 	number int
 	read   int
+	// at is when the newest part of the execution was stored. left are the executions that were read before.
+	at   time.Time
+	left map[string]bool
 	// Restarted is set by Next if its text is the beginning of the log of another execution of the attempt.
 	Restarted bool
 }
@@ -26,7 +29,8 @@ type LogParts struct {
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next continues with the execution that stored the newest part.
+// Next continues with the execution that stored the newest part. It never returns to an execution that it has left:
+// while two executions write, it would show their texts again and again.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {
@@ -69,13 +73,13 @@ type logPart struct {
 // list returns the parts of the execution that stored the newest part, in their order.
 func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
 	parts := map[string][]logPart{} // by nonce
-	newest, at := "", time.Time{}
+	newest, at := l.nonce, l.at     // when the whole log replaces the newest parts, an earlier execution is not newer
 	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller says which log
 		}
 		nonce, number, ok := contract.ParseLogPartKey(logKey, o.Key)
-		if !ok {
+		if !ok || l.left[nonce] {
 			continue
 		}
 		parts[nonce] = append(parts[nonce], logPart{o.Key, number})
@@ -83,8 +87,13 @@ func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([
 			newest, at = nonce, o.Updated
 		}
 	}
-	if l.Restarted = newest != l.nonce && l.nonce != "" && newest != ""; l.Restarted || l.nonce == "" {
-		l.nonce, l.number, l.read = newest, 0, 0
+	if l.Restarted = newest != l.nonce && l.nonce != ""; l.Restarted {
+		if l.left == nil {
+			l.left = map[string]bool{}
+		}
+		l.left[l.nonce] = true
+		l.number, l.read = 0, 0
 	}
-	return parts[l.nonce], nil
+	l.nonce, l.at = newest, at
+	return parts[newest], nil
 }

@@ -27,6 +27,7 @@ const (
 // afterwards, only the attempt does.
 type logParts struct {
 	a      *attempt
+	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
 	masked *secret.Writer // writes to text
 	text   bytes.Buffer   // the part that is not complete: masked, and perhaps stored already
 	at     int64          // the offset in the log of the next text
@@ -48,10 +49,14 @@ func (a *attempt) storeParts() {
 	if _, local := a.w.cfg.Store.(blob.Local); !local || a.parts != nil {
 		return
 	}
-	p := &logParts{a: a, number: 1}
-	p.masked = a.mask.Writer(&p.text)
-	p.stop = background(a.job.life, p.run)
-	a.parts = p
+	a.parts = a.newParts()
+	a.parts.stop = background(a.job.life, a.parts.run)
+}
+
+func (a *attempt) newParts() *logParts {
+	p := &logParts{a: a, mask: a.mask, number: 1}
+	p.masked = p.mask.Writer(&p.text)
+	return p
 }
 
 // end stops storing parts. The whole log replaces them.
@@ -113,7 +118,7 @@ func (p *logParts) store(ctx context.Context) {
 	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, p.number)
 	if _, err := p.a.w.cfg.Store.Put(ctx, key, p.text.Bytes()); err != nil {
 		if !p.failing && ctx.Err() == nil {
-			p.a.log.WarnContext(ctx, "could not store a part of the log; trying again with the next text", "key", key, "error", p.a.masked(err))
+			p.a.log.WarnContext(ctx, "could not store a part of the log; trying again with the next text", "key", key, "error", p.mask.String(err.Error()))
 		}
 		p.failing = true
 		return
@@ -165,7 +170,7 @@ func (p *logParts) delete(ctx context.Context, number int) bool {
 	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, number)
 	err := p.a.w.cfg.Store.Delete(ctx, key)
 	if err != nil && ctx.Err() == nil {
-		p.a.log.WarnContext(ctx, "could not delete a part of the log", "key", key, "error", p.a.masked(err))
+		p.a.log.WarnContext(ctx, "could not delete a part of the log", "key", key, "error", p.mask.String(err.Error()))
 	}
 	return err == nil
 }

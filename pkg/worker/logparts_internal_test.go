@@ -2,17 +2,21 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/faultblob"
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
@@ -24,9 +28,8 @@ func newParts(t *testing.T, mask *secret.Mask) (*logParts, *memblob.Store) {
 		w: &Worker{cfg: Config{Store: store}}, env: &contract.Envelope{RunID: "r", TaskKey: "a/b", Attempt: 1, AttemptID: "i"},
 		nonce: "n1", job: &job{life: t.Context()}, log: slog.New(slog.DiscardHandler),
 	}
-	p := &logParts{a: a, number: 1}
-	p.masked = mask.Writer(&p.text)
-	return p, store
+	a.mask = mask
+	return a.newParts(), store
 }
 
 func storedParts(t *testing.T, s blob.Store, p *logParts) (text string, count int, size int64) {
@@ -93,4 +96,31 @@ func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	p.remove()
 	_, count, _ = storedParts(t, store, p)
 	require.Zero(t, count)
+}
+
+// The command of a check resolves the secrets again while the parts are stored. The test is most useful with -race.
+func TestLogPartsKeepTheirMask(t *testing.T) {
+	p, store := newParts(t, secret.NewMask([]string{"old-canary"}))
+	var logged bytes.Buffer
+	p.a.log = slog.New(slog.NewTextHandler(&logged, nil))
+	p.a.w.cfg.Store = faultblob.New(store, func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
+	p.a.env.TaskKey = "old-canary" // the error of the store contains it
+	p.a.w.cfg.Redactor = &secret.Redactor{}
+	p.a.w.cfg.Secrets = func(context.Context, string) (string, error) { return "new-canary", nil }
+	p.a.output.printf("text")
+	p.read()
+	var storing sync.WaitGroup
+	begin := make(chan struct{})
+	storing.Go(func() {
+		<-begin
+		p.store(t.Context())
+	})
+	close(begin)
+	_, err := p.a.findSecrets(t.Context(), &work{Work: plan.Work{Secrets: map[string]string{"TOKEN": "file:token"}}})
+	require.NoError(t, err)
+	storing.Wait()
+	p.failing = false
+	p.store(t.Context())
+	require.Equal(t, 2, strings.Count(logged.String(), "could not store a part"))
+	require.Equal(t, 2, strings.Count(logged.String(), "***"), logged.String())
 }

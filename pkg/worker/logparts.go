@@ -33,8 +33,9 @@ type logParts struct {
 	at     int64          // the offset in the log of the next text
 	begin  int64          // the offset in the log of the part
 	number int            // the number of the part that is not complete
-	// oldest is the oldest part after the beginning of the log that still exists. sizes are its size and the sizes of
-	// the complete parts that follow, and kept is their sum.
+	// first is the first part after the beginning of the log, and oldest is the oldest of these parts that still exists.
+	// sizes are its size and the sizes of the complete parts that follow, and kept is their sum.
+	first  int
 	oldest int
 	sizes  []int
 	kept   int
@@ -139,7 +140,7 @@ func (p *logParts) store(ctx context.Context) {
 // deletes the oldest of these parts while the others suffice for the end.
 func (p *logParts) drop(ctx context.Context) {
 	if len(p.sizes) == 0 {
-		p.oldest = p.number
+		p.first, p.oldest = p.number, p.number
 	}
 	p.sizes, p.kept = append(p.sizes, p.text.Len()), p.kept+p.text.Len()
 	for p.kept-p.sizes[0] >= logEnd {
@@ -160,6 +161,9 @@ func (p *logParts) remove() {
 	ctx, cancel := context.WithTimeout(p.a.job.life, deleteTimeout)
 	defer cancel()
 	for n := p.number; n > 0; n-- {
+		if n >= p.first && n < p.oldest {
+			continue // drop has deleted it
+		}
 		if !p.delete(ctx, n) {
 			return
 		}

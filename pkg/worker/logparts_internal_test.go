@@ -93,7 +93,15 @@ func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	require.LessOrEqual(t, size, int64(2*logEnd+2*3*partBytes))
 	require.GreaterOrEqual(t, size, int64(2*logEnd))
 	require.Less(t, count, 2*logEnd/partBytes)
+	deletes := 0
+	p.a.w.cfg.Store = faultblob.New(store, func(op faultblob.Op, _ string) faultblob.Fault {
+		if op == faultblob.Delete {
+			deletes++
+		}
+		return faultblob.None
+	})
 	p.remove()
+	require.LessOrEqual(t, deletes, count+1, "parts that were deleted before are not deleted again")
 	_, count, _ = storedParts(t, store, p)
 	require.Zero(t, count)
 }

@@ -56,6 +56,8 @@ type attempt struct {
 	shown bool
 	// parts stores parts of the log while a command runs. Nil: the log has no parts.
 	parts *logParts
+	// overruled means that the result of another execution counts: this one adopted an output, or was replaced.
+	overruled bool
 	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
@@ -149,6 +151,7 @@ func (a *attempt) run(ctx context.Context) answer {
 	a.job.executing.Store(false)
 	a.freeSlot()
 	if err != nil && errors.Is(context.Cause(ctx), errReplaced) {
+		a.overruled = true
 		a.log.InfoContext(ctx, "stopped an attempt that was replaced")
 		span.End(errReplaced)
 		return answer{status: http.StatusOK}
@@ -403,6 +406,7 @@ func (a *attempt) saveLog(err error) (wait func()) {
 	// This second pass masks secrets whose parts came from two streams.
 	text := a.mask.Bytes(a.output.bytes())
 	if len(text) == 0 {
+		a.dropAllParts()
 		return func() {}
 	}
 	if len(text) <= int(a.env.LogBytes) && utf8.Valid(text) {
@@ -437,6 +441,19 @@ func (a *attempt) dropParts() {
 	if a.parts != nil {
 		a.cleanups = append(a.cleanups, a.parts.remove)
 	}
+}
+
+// dropAllParts deletes the parts of all executions after the report, if a command was executed and printed nothing. It
+// keeps them if the result of another execution counts.
+func (a *attempt) dropAllParts() {
+	if a.parts == nil {
+		return
+	}
+	a.cleanups = append(a.cleanups, func() {
+		if !a.overruled {
+			a.parts.removeAll()
+		}
+	})
 }
 
 // waitForLog waits until the log is stored.
@@ -487,6 +504,7 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	case err == nil && isOK(status):
 		return http.StatusOK
 	case err == nil && status == http.StatusConflict:
+		a.overruled = true
 		a.log.InfoContext(ctx, "the attempt was replaced; its result is ignored")
 		return http.StatusOK
 	case err == nil && !isTransient(status) && status != http.StatusUnauthorized:

@@ -455,7 +455,7 @@ func firstOf(verdict string, checks []string) string {
 // marker lacks results, because it comes from a worker that runs no checks, adopt runs the missing checks on the
 // committed files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
-	a.checkResults, a.codeChanged = slices.Clone(m.Checks), m.CodeChanged
+	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
 		return m.Output(), err // if a check blocks the output, the output is a candidate for quarantine, although it has the commit marker

@@ -170,8 +170,34 @@ func (p *logParts) remove() {
 	}
 }
 
+// removeAll deletes the parts of all executions of the attempt. It is called if this execution printed nothing:
+// otherwise, the text of an execution whose worker was killed would appear as the log of the attempt.
+func (p *logParts) removeAll() {
+	ctx, cancel := context.WithTimeout(p.a.job.life, deleteTimeout)
+	defer cancel()
+	logKey := p.a.logKey()
+	var keys []string
+	for o, err := range p.a.w.cfg.Store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
+		if err != nil {
+			p.a.log.WarnContext(ctx, "could not list the parts of the log", "key", logKey, "error", p.mask.String(err.Error()))
+			return
+		}
+		if _, _, ok := contract.ParseLogPartKey(logKey, o.Key); ok {
+			keys = append(keys, o.Key)
+		}
+	}
+	for _, key := range keys {
+		if !p.deleteKey(ctx, key) {
+			return
+		}
+	}
+}
+
 func (p *logParts) delete(ctx context.Context, number int) bool {
-	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, number)
+	return p.deleteKey(ctx, contract.LogPartKey(p.a.logKey(), p.a.nonce, number))
+}
+
+func (p *logParts) deleteKey(ctx context.Context, key string) bool {
 	err := p.a.w.cfg.Store.Delete(ctx, key)
 	if err != nil && ctx.Err() == nil {
 		p.a.log.WarnContext(ctx, "could not delete a part of the log", "key", key, "error", p.mask.String(err.Error()))

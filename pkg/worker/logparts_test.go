@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,4 +147,57 @@ func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
 	require.NoError(t, w.worker.Close(t.Context()))
 	require.Equal(t, a+"***-end", w.log("a/b"))
 	require.Equal(t, []string{contract.LogPartKey(logKey, "n0", 1)}, w.parts(), "an execution deletes its own parts only: %v", killed)
+}
+
+// A worker was killed after its command had printed text. The attempt is executed again, and prints nothing.
+func TestSilentExecutionDeletesPartsOfKilledWorker(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		answer int // to the report of the end
+		kept   int
+	}{
+		"succeeded": {`echo x > $SERVO_OUTPUT/x`, http.StatusOK, 0},
+		"failed":    {`exit 1`, http.StatusOK, 0},
+		"replaced":  {`echo x > $SERVO_OUTPUT/x`, http.StatusConflict, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, store := inParts(t, c.script)
+			w.control.answer = func(verb string, _ int) (int, any) {
+				if verb == contract.VerbFinished {
+					return c.answer, nil
+				}
+				return 0, nil
+			}
+			key := contract.LogPartKey(logKey, "n0", 1)
+			_, err := store.Store.Put(t.Context(), key, []byte("of the killed worker"))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, w.deliver("a/b"))
+			require.NoError(t, w.worker.Close(t.Context()))
+			require.Len(t, w.parts(), c.kept)
+		})
+	}
+}
+
+// Another execution commits first. So the silent execution adopts its output, and keeps its text.
+func TestSilentExecutionKeepsPartsOfTheOutputThatItAdopts(t *testing.T) {
+	w, store := inParts(t, `if mkdir first; then cat go; fi 2> /dev/null; echo x > $SERVO_OUTPUT/x`)
+	w.pipe("go")
+	status := w.deliverLater("a/b")
+	gate, err := os.OpenFile(filepath.Join(w.root, "go"), os.O_WRONLY, 0) // waits until the command reads
+	require.NoError(t, err)
+
+	other, server := w.open(w.config)
+	code, _ := post(t, server.URL, w.envelope("a/b", 1))
+	require.Equal(t, http.StatusOK, code)
+	require.NoError(t, other.Close(t.Context()))
+	committed := w.marker("a/b").Nonce
+	_, err = store.Store.Put(t.Context(), contract.LogPartKey(logKey, committed, 1), []byte("of the output"))
+	require.NoError(t, err)
+
+	require.NoError(t, gate.Close())
+	require.Equal(t, http.StatusOK, <-status)
+	require.NoError(t, w.worker.Close(t.Context()))
+	require.Equal(t, 2, w.control.calls(contract.VerbFinished))
+	require.Equal(t, committed, w.marker("a/b").Nonce)
+	require.Len(t, w.parts(), 1)
 }

@@ -44,7 +44,7 @@ func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Ou
 
 // adoptBlocked returns the output of an existing marker in quarantine and the error of its checks.
 func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) {
-	a.checkResults, a.codeChanged = slices.Clone(m.Checks), m.CodeChanged
+	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	if err := a.gate(m.Checks, nil); err != nil {
 		return m.Output(), err
 	}

@@ -100,6 +100,8 @@ var layers = []layer{
 		// Stores the names and bytes of ledger entries, in files of the same format as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
+		// Describes copies of small outputs, and decides which outputs are read from them.
+		{"pkg/merged", list(words, "pkg/space", "pkg/contract", "pkg/blob")},
 		// pkg/control computes when a state needs a wakeup, and a manifest names the wakeup.
 		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
@@ -125,11 +127,11 @@ var layers = []layer{
 		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Deletes outputs. Rows, plans and commit markers determine which ones.
-		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
+		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/merged", "pkg/snapshot")},
 		// Shows the outputs that rows name at published places.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},

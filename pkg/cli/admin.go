@@ -32,7 +32,7 @@ func (a *app) adminCommand() *cobra.Command {
 		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.skipCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
-		a.ledgerCommand(), a.sqlCommand(), a.gcCommand(), a.pinCommand(), a.duCommand())
+		a.ledgerCommand(), a.sqlCommand(), a.gcCommand(), a.mergeCommand(), a.pinCommand(), a.duCommand())
 	return admin
 }
 

@@ -39,6 +39,7 @@ type usedPart struct {
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
 	{"", "commit markers"}, // recognized by the name of the file, not by its folder
+	{"", "merged files"},
 	{"ledger", "ledger"},
 	{"archive", "archive"},
 	{"manifests", "manifests"},
@@ -135,6 +136,10 @@ func (u *usage) add(key string, size int64) {
 		if part.folder == first {
 			name = part.name
 		}
+	}
+	const folder = 5 // assets, tenant, workspace, namespace, name
+	if split := strings.Split(key, "/"); first == "assets" && len(split) > folder && split[folder] == "_merged" {
+		name = "merged files"
 	}
 	if first == "assets" && contract.IsMarker(key) {
 		name = "commit markers"

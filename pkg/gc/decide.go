@@ -115,6 +115,7 @@ const (
 	Unseen     Reason = "unseen"     // an output that did not become visible, and never will
 	Lost       Reason = "lost"       // files of an execution that failed, or that lost against another execution
 	Log        Reason = "log"
+	Merged     Reason = "merged"  // a copy of an output that is deleted, or a copy that no index names
 	Scratch    Reason = "scratch" // a scratch folder of a dead worker, deleted by the caller of Run
 )
 

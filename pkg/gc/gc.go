@@ -104,7 +104,7 @@ const (
 // the next pass finds the remaining garbage. An object that cannot be read or deleted does not stop the pass; the error
 // names it.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
-	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}}
+	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}, checkedAssets: map[string]bool{}}
 	p.report.DryRun = opts.DryRun
 	prefixes := []string{contract.AssetsPrefix(cfg.Domain)}
 	if len(opts.Assets) > 0 {
@@ -136,6 +136,10 @@ type pass struct {
 	report Report
 	counts map[Count]*Count
 	known  *known
+	// merged holds the merged files of the assets in the current batch. checkedAssets are the assets whose new merged
+	// files the pass has checked.
+	merged        map[string]*mergedAsset
+	checkedAssets map[string]bool
 
 	failures []error // errors of reading or deleting single objects
 }
@@ -229,6 +233,9 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	}
 	if prefix == contract.LogsPrefix(p.Domain) {
 		return p.logs(ctx, now, batch)
+	}
+	if err := p.loadIndexes(ctx, now, batch); err != nil {
+		return err
 	}
 	cells := p.cells(batch)
 	batches, err := p.batches(ctx, cells)

@@ -351,6 +351,12 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 		return nil
 	}
 	gone := g.Objects
+	// A merged file contains no files of executions that lost.
+	if asset != "" && g.Reason != Merged && (g.Reason != Lost || contract.IsMarker(g.Objects[0].Key)) {
+		if err := p.unmergeOutput(ctx, asset, g.Version); err != nil {
+			return p.failed(ctx, err) // a copy must not outlive its output
+		}
+	}
 	if !p.opts.DryRun {
 		var err error
 		if gone, err = p.remove(ctx, g.Objects); err != nil {
@@ -359,15 +365,20 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 			}
 		}
 	}
-	if len(gone) == 0 {
-		return nil
+	if len(gone) > 0 {
+		p.count(asset, g, gone)
 	}
+	return nil
+}
+
+// count counts deleted objects of garbage.
+func (p *pass) count(asset string, g Garbage, gone []Object) {
 	key := Count{Asset: asset, Reason: g.Reason}
 	if p.counts[key] == nil {
 		p.counts[key] = &Count{Asset: asset, Reason: g.Reason}
 	}
 	count := p.counts[key]
-	if g.Reason != Log {
+	if g.Reason != Log && g.Reason != Merged {
 		count.Versions++
 	}
 	if p.opts.DryRun {
@@ -379,7 +390,6 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 		p.report.Files++
 		p.report.Bytes += o.Size
 	}
-	return nil
 }
 
 // item describes garbage.

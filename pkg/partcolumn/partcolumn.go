@@ -217,6 +217,34 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	return true
 }
 
+// Order returns columns in the order in which readers get them, if the columns come from the keys of several partitions.
+// It returns false if the order depends on the partitions: some values do not fit into the name of a folder below
+// folder.
+func Order(columns []space.Column, keys []string, folder string) (ordered []space.Column, known bool) {
+	if len(columns) < 2 { //nolint:mnd // one column has only one order
+		return columns, true
+	}
+	r := reader{folder: folder}
+	for _, key := range keys {
+		partition, err := parse(key, columns)
+		if err != nil || !r.linkable(columns, partition) {
+			return nil, false
+		}
+	}
+	ordered = slices.Clone(columns)
+	slices.SortFunc(ordered, func(a, b space.Column) int { return strings.Compare(a.Name, b.Name) }) // DuckDB sorts them
+	return ordered, true
+}
+
+// Value returns SQL for the value of a column in a partition.
+func Value(key string, c space.Column) (string, error) {
+	partition, err := parse(key, []space.Column{c})
+	if err != nil {
+		return "", err
+	}
+	return "CAST(" + quote(plan.SQLLiteral(c.Type, partition[c.Name])) + " AS " + c.Type + ")", nil
+}
+
 // folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes every character
 // that is not a letter or a digit. It always escapes the first character, because DuckDB reads a folder with the value
 // NULL as a missing value.

@@ -84,7 +84,8 @@ func (b *builder) previousRows(asset ids.AssetKey, partition string) *int64 {
 	return nil
 }
 
-// setColumns records the partition columns of an asset and of its upstream assets.
+// setColumns records how readers read an asset and its upstream assets: their partition columns, and whether merged
+// files may replace their files.
 func (b *builder) setColumns(a *Asset) {
 	set := func(a *Asset) {
 		if columns := a.PartitionColumns(); columns != nil {
@@ -92,6 +93,10 @@ func (b *builder) setColumns(a *Asset) {
 				b.plan.PartitionColumns = map[string][]space.Column{}
 			}
 			b.plan.PartitionColumns[a.Key.String()] = columns
+		}
+		if a.NoMerge && !slices.Contains(b.plan.NoMerge, a.Key.String()) {
+			b.plan.NoMerge = append(b.plan.NoMerge, a.Key.String())
+			slices.Sort(b.plan.NoMerge)
 		}
 	}
 	set(a)

@@ -38,7 +38,7 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 	}
 	r.plan = &Plan{
 		SchemaVersion: SchemaVersion, Root: parent.Root, Source: parent.Source, Data: parent.Data, SecretVariables: parent.SecretVariables, Assets: map[string]Work{},
-		PartitionColumns: parent.PartitionColumns, Schemas: parent.Schemas,
+		PartitionColumns: parent.PartitionColumns, NoMerge: parent.NoMerge, Schemas: parent.Schemas,
 	}
 	for i := range parent.Tasks {
 		r.add(&parent.Tasks[i])

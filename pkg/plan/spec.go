@@ -43,6 +43,8 @@ type Plan struct {
 	// PartitionColumns are the columns that assets have in addition to the columns of their files: the dimensions of
 	// their partitions, by asset key. An asset without an entry has no such columns.
 	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
+	// NoMerge are the upstream assets with merge: false. Readers read each of their files, and make no merged copies.
+	NoMerge []string `json:"no_merge,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
 	// Schemas are the schemas that the newest outputs of assets had when the run was planned, by asset key. Checks
@@ -257,6 +259,8 @@ type Asset struct {
 	Batch int `json:"batch,omitempty"`
 	// NoPartitionColumns means that readers do not get the dimensions as columns.
 	NoPartitionColumns bool `json:"no_partition_columns,omitempty"`
+	// NoMerge means that small outputs of the asset are not copied to merged files.
+	NoMerge bool `json:"no_merge,omitempty"`
 
 	WorkerQueue string
 	Pool        string

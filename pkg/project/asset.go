@@ -284,9 +284,6 @@ func (f yamlFile) refusedInQuery() fields {
 // assetFields reads the fields that every asset has, and the fields in more. It reports whether n is a mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
-	known["merge"] = func(n *yaml.Node) {
-		f.fail(n, "remove the field; if reading many small files is slow, let one asset per month or year combine them", "merge is not supported yet: Servo stores the files of each partition only")
-	}
 	known["uses"] = func(n *yaml.Node) { // [usesField] replaces it for queries
 		f.fail(n, "remove it", "uses is for queries: a command has no extensions of DuckDB")
 	}
@@ -322,6 +319,10 @@ var assetFields = table[declared]{
 		Type: "boolean", Default: true, Examples: []any{false},
 		Description: "Readers of the asset get the dimensions of its partitions as columns, unless its files have columns of these names.",
 	}, yamlFile.partitionColumns),
+	other("merge", shape{
+		Type: "boolean", Default: true, Examples: []any{false},
+		Description: "Small outputs of neighbouring partitions are also copied to merged files, which make reading many partitions faster. false: there are no such copies.",
+	}, yamlFile.merge),
 	batchField,
 	requiresField(func(a *declared) *string { return &a.Requires }),
 	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),

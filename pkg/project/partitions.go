@@ -158,6 +158,13 @@ func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
 	a.NoPartitionColumns = !on
 }
 
+// merge reads whether small outputs of the asset are copied to merged files.
+func (f yamlFile) merge(n *yaml.Node, a *declared) {
+	on := true
+	f.boolean(n, "merge", &on)
+	a.NoMerge = !on
+}
+
 // reservedNames describes a dimension whose name is not allowed, because its variable would have the name of another
 // variable. It returns "" if all names are allowed.
 func reservedNames(s *space.Space) string {

@@ -387,9 +387,9 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ":        {"merge", "uses"},
+		"assets/a/command.yaml ":        {"uses"},
 		"assets/a/command.yaml output":  {"convert"},
-		"assets/a/query.sql ":           {"env", "merge", "output", "run", "secrets", "vars"},
+		"assets/a/query.sql ":           {"env", "output", "run", "secrets", "vars"},
 		"servo.yaml sources.extensions": append(slices.Clone(plan.Later), "excel"),
 	}
 	require.Len(t, mappings, 47)

@@ -45,8 +45,12 @@ type attempt struct {
 	batch []string
 	// views counts the inputs with partition columns for which a view was created.
 	views int
-	calls *callbacks
-	log   *slog.Logger
+	// fetched counts the input files that were downloaded. It names them.
+	fetched int
+	// unmerged are the inputs of which the query has read many small files. They are merged after the report.
+	unmerged []merging
+	calls    *callbacks
+	log      *slog.Logger
 
 	// dir is the execution's scratch folder; empty until [attempt.scratch] creates it.
 	dir string

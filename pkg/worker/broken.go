@@ -17,8 +17,8 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 	for i := range inputs {
 		for _, p := range inputs[i].parts {
 			for k, file := range p.marker.Files {
-				if !isParquet(file.Name) {
-					continue
+				if !isParquet(file.Name) || k >= len(p.paths) {
+					continue // a merged file was read instead of it
 				}
 				if problem := a.readWhole(ctx, p.paths[k]); problem != nil {
 					return permanent(CodeInvalidInput, "input file %s of %s cannot be read: %s: fix the asset that writes it, and run it again",

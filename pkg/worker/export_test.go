@@ -5,3 +5,6 @@ func (w *Worker) SetMachine(cores int, memory int64) {
 	w.machine = machine{memory: memory, cores: cores}
 	w.memory.capacity = memory
 }
+
+// Rest waits until the worker has nothing to do: no task runs, and no files are merged.
+func (w *Worker) Rest() { w.running.Wait() }

@@ -32,6 +32,10 @@ const parallelReads = 16
 type input struct {
 	asset ids.AssetKey
 	parts []part
+	// merged are the merged files that replace some of the parts, in the order of the parts. They are set for one
+	// execution of a query: see [attempt.useMerged]. mergedColumns are the columns that the query then gets.
+	merged        []mergedRun
+	mergedColumns []string
 }
 
 // part is one materialization of an input.
@@ -45,10 +49,13 @@ type part struct {
 // isParquet reports whether an output file contains rows.
 func isParquet(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
-// parquet returns the local paths of the input's Parquet files.
+// parquet returns the local paths of the input's Parquet files, without those that merged files replace.
 func (in *input) parquet() []string {
 	var found []string
-	for _, p := range in.parts {
+	for at, p := range in.parts {
+		if in.isMerged(at) {
+			continue
+		}
 		for i, f := range p.marker.Files {
 			if isParquet(f.Name) {
 				found = append(found, p.paths[i])
@@ -58,10 +65,14 @@ func (in *input) parquet() []string {
 	return found
 }
 
-// rows returns the local paths of the input's Parquet files, and fails if it has none. It also fails if one of its
-// partitions has rows in text files only: without these rows, the result would be wrong.
+// rows returns the local paths of the input's Parquet files or of the merged files that replace them, and fails if it
+// has none. It also fails if one of its partitions has rows in text files only: without these rows, the result would be
+// wrong.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
+	for i := range in.merged {
+		found = append(found, in.merged[i].path)
+	}
 	var others []string
 	for i := range in.parts {
 		p := &in.parts[i]
@@ -184,7 +195,7 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 		key = contract.CommitMarkerKeyOf(item.URI)
 	}
 	marker, err := a.w.marker(ctx, key)
-	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && marker.For(item.URI) == nil) {
+	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && outputOf(marker, item) == nil) {
 		// The output may have been in quarantine until a decision published it. This applies only to outputs of earlier
 		// runs. An output of this run is read only with its commit marker: otherwise a task that starts before the
 		// decision and a task that starts after it could read different outputs.
@@ -199,13 +210,13 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 				labelOf(asset, partitionKey), err))
 	case err != nil:
 		return part{}, err
-	case marker.MaterializationID != id || item.URI != "" && marker.For(item.URI) == nil ||
+	case marker.MaterializationID != id || item.URI != "" && outputOf(marker, item) == nil ||
 		!contract.IsExecutionURI(marker.URI, strings.TrimSuffix(key, "_commit.json")):
 		return part{}, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not the one of input %s",
 			key, marker.MaterializationID, marker.URI, asset)
 	}
 	if item.URI != "" {
-		return part{partitionKey: partitionKey, marker: marker.For(item.URI)}, nil
+		return part{partitionKey: partitionKey, marker: outputOf(marker, item)}, nil
 	}
 	cell := marker.Cell(item.PartitionKey)
 	if cell == nil {
@@ -215,6 +226,15 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 		partitionKey = item.PartitionKey
 	}
 	return part{partitionKey: partitionKey, marker: cell}, nil
+}
+
+// outputOf returns the part of a marker that describes an input, or nil. It finds the partition of a batch by its key:
+// comparing the folders of all partitions takes milliseconds for each input.
+func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
+	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {
+		return one
+	}
+	return m.For(item.URI)
 }
 
 // marker returns a commit marker, from the cache if possible.
@@ -253,12 +273,11 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
-	n := 0
 	for i := range inputs {
 		for j := range inputs[i].parts {
 			p := &inputs[i].parts[j]
-			if p.paths != nil {
-				continue // already fetched for the checks of the phase PRE
+			if p.paths != nil || inputs[i].isMerged(j) {
+				continue // already fetched, for example for the checks of the phase PRE
 			}
 			p.paths = make([]string, len(p.marker.Files))
 			for k, file := range p.marker.Files {
@@ -268,8 +287,8 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 					group.Go(func() error { return a.check(ctx, p.paths[k], key, file) })
 					continue
 				}
-				p.paths[k] = filepath.Join(dir, strconv.Itoa(n)+filepath.Ext(file.Name))
-				n++
+				p.paths[k] = filepath.Join(dir, strconv.Itoa(a.fetched)+filepath.Ext(file.Name))
+				a.fetched++
 				group.Go(func() error { return a.download(ctx, p.paths[k], key, file) })
 			}
 		}

@@ -170,7 +170,8 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 		return
 	}
 	w.finish(j, env, a.run(ctx))
-	a.cleanUp(ctx) // the deliveries have been answered already
+	a.mergeInputs() // the deliveries have been answered already
+	a.cleanUp(ctx)
 }
 
 // finish answers all deliveries of a job and removes the job. A later delivery starts a new job.

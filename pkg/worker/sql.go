@@ -72,25 +72,57 @@ func (d *database) exec(ctx context.Context, statement string) (rows int64, err 
 
 func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close()) }
 
-// executeSQL executes the task's query and returns its result as a Parquet file.
-func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
+// executeSQL executes the task's query and returns its result as a Parquet file. If a query fails that has read merged
+// files, it is executed again without them, so that the outcome never depends on them.
+func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
+	made, used, err := a.executeOnce(ctx, t, inputs, a.useMerged)
+	if used && err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "a query with merged files failed; executing it without them", "error", a.masked(err))
+		made, _, err = a.executeOnce(ctx, t, inputs, nil)
+	}
+	if err != nil {
+		a.unmerged = nil
+	}
+	return made, err
+}
+
+// executeOnce executes the task's query. choose replaces some parts of the inputs by merged files; nil: it reads all
+// parts one by one. used means that the query has read merged files.
+func (a *attempt) executeOnce(
+	ctx context.Context, t *work, inputs []input, choose func(context.Context, *database, *work, []input) []input,
+) (made []outputFile, used bool, err error) {
 	d, err := a.openDuckDB(ctx)
 	if err != nil {
-		return nil, sqlFailure(err)
+		return nil, false, sqlFailure(err)
 	}
 	defer func() {
 		if closeErr := d.close(); closeErr != nil && err == nil {
 			err = sqlFailure(closeErr)
 		}
 	}()
+	if choose != nil {
+		inputs = choose(ctx, d, t, inputs)
+		used = slices.ContainsFunc(inputs, func(in input) bool { return len(in.merged) > 0 })
+	}
+	made, err = a.executeWith(ctx, d, t, inputs, used)
+	return made, used, err
+}
+
+// executeWith fetches the inputs and executes the task's query. retried means that the query is executed again if it
+// fails, so the log does not get its error.
+func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs []input, retried bool) ([]outputFile, error) {
 	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, t.plan.Sources[t.task.AssetKey])
 	if err != nil {
-		a.output.printf("%v\n", err)
+		if !retried {
+			a.output.printf("%v\n", err)
+		}
 		return nil, err
 	}
 	external, err := a.openExternal(ctx, d, t, query) // this comes before the inputs: if something is missing, all other work is wasted
 	if err != nil {
-		a.output.printf("%v\n", err)
+		if !retried {
+			a.output.printf("%v\n", err)
+		}
 		return nil, err
 	}
 	if err := a.fetch(ctx, inputs); err != nil {
@@ -104,8 +136,10 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		a.used(cpu)
 	}
 	if err != nil {
-		err = explainExternal(a.explainMemory(a.brokenInput(ctx, inputs, err)), &t.Work)
-		a.output.printf("%v\n", err)
+		if !retried {
+			err = explainExternal(a.explainMemory(a.brokenInput(ctx, inputs, err)), &t.Work)
+			a.output.printf("%v\n", err)
+		}
 		return nil, err
 	}
 	a.output.printf("%s\n", rowCount(rows))

@@ -40,6 +40,9 @@ func (a *attempt) noRows(t *work) string {
 // inputView returns a query for the rows of an input, and the files that it reads. An input without
 // files has no query.
 func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input) (query string, files []string, err error) {
+	if len(in.merged) > 0 {
+		return a.mergedView(ctx, d, t, in)
+	}
 	files = in.parquet()
 	columns := t.plan.PartitionColumns[in.asset.String()]
 	if len(columns) == 0 || len(files) == 0 {

@@ -31,6 +31,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/merged"
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/source"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -49,6 +50,7 @@ const (
 
 	planBudget   = 256 << 20 // approximate size of the cached plans, in bytes
 	markerBudget = 32 << 20  // approximate size of the cached markers, in bytes
+	mergedBudget = 16 << 20  // approximate size of the cached descriptions of merged files, in bytes
 )
 
 // Config holds the dependencies and settings of a worker.
@@ -129,8 +131,10 @@ type Worker struct {
 	// codeTexts caches the texts of files that are part of the code, for project folders that are not unpacked
 	// archives.
 	codeTexts source.Texts
-	files     *filecheck.Cache // local input files whose checksums were verified
-	loading   singleflight.Group
+	// merged are the descriptions of merged files, by key.
+	merged  *cache[*merged.File]
+	files   *filecheck.Cache // local input files whose checksums were verified
+	loading singleflight.Group
 
 	// builtin are the functions of DuckDB without extensions. Nil: not listed yet.
 	builtin atomic.Pointer[map[string]bool]
@@ -147,6 +151,9 @@ type Worker struct {
 	jobs    map[string]*job // jobs by attempt id
 	// secretVars are the environment variables that the loaded plans use as secrets.
 	secretVars map[string]bool
+	// mergeAfter contains the assets whose outputs this process merges now, with a zero time, and those that it merges
+	// again after a time, because it has failed.
+	mergeAfter map[string]time.Time
 }
 
 // Open creates a worker and its scratch folder, and removes the scratch folders of dead workers.
@@ -163,9 +170,9 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
 		machine: machine, memory: memory{capacity: machine.memory},
-		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), files: filecheck.New(),
+		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), merged: newCache[*merged.File](mergedBudget), files: filecheck.New(),
 		sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
-		ctx:     ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},
+		ctx:     ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{}, mergeAfter: map[string]time.Time{},
 	}, nil
 }
 

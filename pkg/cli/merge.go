@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// mergeReport is the result of servo admin merge.
+type mergeReport struct {
+	Assets []mergedAsset `json:"assets"`
+}
+
+// mergedAsset counts what was merged of one asset.
+type mergedAsset struct {
+	Asset string `json:"asset"`
+	worker.Merges
+}
+
+func (a *app) mergeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "merge [ASSET…]",
+		Short: "Copy small outputs to merged files, which make reading many partitions faster",
+		Long: "Copy the small outputs of neighbouring partitions to merged files, from 64 partitions on. Queries of runs then\n" +
+			"read a merged file instead of many small ones, and get the same rows. Workers do the same after a query that\n" +
+			"has read many small files, if these are at least 10 minutes old.\n\n" +
+			"Merged files are copies: deleting them is always safe. `servo admin gc` deletes them with their outputs.\n" +
+			"`merge: false` on an asset turns merging off.",
+		Example: "  servo admin merge\n  servo admin merge raw/visits",
+		Args:    takes("[ASSET…]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var named []ids.AssetKey
+			for _, arg := range args {
+				key, err := ids.ParseAssetKey(arg)
+				if err != nil {
+					return usagef("%v", err)
+				}
+				named = append(named, key)
+			}
+			p, err := a.usableProject(cmd.Context(), func([]plan.Asset) ([]ids.AssetKey, error) { return named, nil })
+			if err != nil {
+				return err
+			}
+			return a.merge(cmd.Context(), p, named)
+		},
+	}
+}
+
+// merge merges small outputs of the named assets, or of all.
+func (a *app) merge(ctx context.Context, p *project.Project, named []ids.AssetKey) (err error) {
+	var chosen []*plan.Asset
+	var keys []string
+	for i := range p.Assets {
+		asset := &p.Assets[i]
+		keys = append(keys, asset.Key.String())
+		isNamed := slices.Contains(named, asset.Key)
+		if isNamed && asset.NoMerge {
+			return fmt.Errorf("%s has `merge: false` in %s: remove it to merge its files", asset.Key, asset.File)
+		}
+		if isNamed || len(named) == 0 && !asset.NoMerge && asset.Partitions != nil && asset.Work.HasFiles() {
+			chosen = append(chosen, asset)
+		}
+	}
+	for _, key := range named {
+		if !slices.Contains(keys, key.String()) {
+			return unknownAsset(key.String(), keys)
+		}
+	}
+	parts, err := a.parts(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	snap, err := parts.Reader().Current(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "servo-merge-")
+	if err != nil {
+		return fmt.Errorf("merge files: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	m := worker.Merger{
+		Store: parts.Store, NewID: parts.IDs.New, Dir: dir, MemoryLimit: "512MB", Checked: filecheck.New(), Before: a.Clock.Now(),
+	}
+	report := mergeReport{Assets: []mergedAsset{}}
+	for _, asset := range chosen {
+		done, err := mergeAsset(ctx, parts, snap, asset, &m)
+		if err != nil {
+			return err
+		}
+		if done.Files > 0 {
+			report.Assets = append(report.Assets, mergedAsset{asset.Key.String(), done})
+		}
+	}
+	return a.document(report, func() string { return mergeText(report) })
+}
+
+// mergeAsset merges the visible outputs of one asset, in the order in which tasks read them.
+func mergeAsset(ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, asset *plan.Asset, m *worker.Merger) (done worker.Merges, err error) {
+	read := markers{store: parts.Store}
+	g := worker.Merging{Domain: parts.Domain, Asset: asset.Key, Columns: asset.PartitionColumns()}
+	for row, err := range snap.Partitions(ctx, asset.Key.String(), "") {
+		if err != nil {
+			return done, fmt.Errorf("read the partitions of %s: %w", asset.Key, err)
+		}
+		if row.OutputURI == "" {
+			continue
+		}
+		marker, err := read.of(ctx, row)
+		if err != nil {
+			return done, fmt.Errorf("read the commit marker of output %s: run `servo admin verify`: %w", row.OutputURI, err)
+		}
+		g.Parts = append(g.Parts, worker.MergingPart{PartitionKey: row.PartitionKey, Marker: marker})
+	}
+	return m.Merge(ctx, g)
+}
+
+// markers reads the markers of outputs. The partitions of a batch share one marker, which it reads once.
+type markers struct {
+	store blob.Store
+	key   string
+	last  *contract.CommitMarker
+}
+
+func (m *markers) of(ctx context.Context, row *state.Partition) (*contract.CommitMarker, error) {
+	if key := contract.CommitMarkerKeyOf(row.OutputURI); key != m.key {
+		m.key, m.last = key, nil
+		if data, _, err := blob.Get(ctx, m.store, key, contract.MaxCommitMarkerBytes); err == nil {
+			m.last, _ = contract.DecodeCommitMarker(data) // ReadMarker returns the error
+		}
+	}
+	if m.last != nil {
+		if one := m.last.Cell(row.PartitionKey); one != nil && one.URI == row.OutputURI {
+			return one, nil
+		}
+	}
+	marker, _, err := engine.ReadMarker(ctx, m.store, row.OutputURI)
+	if err != nil {
+		return nil, err
+	}
+	if marker.URI != row.OutputURI {
+		return nil, fmt.Errorf("it names %s", marker.URI)
+	}
+	return marker, nil
+}
+
+func mergeText(report mergeReport) string {
+	var text strings.Builder
+	for _, a := range report.Assets {
+		fmt.Fprintf(&text, "%s: copied the outputs of %s to %s, %s\n", a.Asset, plural(a.Cells, "partition"), plural(a.Files, "merged file"), bytesText(a.Bytes))
+	}
+	if len(report.Assets) == 0 {
+		text.WriteString("nothing to merge: no asset has 64 neighbouring small outputs that are not merged yet\n")
+	}
+	return text.String()
+}

@@ -1,0 +1,135 @@
+package merged
+
+import "slices"
+
+// Run is a run of outputs that a merged file contains in the same order.
+type Run struct {
+	// From and To are the positions of the outputs that a reader reads, To not included.
+	From, To int
+	// File is the position of the merged file, and First the position of the first output in its cells.
+	File, First int
+}
+
+// Cover returns the runs for which a reader may use merged files, in the order of the outputs that it reads. A run
+// contains exactly the outputs that the reader would read one by one, in the same order.
+func Cover(read []Candidate, files []*File) []Run {
+	type place struct{ file, cell int }
+	places := map[string][]place{} // by URI
+	for i, f := range files {
+		for j := range f.Cells {
+			places[f.Cells[j].URI] = append(places[f.Cells[j].URI], place{i, j})
+		}
+	}
+	var runs []Run
+	for i := 0; i < len(read); {
+		best := Run{From: i, To: i}
+		for _, at := range places[read[i].URI] {
+			cells, n := files[at.file].Cells[at.cell:], 0
+			for n < len(cells) && i+n < len(read) && read[i+n].Cell == cells[n] && read[i+n].Schema == files[at.file].Schema {
+				n++
+			}
+			if n > best.To-best.From {
+				best = Run{i, i + n, at.file, at.cell}
+			}
+		}
+		if best.To-best.From < MinRun {
+			i = max(best.To, i+1)
+			continue
+		}
+		runs = append(runs, best)
+		i = best.To
+	}
+	return runs
+}
+
+// Group is a run of outputs to merge.
+type Group struct {
+	From, To int
+	// Replaces are the positions of the merged files that the new one makes superfluous.
+	Replaces []int
+}
+
+// Groups returns the outputs to merge: runs of small neighbouring outputs with the same columns, which no merged file
+// covers yet. A group includes the cells of a merged file beside it if all of them fit, so that a merged file grows
+// with its asset. A merged file is replaced when more than a tenth of its cells have other outputs now.
+func Groups(read []Candidate, files []*File) []Group {
+	stale := staleFiles(read, files)
+	owner := make([]int, len(read)) // the merged file that covers an output, or -1
+	for i := range owner {
+		owner[i] = -1
+	}
+	whole := map[int]Run{} // the runs that contain all cells of their file
+	for _, run := range Cover(read, files) {
+		if stale[run.File] {
+			continue
+		}
+		if run.First == 0 && run.To-run.From == len(files[run.File].Cells) {
+			whole[run.File] = run
+		}
+		for i := run.From; i < run.To; i++ {
+			owner[i] = run.File
+		}
+	}
+	open := func(i int) bool {
+		return owner[i] < 0 && read[i].URI != "" && read[i].Fixed && read[i].Bytes < SmallBytes
+	}
+	var groups []Group
+	for i := 0; i < len(read); {
+		if !open(i) {
+			i++
+			continue
+		}
+		g, bytes := Group{From: i, To: i}, int64(0)
+		for g.To < len(read) && open(g.To) && read[g.To].Schema == read[g.From].Schema && g.To-g.From < MaxCells && bytes+read[g.To].Bytes <= MaxBytes {
+			bytes += read[g.To].Bytes
+			g.To++
+		}
+		i = g.To
+		if g.To-g.From < MinCells {
+			continue
+		}
+		if g.From > 0 && owner[g.From-1] >= 0 {
+			at := owner[g.From-1]
+			run, all := whole[at]
+			if f := files[at]; all && run.To == g.From && f.Schema == read[g.From].Schema && g.To-run.From <= MaxCells && bytes+f.Bytes <= MaxBytes {
+				g.From, g.Replaces = run.From, []int{at}
+			}
+		}
+		for at := range files {
+			if stale[at] && overlaps(read[g.From:g.To], files[at]) {
+				g.Replaces = append(g.Replaces, at)
+			}
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// staleFiles returns the positions of the files of which more than a tenth of the cells have other outputs now.
+func staleFiles(read []Candidate, files []*File) map[int]bool {
+	now := make(map[string]Cell, len(read))
+	for i := range read {
+		if read[i].URI != "" {
+			now[read[i].Partition] = read[i].Cell
+		}
+	}
+	stale := map[int]bool{}
+	for i, f := range files {
+		changed := 0
+		for _, c := range f.Cells {
+			if current, ok := now[c.Partition]; ok && current != c {
+				changed++
+			}
+		}
+		if changed*staleDenominator > len(f.Cells) {
+			stale[i] = true
+		}
+	}
+	return stale
+}
+
+func overlaps(read []Candidate, f *File) bool {
+	return slices.ContainsFunc(read, func(c Candidate) bool {
+		return slices.ContainsFunc(f.Cells, func(o Cell) bool { return o.Partition == c.Partition })
+	})
+}

@@ -63,7 +63,7 @@ func Groups(read []Candidate, files []*File) []Group {
 		if stale[run.File] {
 			continue
 		}
-		if run.First == 0 && run.To-run.From == len(files[run.File].Cells) {
+		if run.To-run.From == len(files[run.File].Cells) {
 			whole[run.File] = run
 		}
 		for i := run.From; i < run.To; i++ {

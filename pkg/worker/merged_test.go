@@ -184,7 +184,7 @@ func TestQueryReadsMergedFiles(t *testing.T) {
 		require.Zero(t, w.merge(), "nothing is left to merge")
 		require.Len(t, w.mergedKeys(""), 3)
 		w.columns = []space.Column{{Name: "date", Type: "VARCHAR"}}
-		require.Equal(t, []string{"t VARCHAR", "{'t': VARCHAR}"}, w.table("SELECT any_value(typeof(date)) AS t FROM raw.visits", true, w.read), "the type of a key has changed")
+		require.Equal(t, []string{"kind VARCHAR", "{'kind': VARCHAR}"}, w.table("SELECT any_value(typeof(date)) AS kind FROM raw.visits", true, w.read), "the type of a key has changed")
 		w.columns = []space.Column{{Name: "date", Type: "DATE"}}
 		w.without(w.read[10:])
 		require.Equal(t, want, w.table("FROM raw.visits", true, w.read), "the single files are not read")

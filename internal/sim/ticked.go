@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -216,22 +217,31 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	}
 }
 
+// activeTick is a live run of a schedule, or a request of a schedule that will be planned.
+type activeTick struct{ name, request, tick string }
+
+func (a activeTick) String() string { return a.name }
+
+// ofBackfill reports whether a backfill of the schedule has made the tick.
+func (a activeTick) ofBackfill() bool { return strings.HasPrefix(a.request, "backfill:") }
+
 // overlaps checks that at most one run of a schedule is live or requested, and that a buffered request waits for such a
-// run.
+// run. Under allow_all, this holds for the ticks of backfills, and a buffered request waits only for these and for
+// earlier ticks.
 func (o *oracle) overlaps(f *followed, s *state.State) {
-	active, slots, buffered := map[string][]string{}, map[string]map[string]bool{}, map[string]string{}
+	active, slots, buffered := map[string][]activeTick{}, map[string]map[string]bool{}, map[string][]*state.RunRequest{}
 	for _, id := range slices.Sorted(maps.Keys(f.index.liveRuns)) {
 		if run := s.Runs.Get(id); run.ScheduleID != "" {
-			active[run.ScheduleID] = append(active[run.ScheduleID], "run "+run.RunID)
+			active[run.ScheduleID] = append(active[run.ScheduleID], activeTick{"run " + run.RunID, run.RequestID, run.TickID})
 		}
 	}
 	for r := range s.Requests.All {
 		switch {
 		case r.ScheduleID == "":
 		case r.State == state.RequestPending, r.State == state.RequestWaiting:
-			active[r.ScheduleID] = append(active[r.ScheduleID], "request "+r.RequestID)
+			active[r.ScheduleID] = append(active[r.ScheduleID], activeTick{"request " + r.RequestID, r.RequestID, r.TickID})
 		case r.State == state.RequestBuffered:
-			buffered[r.ScheduleID] = r.RequestID
+			buffered[r.ScheduleID] = append(buffered[r.ScheduleID], r)
 		}
 	}
 	for id := range f.index.slots.run {
@@ -245,13 +255,28 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 	for row := range s.Schedules.All {
 		name := row.ScheduleID
 		policy := o.w.load.policyOfSchedule(f.domain, name)
-		if r := buffered[name]; r != "" && !row.Paused && len(active[name]) == 0 {
-			o.violation(exactOverlap, "request %s of %s is buffered, but nothing else of its schedule is live", r, f.domain)
+		exclusive := active[name]
+		if policy == event.OverlapAllowAll {
+			exclusive = slices.DeleteFunc(slices.Clone(exclusive), func(a activeTick) bool { return !a.ofBackfill() })
 		}
-		if policy != event.OverlapAllowAll && (len(active[name]) > 1 || len(slots[name]) > 1) {
-			o.violation(exactOverlap, "under policy %s, schedule %s of %s has at once %v; %d runs hold slots", policy, name, f.domain, active[name], len(slots[name]))
+		if waiting := buffered[name]; len(waiting) > 0 && !row.Paused && !waits(policy, waiting, active[name]) {
+			o.violation(exactOverlap, "under policy %s, request %s of %s is buffered, but need not wait for %v", policy, waiting[0].RequestID, f.domain, active[name])
+		}
+		if len(exclusive) > 1 || policy != event.OverlapAllowAll && len(slots[name]) > 1 {
+			o.violation(exactOverlap, "under policy %s, schedule %s of %s has at once %v; %d runs hold slots", policy, name, f.domain, exclusive, len(slots[name]))
 		}
 	}
+}
+
+// waits reports whether one of the buffered requests of a schedule has a reason to wait. The others wait behind it.
+func waits(policy string, buffered []*state.RunRequest, active []activeTick) bool {
+	for _, a := range active {
+		earlier := func(r *state.RunRequest) bool { return a.tick < r.TickID }
+		if policy != event.OverlapAllowAll || a.ofBackfill() || slices.ContainsFunc(buffered, earlier) {
+			return true
+		}
+	}
+	return false
 }
 
 // unfinished returns the unfinished work that a state at rest must not have: requests that have not ended,

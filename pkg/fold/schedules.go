@@ -242,7 +242,7 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 		Calendar: s.Calendar, DecidedAt: f.at(),
 	}
 	s.LastTick = tick.TickID
-	outcome, detail := f.overlap(s.ScheduleID, overlap)
+	outcome, detail := f.overlap(r, spec.Overlap, overlap)
 	if outcome == state.TickRequested && f.tooManyPending() {
 		outcome, detail = state.TickDropped, tooManyPending
 	}
@@ -272,11 +272,15 @@ var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned",
 // tooManyPending reports whether the domain has no room for another PENDING request.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request. It returns whether the request is planned,
-// buffered, skipped or dropped, and why. The policy may end other runs and requests of the schedule.
-func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
-	runs, requests := f.st.ActiveOf(schedule)
-	_, buffered := f.st.BufferedOf(schedule)
+// overlap applies an overlap policy to a new request of a schedule, whose own policy may be another one. It returns
+// whether the request is planned, buffered, skipped or dropped, and why. The policy may end other runs and requests of
+// the schedule.
+func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
+	runs, requests := f.st.ActiveOf(r.ScheduleID)
+	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {
+		runs, requests = f.blockers(r, own)
+	}
+	_, buffered := f.st.BufferedOf(r.ScheduleID)
 	busy := len(runs)+len(requests) > 0
 	switch policy {
 	case event.OverlapAllowAll:
@@ -285,7 +289,7 @@ func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 		if f.tooManyPending() { // the policy must not end a run for a tick that is dropped
 			return state.TickDropped, tooManyPending
 		}
-		return f.replace(schedule, policy == event.OverlapTerminateOther, runs, requests)
+		return f.replace(r, own, policy == event.OverlapTerminateOther, runs, requests)
 	case event.OverlapBufferOne:
 		switch {
 		case buffered > 0:
@@ -308,10 +312,25 @@ func (f *folder) overlap(schedule, policy string) (state.TickOutcome, string) {
 	return state.TickRequested, ""
 }
 
+// blockers returns the live runs and the requests of a schedule that a buffered tick waits for: all of them, unless the
+// schedule's own policy is allow_all. Under allow_all, runs of later ticks may always be live, and a tick that waited
+// for them would never start. So it waits only for earlier ticks. It also waits for all ticks of backfills: these follow
+// each other, whatever the clocks of their commands say.
+func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []string) {
+	runs, requests = f.st.ActiveOf(r.ScheduleID)
+	if own != event.OverlapAllowAll {
+		return runs, requests
+	}
+	later := func(tick, request string) bool { return tick > r.TickID && kindOf(request) != state.TickBackfill }
+	runs = slices.DeleteFunc(runs, func(id string) bool { run := f.st.Runs.Get(id); return later(run.TickID, run.RequestID) })
+	requests = slices.DeleteFunc(requests, func(id string) bool { return later(f.st.Requests.Get(id).TickID, id) })
+	return runs, requests
+}
+
 // replace ends the runs and requests of a schedule, and returns whether the new request may start.
-func (f *folder) replace(schedule string, force bool, runs, requests []string) (state.TickOutcome, string) {
+func (f *folder) replace(r *state.RunRequest, own string, force bool, runs, requests []string) (state.TickOutcome, string) {
 	const reason = "a later tick replaces it"
-	for first, _ := f.st.BufferedOf(schedule); first != nil; first, _ = f.st.BufferedOf(schedule) {
+	for first, _ := f.st.BufferedOf(r.ScheduleID); first != nil; first, _ = f.st.BufferedOf(r.ScheduleID) {
 		f.endRequest(first, state.RequestCancelled, state.TickReplaced, reason)
 	}
 	for _, id := range requests {
@@ -323,7 +342,7 @@ func (f *folder) replace(schedule string, force bool, runs, requests []string) (
 		}
 	}
 	f.flushRuns()
-	if left, _ := f.st.ActiveOf(schedule); len(left) > 0 {
+	if left, _ := f.blockers(r, own); len(left) > 0 {
 		return state.TickBuffered, "waits for the end of " + blocking(left, nil)
 	}
 	return state.TickRequested, ""
@@ -381,21 +400,27 @@ func (f *folder) afterRuns() {
 	}
 }
 
-// releaseNext starts the next buffered request of a schedule, unless another request or a run of the schedule is
-// live.
+// releaseNext starts the buffered requests of a schedule that need not wait any longer, in their order. Each of them
+// waits for the one before, except under allow_all if the ids of their ticks are in another order.
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return
 	}
-	first, _ := f.st.BufferedOf(schedule)
-	if s := f.st.Schedules.Get(schedule); first == nil || s != nil && !s.Live() {
+	s := f.st.Schedules.Get(schedule)
+	if s != nil && !s.Live() {
 		return
 	}
-	if runs, requests := f.st.ActiveOf(schedule); len(runs)+len(requests) > 0 {
-		return
+	for first, _ := f.st.BufferedOf(schedule); first != nil; first, _ = f.st.BufferedOf(schedule) {
+		own := ""
+		if s != nil {
+			own = specOf(s).Overlap
+		}
+		if runs, requests := f.blockers(first, own); len(runs)+len(requests) > 0 {
+			return
+		}
+		row := *first
+		f.pend(&row)
 	}
-	row := *first
-	f.pend(&row)
 }
 
 // countFailure counts a failure of a schedule, and pauses it after too many in a row.

@@ -25,8 +25,9 @@ import (
 const (
 	// MinCells is the number of neighbouring cells from which a merged file is worth its cost.
 	MinCells = 64
-	// MaxCells and MaxBytes limit a merged file. MaxBytes limits the sum of the sizes of the single files.
+	// MaxCells is the maximum number of cells in a merged file.
 	MaxCells = 1024
+	// MaxBytes is the maximum sum of the sizes of the single files in a merged file.
 	MaxBytes = 256 << 20
 	// SmallBytes is the size from which an output is not merged: opening its file costs little beside reading it.
 	SmallBytes = 4 << 20
@@ -84,9 +85,13 @@ func AssetOf(d ids.Domain, key string) (prefix, asset string) {
 	return contract.AssetsPrefix(d) + asset + "/" + folder, asset
 }
 
-// IndexKey, DataKey and CellsKey return the keys of the index, of a merged file, and of its description.
-func IndexKey(prefix string) string     { return prefix + indexName }
-func DataKey(prefix, id string) string  { return prefix + id + dataSuffix }
+// IndexKey returns the key of the index.
+func IndexKey(prefix string) string { return prefix + indexName }
+
+// DataKey returns the key of a merged file.
+func DataKey(prefix, id string) string { return prefix + id + dataSuffix }
+
+// CellsKey returns the key of the description of a merged file.
 func CellsKey(prefix, id string) string { return prefix + id + cellsSuffix }
 
 // IDOf returns the id of the merged file that an object below the prefix belongs to. It returns "" for the index, and
@@ -201,7 +206,7 @@ func Load(ctx context.Context, store blob.Store, prefix string) (index Index, at
 	}
 	if json.Unmarshal(data, &index) != nil || index.Version != version || len(index.Files) > MaxFiles ||
 		slices.ContainsFunc(index.Files, func(e Entry) bool { return !ids.Valid(e.ID) }) {
-		return Index{}, object.Version, true, nil
+		return Index{}, object.Version, true, nil //nolint:nilerr // damaged reports the error
 	}
 	return index, object.Version, false, nil
 }

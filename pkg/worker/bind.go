@@ -82,8 +82,10 @@ func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, er
 	if err != nil {
 		return nil, err
 	}
-	bd := &binder{Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{},
-		isExternal: map[ids.AssetKey]bool{}, result: &Bound{}}
+	bd := &binder{
+		Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{},
+		isExternal: map[ids.AssetKey]bool{}, result: &Bound{},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, bd.close())
@@ -392,7 +394,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	notUsed, _ := errors.AsType[*failure](explainExternal(&queryError{kind: e.kind, message: e.message, position: -1}, &asset.Work))
 	switch {
 	case notUsed != nil:
-		problem.Message, problem.Suggestion, _ = cutLast(notUsed.Error(), ": add ")
+		problem.Message, problem.Suggestion = cutLast(notUsed.Error(), ": add ")
 		problem.Suggestion = "add " + problem.Suggestion
 	case strings.HasSuffix(e.message, loadWithCommand):
 		problem.Suggestion = loadWithCommand

@@ -28,7 +28,7 @@ func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolve
 	for i := range asset.Work.External {
 		e := &asset.Work.External[i]
 		if _, err := extensionFile(e, b.Root, version, platform); err != nil {
-			message, action, _ := cutLast(err.Error(), ": ")
+			message, action := cutLast(err.Error(), ": ")
 			b.result.Missing = append(b.result.Missing, BindProblem{
 				File: asset.File, Line: asset.Query.Line, Column: asset.Query.Column, Message: message, Suggestion: action,
 			})
@@ -48,11 +48,11 @@ func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {
 	})
 }
 
-// cutLast slices a text around the last separator.
-func cutLast(text, separator string) (before, after string, found bool) {
+// cutLast slices a text around the last separator. Without a separator, all of the text is before it.
+func cutLast(text, separator string) (before, after string) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {
-		return text, "", false
+		return text, ""
 	}
-	return text[:i], text[i+len(separator):], true
+	return text[:i], text[i+len(separator):]
 }

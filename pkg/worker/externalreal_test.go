@@ -4,6 +4,7 @@ package worker_test
 
 import (
 	"compress/gzip"
+	"context"
 	"database/sql"
 	"fmt"
 	"net/http"
@@ -17,10 +18,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // The tests of this file load real, signed extensions: see scripts/test-extensions.
+
+// resolver returns a source of secrets with the given values.
+func resolver(values map[string]string) func(context.Context, string) (string, error) {
+	return func(_ context.Context, reference string) (string, error) {
+		if value, ok := values[reference]; ok {
+			return value, nil
+		}
+		return "", fmt.Errorf("secret %s: %w", reference, secret.ErrRefused)
+	}
+}
 
 func extensionsDir(t *testing.T) string {
 	t.Helper()

@@ -204,7 +204,7 @@ func (w *mergeWriter) write(ctx context.Context, columns []space.Column) (err er
 		}
 	}
 	w.file.Keys = partcolumn.Missing(columns, names)
-	list := ", CAST([" + strings.Join(cells, ", ") + "] AS INTEGER[])[CAST(file_index AS INTEGER) + 1] AS " + quoteName(merged.CellColumn)
+	list := []string{"*", "CAST([" + strings.Join(cells, ", ") + "] AS INTEGER[])[CAST(file_index AS INTEGER) + 1] AS " + quoteName(merged.CellColumn)}
 	expected := append(slices.Clone(w.file.Columns), merged.Column{Name: merged.CellColumn, Type: "INTEGER"})
 	for i, c := range w.file.Keys {
 		values := make([]string, 0, len(cells))
@@ -217,10 +217,10 @@ func (w *mergeWriter) write(ctx context.Context, columns []space.Column) (err er
 				values = append(values, value)
 			}
 		}
-		list += ", [" + strings.Join(values, ", ") + "][CAST(file_index AS INTEGER) + 1] AS " + quoteName(merged.KeyColumn(i))
+		list = append(list, "["+strings.Join(values, ", ")+"][CAST(file_index AS INTEGER) + 1] AS "+quoteName(merged.KeyColumn(i)))
 		expected = append(expected, merged.Column{Name: merged.KeyColumn(i), Type: c.Type})
 	}
-	if _, err := d.exec(ctx, "COPY (SELECT *"+list+" FROM "+rows+") TO "+quote(w.path)+" (FORMAT parquet, COMPRESSION zstd)"); err != nil {
+	if _, err := d.exec(ctx, "COPY (SELECT "+strings.Join(list, ", ")+" FROM "+rows+") TO "+quote(w.path)+" (FORMAT parquet, COMPRESSION zstd)"); err != nil {
 		return err
 	}
 	return w.verify(ctx, d, expected)

@@ -203,6 +203,8 @@ func (o *oracle) bareLedger(f *followed) {
 			// The rebuild decided that a later tick replaced the run's request. No fact contradicts this decision.
 		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
 			// A person cancelled the request at about the time of its planning. Names of entries depend on clocks.
+		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !executed(f.state, run):
+			// A command ended the run's chunk before a worker began. No fact shows whether the run came first.
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
 		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact

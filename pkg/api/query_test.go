@@ -116,7 +116,7 @@ func TestQueryErrorAfterRows(t *testing.T) {
 	got = ask(t, "", `{"sql": "SELECT repeat('x', 70000000)"}`, openEmpty)
 	require.Contains(t, got.body, `"rows":[],"revision":7,"row_count":0,`)
 	require.Contains(t, got.body, `"error":"read the result: a row takes more than 64 MiB`)
-	got = ask(t, "", `{"sql": "SELECT range(20000000)"}`, openEmpty)
+	got = ask(t, "", `{"sql": "SELECT range(9000000)"}`, openEmpty)
 	require.Contains(t, got.body, `"error":"read the result: a row takes more than 64 MiB`)
 	got = ask(t, "", `{"sql": "SELECT `+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+`"}`, openEmpty)
 	require.Equal(t, http.StatusBadRequest, got.status)

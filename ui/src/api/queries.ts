@@ -1,4 +1,4 @@
-import { keepPreviousData, type Query, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useSyncExternalStore } from "react";
 import { asks } from "./ask";
 import { Failure, first, get, path } from "./client";
@@ -31,7 +31,6 @@ export const queries = new QueryClient({
       staleTime: Number.POSITIVE_INFINITY, // answers become stale only with a new revision: see useRevision
       gcTime: 5 * 60_000,
       refetchOnWindowFocus: false,
-      networkMode: "always", // the server is on this machine, which may have no network
       retry: (failures, error) => failures < 2 && error instanceof Failure && error.status === 0,
     },
   },
@@ -54,13 +53,11 @@ export const prime = () =>
 const slow = 5000;
 const quick = 1000;
 const rare = 30_000; // the interval while the server streams changes
-const soon = 100; // the shortest time between two refetches, in milliseconds
-const late = 1000; // the longest
+const together = 400; // changes within this time, in milliseconds, cause one refetch
 let streaming = false;
 
 // The queries whose answers do not become stale with a new revision.
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
-const changes = (query: Query) => !steady.has(query.queryKey[0]);
 
 export const useWhoAmI = () =>
   useQuery({
@@ -81,38 +78,23 @@ export const useLive = () =>
     retry: false,
   });
 
-// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and browsers
-// allow few. The browser connects again by itself. The first change is shown at once. The changes during a refetch and
-// the pause after it are shown together: the pause is longer if the server is slow, so that a page takes at most a fifth
-// of the server's time.
+// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and
+// browsers allow few. The browser connects again by itself.
 export function useWatch() {
   const client = useQueryClient();
   useEffect(() => {
     let source: EventSource | undefined;
     let timer = 0;
-    let busy = false;
-    let again = false;
-    const look = async () => {
-      const began = performance.now();
-      busy = true;
-      again = false;
-      await client.invalidateQueries({ predicate: (query) => query.queryKey[0] === "live" || changes(query) });
-      const pause = 4 * (performance.now() - began);
-      timer = window.setTimeout(
-        () => {
-          busy = false;
-          if (again) void look();
-        },
-        Math.min(Math.max(pause, soon), late),
-      );
+    const look = () => {
+      timer = 0;
+      void client.invalidateQueries({ queryKey: ["live"] });
     };
     const changed = () => {
       streaming = true;
-      if (busy) again = true;
-      else void look();
+      timer ||= window.setTimeout(look, together);
     };
     const lost = () => {
-      if (streaming) void client.invalidateQueries({ queryKey: ["live"] }); // if the server is gone, this call fails
+      if (streaming) look(); // if the server is gone, this call fails
       streaming = false;
     };
     const follow = () => {
@@ -134,7 +116,7 @@ export function useWatch() {
   }, [client]);
 }
 
-// useRevision refetches the visible queries when the server has published a new revision that no stream reports.
+// useRevision refetches the visible queries when the server has published a new revision.
 export function useRevision() {
   const client = useQueryClient();
   const { data } = useLive();
@@ -142,8 +124,8 @@ export function useRevision() {
   const revision = data?.revision;
   useEffect(() => {
     if (revision === undefined) return;
-    if (!streaming && seen.current !== undefined && seen.current !== revision) {
-      void client.invalidateQueries({ predicate: changes });
+    if (seen.current !== undefined && seen.current !== revision) {
+      void client.invalidateQueries({ predicate: (query) => !steady.has(query.queryKey[0]) });
     }
     seen.current = revision;
   }, [revision, client]);

@@ -257,7 +257,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	}
 	instants, more := s.Between(from, to, event.MaxInstants)
 	if more > 0 {
-		return b, fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)
+		return b, &InvalidError{fmt.Errorf("backfill schedule %s: the interval has %d ticks: at most %d are allowed", name, more+int64(len(instants)), event.MaxInstants)}
 	}
 	ran, err := ranAt(ctx, snap, name, repeated)
 	if err != nil {

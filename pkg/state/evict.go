@@ -186,8 +186,8 @@ func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	return out
 }
 
-// closedByRun returns the rows of runs that the state does not have. Of each run that the state has, it visits only the
-// first row.
+// closedByRun returns the rows of runs that the state does not have. It visits only the first row of each run that the
+// state has.
 func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""

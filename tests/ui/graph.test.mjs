@@ -71,7 +71,8 @@ test("an asset shows rows of its newest partition, and what is around it", async
   await page.locator("[role=cell]", { hasText: day }).first().waitFor();
   assert.equal(await page.getByRole("table", { name: "Rows of the output" }).getAttribute("aria-rowcount"), "51");
   await page.getByRole("link", { name: "Open in SQL" }).click();
-  await page.waitForURL("**/sql?q=**");
+  // The asset's screen has a button Run too, and stays until the console is there.
+  await page.getByRole("heading", { name: "SQL", exact: true }).waitFor();
   await page.getByRole("button", { name: "Run", exact: true }).click();
   await sees(page, "50 rows");
   await goTo(page, "assets/mart/after?tab=data");

@@ -112,7 +112,8 @@ func figure(name string, get func(bench.Result) (float64, bool)) column {
 	}
 }
 
-// known returns a figure for which 0 means that there is no value.
+// known adapts a getter that returns 0 for an unknown value: the returned getter reports whether
+// the value is known.
 func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
 	return func(r bench.Result) (float64, bool) {
 		v := get(r)

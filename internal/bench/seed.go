@@ -156,8 +156,8 @@ func (s *seeder) plan(ctx context.Context, tasks int) (*seededPlan, error) {
 	return p, nil
 }
 
-// groups returns the groups of events of a run. The first group has the trigger and the plan. For each task, further
-// groups have the dispatch and the end.
+// groups returns the groups of events of a run. The first group has the trigger and the plan. Each task adds groups
+// with its dispatch and its end.
 func (s *seeder) groups(ctx context.Context, tasks int) ([][]*event.Envelope, error) {
 	p, err := s.plan(ctx, tasks)
 	if err != nil {

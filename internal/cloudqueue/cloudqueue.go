@@ -46,7 +46,7 @@ type Config struct {
 	Random *latency.Source
 }
 
-// Queue behaves as its model describes. Create it with [New].
+// Queue is a queue with the latencies and the delivery rate of a [Model]. Create it with [New].
 type Queue struct {
 	inner queue.Queue
 	cfg   Config

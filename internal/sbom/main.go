@@ -35,7 +35,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
-	out := flags.String("o", "", "folder to write to: one folder for each program (required)")
+	out := flags.String("o", "", "output folder; each program gets its own folder in it (required)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

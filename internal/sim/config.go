@@ -173,7 +173,7 @@ func (c *World) drawHistory() {
 	}
 }
 
-// drawMoreFaults draws further faults for worlds that have any.
+// drawMoreFaults adds kinds of faults to a world that already has faults.
 func (c *World) drawMoreFaults() {
 	if stall := random(c.Seed, "stall", 0); stall.IntN(6) == 0 {
 		c.Faults.Stall = 1 + stall.IntN(100)

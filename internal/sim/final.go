@@ -103,7 +103,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 }
 
 // spent returns the reason why a task should not have failed yet, according to its recorded attempts, or "" if it
-// should have failed. At most ten attempts that were lost to infrastructure are replaced with further attempts.
+// should have failed. At most ten attempts that were lost to infrastructure are retried.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}

@@ -51,7 +51,8 @@ func (c *World) drawSlowed() {
 // automated reports whether the world has schedules or backfills.
 func (c World) automated() bool { return c.Schedules+c.Backfills > 0 }
 
-// drawLargeSchedules lets schedules tick for longer, with runs of hundreds of assets.
+// drawLargeSchedules gives the schedules of a large world more time to tick, and runs of hundreds
+// of assets.
 func (c *World) drawLargeSchedules(r *rand.Rand) {
 	if c.Schedules == 0 {
 		return

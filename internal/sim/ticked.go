@@ -149,7 +149,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 			o.violation(oneTick, "the calendar has no answer about schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
 		}
 		if s.Live() && s.WantedAt == 0 && firstAfter(&spec, s.Cursor) != 0 {
-			o.violation(oneTick, "schedule %s of %s waits for nothing, but has the instant %s", s.ScheduleID, f.domain, firstAfter(&spec, s.Cursor))
+			o.violation(oneTick, "schedule %s of %s waits for no instant, but its next instant is %s", s.ScheduleID, f.domain, firstAfter(&spec, s.Cursor))
 		}
 		return
 	}

@@ -84,8 +84,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// dispensable reports whether an entry contains only events that the system reports again. Requests of users are not
-// such events.
+// dispensable reports whether the loss of an entry does no harm, because the system appends all its events again.
+// Nobody appends requests of users again.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {

@@ -129,7 +129,7 @@ func (p *pattern) walk(stretches []stretch) shown {
 	return w
 }
 
-// ticks lists the ticks of a policy.
+// ticks returns the ticks of the pattern under a policy for daylight saving time.
 func (p *pattern) ticks(w *shown, stretches []stretch, dst calendar.DST) []int64 {
 	if p.hourly {
 		return slices.Clone(w.all)

@@ -147,7 +147,7 @@ func progressText(b *engine.Backfill) string {
 	return fmt.Sprintf("%s; %d of %s ended", strings.Join(texts, ", "), b.ChunksEnded, plural(int(b.Chunks), "chunk"))
 }
 
-// etaText describes the time that is left.
+// etaText describes the remaining time.
 func etaText(e *engine.BackfillETA) string {
 	span := func(seconds float64) string { return view.Span(time.Duration(seconds * float64(time.Second))) }
 	if span(e.Low) == span(e.High) {

@@ -62,7 +62,7 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // the failing rows of the newest task of that partition
 			return sample, nil
 		}
-		return "", fmt.Errorf("check %s failed last in %s: add --run, or show the rows of that partition", check, taskName(&failed))
+		return "", fmt.Errorf("check %s failed last in %s: name this partition, or select a run with --run", check, taskName(&failed))
 	case row.FailedSample == "":
 		return "", noSample(check, row.FailedMessage)
 	}

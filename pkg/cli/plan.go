@@ -42,11 +42,11 @@ type planReport struct {
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of these partitions; nil if nothing would run.
 	Estimate *planEstimate `json:"estimate,omitempty"`
-	// Facts are sentences about the deployment that a person should read before it.
+	// Facts are sentences that a person should read before the deployment.
 	Facts []string `json:"facts,omitempty"`
 }
 
-// plannedChange is a change of an asset, and who reads the asset.
+// plannedChange is a change of an asset, and the assets that read it.
 type plannedChange struct {
 	release.Change
 	// Downstream are the assets that read the changed one, directly or indirectly.

@@ -46,7 +46,7 @@ type tail struct {
 	shown    int32  // attempts up to this number were shown, or need not be shown
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
-	broken   string // the id of the attempt whose stream broke: its beginning was shown
+	broken   string // the id of the attempt whose stream broke after its beginning was shown
 	partly   partly // the attempt whose stored parts were shown
 	said     string
 	look     time.Duration
@@ -189,7 +189,7 @@ type partly struct {
 // parts writes what another worker has stored of the log of an attempt.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
-		return nil // the beginning was already shown: the attempt will be delivered again, or will end
+		return nil // wait until the attempt is delivered again or ends: its beginning was already shown
 	}
 	p := &t.partly
 	if p.attemptID != attempt.AttemptID {

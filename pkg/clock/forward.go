@@ -32,8 +32,8 @@ func (f *Forward) Now() time.Time {
 	return f.now()
 }
 
-// now is Now under the lock. It drops the monotonic reading, which hides that the clock was
-// set back.
+// now implements Now; the caller holds the lock. It drops the monotonic reading, because with this
+// reading a clock that was set back seems to continue.
 func (f *Forward) now() time.Time {
 	now := f.clock.Now().Round(0).Add(f.lead)
 	if behind := f.last.Sub(now); behind > Tolerance {

@@ -59,7 +59,7 @@ type Backfill struct {
 	ETA *BackfillETA `json:"eta,omitempty"`
 }
 
-// BackfillETA is an estimate of the time that is left, in seconds. Low and High come from the quartiles of the
+// BackfillETA is an estimate of the remaining time, in seconds. Low and High come from the quartiles of the
 // durations of chunks.
 type BackfillETA struct {
 	Seconds float64 `json:"seconds"`

@@ -39,8 +39,8 @@ type ChunkRequest struct {
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
 
-// StartChunk plans the partitions of a chunk that are left, on a snapshot, and starts the run of the chunk. If none
-// of them needs to run, it refuses the request. It returns nil if another process has handled the request.
+// StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If none of
+// them needs to run, it refuses the request. It returns nil if another process has handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)
@@ -86,8 +86,8 @@ type chunkPlanner struct {
 	document   *backfill.Document
 	evaluation *staleness.Evaluation
 	cells      []backfill.Cell
-	left       []int // positions of the partitions that are left
-	done       []int // positions of the partitions that were left and need no run
+	left       []int // positions of the remaining partitions
+	done       []int // positions of the remaining partitions that need no run
 }
 
 // read reads the list of the chunk's partitions, and finds the partitions that are done.
@@ -184,9 +184,9 @@ func changedDefinition(asset *plan.Asset, name string, partitions []string) erro
 	return nil
 }
 
-// checkDefinitions returns an error if a chunk that has not ended has partitions that do not fit the current release, or
-// the release on which the chunk is planned. So a backfill that a deployment keeps from being completed starts no further
-// chunk.
+// checkDefinitions returns an error if a chunk that has not ended has partitions that do not fit the current release,
+// or the release on which the chunk is planned. So if a deployment makes the completion of a backfill impossible, the
+// backfill starts no more chunks.
 func (p *chunkPlanner) checkDefinitions() error {
 	changed := p.request.Changed(p.document)
 	if len(changed) == 0 {
@@ -205,7 +205,7 @@ func (p *chunkPlanner) checkDefinitions() error {
 	return found
 }
 
-// plan plans the partitions of the chunk that are left and can run. It returns nil if there are none.
+// plan plans the remaining partitions of the chunk that can run. It returns nil if there are none.
 func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 	calendar := view.Calendar(p.snap.State, p.now)
 	assets := make(map[ids.AssetKey]*plan.Asset, len(p.request.Run.Plan.Assets))

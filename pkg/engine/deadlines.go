@@ -214,7 +214,7 @@ func PromisesOf(ctx context.Context, snap *snapshot.Snapshot, read func(sha stri
 	return all, nil
 }
 
-// risk estimates the work that is left before a deadline.
+// risk estimates the remaining work before a deadline.
 type risk struct {
 	snap       *snapshot.Snapshot
 	assets     []plan.Asset

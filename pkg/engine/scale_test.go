@@ -54,7 +54,7 @@ const (
 	smallAssets = 996    // 1,000 in total
 	perChunk    = 25_000 // rows between two bases
 	tenants     = 100
-	minBase     = 64 << 10 // so small that bases omit rows even if only a few rows can be omitted
+	minBase     = 64 << 10 // small, so that bases are written often, and omit rows whenever some can be omitted
 )
 
 // assetAt returns an asset with n partitions by day and tenant.

@@ -228,7 +228,7 @@ const (
 	VerbTest        = "test"         // a channel of alerts: send a test message
 )
 
-// AutomationCommand is a command of a person about a schedule, a request or a backfill.
+// AutomationCommand is a command that a person gives for a schedule, a request or a backfill.
 type AutomationCommand struct {
 	// CommandID makes the command unique. The command with the greatest id wins among those that pause or
 	// resume the same schedule. The same holds for commands that mute or unmute the same rule, and for

@@ -64,8 +64,8 @@ type JudgedDeadline struct {
 	Period  string `json:"period,omitempty"`
 	DueAt   Time   `json:"due_at,omitempty,omitzero"`
 	Verdict string `json:"verdict,omitempty"`
-	// ObservedSeq is the fold sequence of the state that was judged. Missing are the partitions that are
-	// missing or stale in it, and More counts further ones.
+	// ObservedSeq is the fold sequence of the state that was judged. Missing lists partitions that are
+	// missing or stale in this state, and More counts those that the list omits.
 	ObservedSeq int64    `json:"observed_seq,omitempty"`
 	Missing     []string `json:"missing,omitempty"`
 	More        int64    `json:"more,omitempty"`

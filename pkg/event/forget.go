@@ -3,7 +3,7 @@ package event
 // MaxForgotten is the maximum number of assets of one [AssetsForgotten].
 const MaxForgotten = 1_000
 
-// AssetsForgotten is the command of a person to forget assets that have left the project: their outputs become
+// AssetsForgotten is a person's command to forget assets that have left the project: their outputs become
 // invisible, and the collector may delete them.
 type AssetsForgotten struct {
 	// CommandID makes the command unique. The command hides only outputs of runs with a smaller id.

@@ -80,7 +80,7 @@ var (
 	typeRaw  = reflect.TypeFor[json.RawMessage]()
 )
 
-// misplaced is an error of a value, with the path of the value.
+// misplaced is an error about a value in an event, with the path of this value.
 type misplaced struct {
 	path string
 	err  error

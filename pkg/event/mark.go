@@ -12,7 +12,7 @@ const (
 	MarkMissing = "missing" // the output is wrong: readers no longer find it
 )
 
-// PartitionsMarked is the command of a person to mark outputs of an asset. A mark ends when a later
+// PartitionsMarked is a person's command to mark outputs of an asset. A mark ends when a later
 // output of its partition becomes visible.
 type PartitionsMarked struct {
 	// CommandID makes the command unique. The marks of a command with a greater ID replace the marks of a command

@@ -1,6 +1,6 @@
 package event
 
-// RevisionPinned is the command of a person to keep a revision, with the outputs that it shows.
+// RevisionPinned is a person's command to keep a revision, with the outputs that it shows.
 type RevisionPinned struct {
 	// CommandID makes the command unique. For one revision, the command with the greatest id counts.
 	CommandID string `json:"command_id"`

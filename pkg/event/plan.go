@@ -121,7 +121,7 @@ func (c *checker) batch(path string, t *TaskDef) {
 	c.atMost(path+" (bytes)", int64(size), MaxBatchBytes)
 }
 
-// MaxGates limits the checks of a task of one severity.
+// MaxGates is the maximum number of checks of the same severity that a task has.
 const MaxGates = 64
 
 func (c *checker) checkNames(path string, names []string) {

@@ -162,8 +162,8 @@ func positionsIn(text string) []int {
 	return positions
 }
 
-// assign applies the plan of a chunk to the partitions that are left. A planned partition is running, and one that
-// the planner found done is done. The others are skipped.
+// assign applies the plan of a chunk to the chunk's remaining partitions. A planned partition becomes running. A
+// partition that needs no run becomes done. The others are skipped.
 func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan) {
 	assigned := make(map[int]byte, len(cells))
 	for _, n := range positionsIn(p.Planned) {
@@ -529,8 +529,8 @@ func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	}
 }
 
-// cancelBackfill cancels the partitions that are left, and the runs of the chunks. The backfill ends when the last
-// of these runs has ended.
+// cancelBackfill cancels the remaining partitions and the runs of the chunks. The backfill ends when the last of
+// these runs has ended.
 func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.pauseBackfill(b, "", "")
 	b.State = state.BackfillCancelling

@@ -47,7 +47,7 @@ func (w *backfilling) pending() []*state.RunRequest {
 	return found
 }
 
-// plan starts the run of the request that waits longest, with all partitions that are left.
+// plan starts the run of the oldest pending request, with all remaining partitions of its chunk.
 func (w *backfilling) plan() string {
 	r := w.pending()[0]
 	trigger, tasks := chunkTrigger(w.World, r, "", "")

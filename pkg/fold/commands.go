@@ -10,9 +10,9 @@ import (
 // CommandKeyTTL is how long the key of a command is remembered.
 const CommandKeyTTL = 3 * 24 * time.Hour
 
-// command folds a command of a person. It rejects the command if a command with the same key took effect before, or if
-// the person has seen an old version of what the command changes. The key is compared first, so a repeated command
-// never conflicts with itself.
+// command folds a person's command. It rejects the command if a command with the same key took effect before, or if
+// the person saw an old version of the object that the command changes. The key is compared first, so a repeated
+// command never conflicts with itself.
 func (f *folder) command(p *event.AutomationCommand) verdict {
 	if v := f.repeated(p.CommandKey, p.CommandID, p.Fingerprint); v.outcome != "" {
 		return v

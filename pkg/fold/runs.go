@@ -177,8 +177,8 @@ func (f *folder) cancelRun(run *state.Run, reason string, force bool) {
 	complete(run)
 }
 
-// cancelTask cancels a task of a run that is being cancelled. The task may have ended because of
-// an upstream that was cancelled before.
+// cancelTask cancels a task of a run that is being cancelled. The task may already have ended,
+// because the cancellation of an upstream task ended it.
 func (f *folder) cancelTask(t *state.Task, reason string) {
 	current := f.st.Tasks.Get(t.Key())
 	if current.State.Terminal() {

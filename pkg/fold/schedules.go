@@ -205,8 +205,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the missed instants that the catch-up policy lets tick, up to the time at which the
-// schedule was found to be late.
+// Taken returns the missed instants for which the catch-up policy creates ticks. Wanted is the time
+// at which the schedule was found to be late.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -359,8 +359,8 @@ func blocking(runs, requests []string) string {
 	return "earlier ticks"
 }
 
-// setTick updates the tick of a request. The tick names a run only if the run exists: a request has the id of its run
-// earlier, and a refused or cancelled request never gets a run.
+// setTick updates the tick of a request. The tick names a run only if the run exists. A request has a run id before
+// its run exists, and the run of a refused or cancelled request is never created.
 func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail string) {
 	if r.TickID == "" {
 		return

@@ -47,8 +47,9 @@ func (s *story) backfillEvent(words []string) event.Payload {
 	return p
 }
 
-// chunkRun reads "RUN OPTION…": the run of the request for a chunk that waits longest. The run has the partitions that
-// are left, except those in the option done. With the option planned, it has the partitions in that option only.
+// chunkRun reads "RUN OPTION…": it starts the run of the oldest pending request for a chunk. The run has the remaining
+// partitions, except those in the option done. With the option planned, the run has only the partitions in that
+// option.
 func (s *story) chunkRun(words []string) []event.Payload {
 	r := s.firstPending()
 	s.runs[words[0]], s.names[r.RunID] = r.RunID, words[0]
@@ -91,7 +92,7 @@ func triggerOf(r *state.RunRequest, p *event.ChunkPlan) (*event.RunTriggered, []
 	}, tasks
 }
 
-// chunkPlan plans the partitions of a chunk that are left.
+// chunkPlan plans the remaining partitions of a chunk.
 func chunkPlan(w *foldtest.World, request, done, only string) *event.ChunkPlan {
 	key, _, _ := state.ParseChunkRequest(request)
 	cells, _ := state.ParseCells(w.State.Chunks.Get(key).Cells)

@@ -405,8 +405,8 @@ func (p *pass) item(asset string, g Garbage) Item {
 	return item
 }
 
-// remove deletes the first object and further markers, then all others, and returns those that it
-// deleted.
+// remove deletes the first object and all markers that follow it, then the other objects. It
+// returns the objects that it deleted.
 func (p *pass) remove(ctx context.Context, objects []Object) (gone []Object, err error) {
 	done := make([]bool, len(objects))
 	first := 0

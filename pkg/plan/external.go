@@ -111,7 +111,7 @@ func Climbs(name string) bool {
 		}
 		rest = decoded
 	}
-	return true // encoded so often that nobody can say what it means
+	return true // too many nested encodings to decide
 }
 
 // Covers reports whether a prefix of the extension covers a URL.

@@ -24,11 +24,11 @@ const (
 type relay[T any] struct {
 	send  func(context.Context, ids.Domain, T) error
 	merge func(waiting, more T) T
-	// delay is how long a value may wait for others. nil: not at all.
+	// delay is how long a value may wait for more values of its domain. nil: values do not wait.
 	delay  func(T) time.Duration
 	clock  clock.Clock
 	logger *slog.Logger
-	// sent is called after each call. It may be nil.
+	// sent is called with the result of each call of send. It may be nil.
 	sent func(error)
 
 	mu    sync.Mutex

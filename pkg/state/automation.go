@@ -194,7 +194,7 @@ type automation struct {
 	wake     sorted[wakeItem]  // schedules and requests that wait for a time
 	pending  sorted[timedItem] // PENDING requests, by the time of their release
 	ended    sorted[timedItem] // ended requests, by their end
-	wanted   sorted[timedItem] // wanted schedules, by their time
+	wanted   sorted[timedItem] // schedules that wait for the calendar, by WantedAt
 	active   sorted[Key2]      // PENDING and WAITING requests of schedules
 	buffered sorted[timedItem] // BUFFERED requests, by schedule
 	runs     sorted[Key2]      // live runs, by schedule

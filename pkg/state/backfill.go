@@ -197,7 +197,7 @@ const (
 
 const cellStates = "lrdfsc"
 
-// NewCells returns n partitions that are left.
+// NewCells returns the states of n partitions, all [CellLeft].
 func NewCells(n int32) Cells { return Cells(strings.Repeat(string(CellLeft), int(n))) }
 
 // String returns the cells as text.

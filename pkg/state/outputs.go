@@ -90,8 +90,9 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq, RootRun and LeftOut say what the output was made from: see [Run] and [Task]. An
-	// approved output was made before it became visible: its LeftOut is never 0.
+	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the
+	// output. They tell which inputs the task could read. The LeftOut of an approved output is never
+	// 0, because the output was made before it became visible.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`

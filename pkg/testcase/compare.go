@@ -10,7 +10,7 @@ import (
 // Column is a column of a result, with its SQL type.
 type Column struct{ Name, Kind string }
 
-// Field is a value of a result, as DuckDB formats it.
+// Field is a value in a result, as DuckDB formats it.
 type Field struct {
 	Text string
 	Null bool

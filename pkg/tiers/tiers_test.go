@@ -154,7 +154,8 @@ func TestManifestContainsNewestRowsOnly(t *testing.T) {
 	f.verify()
 }
 
-// A delta in files would cost a read for each of its tables.
+// A delta whose rows are in files, not in the cache, would be read with one request for each of its
+// tables.
 func TestMergeOfCachedDeltasReadsNothing(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: 1000})
 	reads := f.counts(func(op faultblob.Op, key string) bool {

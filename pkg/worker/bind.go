@@ -46,7 +46,7 @@ type Bound struct {
 	Missing []BindProblem
 }
 
-// BindProblem is an error of a query, with its place in the user's file.
+// BindProblem is an error in a query, with its place in the user's file.
 type BindProblem struct {
 	File                string
 	Line, Column        int

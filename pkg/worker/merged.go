@@ -270,8 +270,8 @@ func mergedColumns(columns []resultColumn) []merged.Column {
 	return list
 }
 
-// mergedView returns a query for the rows of an input that reads merged files, and the files that it reads. The parts
-// keep their order.
+// mergedView returns a query that reads the rows of an input from its merged files and its other files. It also
+// returns these files. The rows keep the order of the parts.
 func (a *attempt) mergedView(ctx context.Context, d *database, t *work, in *input) (query string, files []string, err error) {
 	var queries []string
 	single := func(from, to int) error {

@@ -260,7 +260,8 @@ func (r *testRunner) wrongCell(ctx context.Context, rows []testcase.Row, columns
 	return nil
 }
 
-// maxAddedColumns limits the columns that are added for a query.
+// maxAddedColumns limits the NULL columns that [testRunner.describe] adds to the given rows for a
+// query.
 const maxAddedColumns = 100
 
 // unknownNames match DuckDB's errors about unknown columns.

@@ -249,8 +249,8 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// links returns the ids that decide the partition of the rows of a leaf: its keys and times, and expressions in
-// conditions that compute its period.
+// links returns the ids that determine the partition of a leaf's row: the leaf's keys and times, and
+// expressions in conditions that compute its period.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
 	ids := maps.Clone(leaf.keys)
 	maps.Copy(ids, leaf.times)
@@ -277,7 +277,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	var linked map[string]bool // the classes of ids that decide the partition in every leaf
+	var linked map[string]bool // classes of equal ids; each class determines the partition of a row in all leaves seen so far
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
 			continue
@@ -407,8 +407,8 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	return f
 }
 
-// link returns two ids, one of each side, that a condition of a join compares for equality and that decide the
-// partition.
+// link returns two ids, one of each side of a join. A condition of the join compares them for equality, and
+// each determines the partition of its side's row.
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y string, ok bool) {
 	type pair struct{ a, b string }
 	var pairs []pair

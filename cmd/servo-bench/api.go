@@ -62,7 +62,7 @@ func (a *apiSettings) run(ctx context.Context) (err error) {
 	case a.samples < 1 || a.size.Assets < 2 || a.size.Runs < 1 || a.size.Tasks < 1 || a.size.Partitions < a.size.Assets:
 		return usagef("--samples, --runs and --tasks must be 1 or more, --assets 2 or more, and --partitions at least --assets")
 	case max(a.size.Assets, a.size.Runs, a.size.Partitions, a.size.Tasks) > 10*maxRows:
-		return usagef("a size is more than %d", 10*maxRows)
+		return usagef("--assets, --runs, --partitions and --tasks must be at most %d", 10*maxRows)
 	}
 	var only *regexp.Regexp
 	if a.only != "" {

@@ -245,7 +245,7 @@ func (c *Cloud) Usage() Usage {
 	return Usage{Store: c.store.Usage(), QueueCalls: calls, QueueDeliveries: deliveries, Messages: messages, MessagePushes: pushes}
 }
 
-// Close stops the cloud. It returns the errors of services that had ended before.
+// Close stops the cloud. It returns the errors of services that had already ended.
 func (c *Cloud) Close() error {
 	c.stop()
 	c.running.Wait()

@@ -60,7 +60,7 @@ const maxOnline = 5
 
 // rebuildOnline is an operator's rebuild. Each try either keeps the state or returns an error and
 // changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares
-// with the revision before. A bare rebuild may yield another state, and creates a wakeup. If
+// with the previous revision. A bare rebuild may yield another state, and creates a wakeup. If
 // manifests are missing, it may write the boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)

@@ -241,7 +241,7 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 }
 
 // merged reports whether a manifest has a base or a delta that was merged from deltas of the
-// manifest before.
+// previous manifest.
 func merged(before, m *manifest.Manifest) bool {
 	known := map[string]bool{}
 	for _, d := range slices.Concat(before.L1, before.L0) {

@@ -28,8 +28,8 @@ const (
 	maxFileBytes = 64 << 20
 	// workers is how many objects are read or deleted in parallel.
 	workers = 16
-	// maxYields is how many calls in a row may leave the work to another archiver. After that, the other archiver is
-	// assumed dead.
+	// maxYields is how many consecutive calls may leave the work to another archiver. After that, the other archiver
+	// is assumed dead.
 	maxYields = 100
 )
 
@@ -57,7 +57,7 @@ type Archiver struct {
 
 	done     string // all entries below this id are archived, except those that cannot be archived
 	position string // the entry after which the next file starts
-	yields   int    // calls in a row that left the work to another archiver
+	yields   int    // consecutive calls that left the work to another archiver
 	backoff  time.Duration
 	resume   time.Time // after an error, no call of Archive does anything before this time
 }

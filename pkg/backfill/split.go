@@ -126,7 +126,7 @@ type splitter struct {
 	itself  [][2]int32
 }
 
-// add adds the partitions of an asset. The assets that it reads must have been added before.
+// add adds the partitions of an asset. The assets that it reads must be added first.
 func (s *splitter) add(asset *plan.Asset, keys []string) error {
 	own := &selection{at: make(map[string]int32, len(keys))}
 	first := int32(len(s.cells)) //nolint:gosec // at most MaxCells

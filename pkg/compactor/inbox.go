@@ -167,8 +167,8 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready removes and returns the batch that is to be folded now. If there is none, it returns how
-// long the waiting entries still linger; zero: no entry waits.
+// ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise
+// ready returns the rest of the linger; zero: no entry waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

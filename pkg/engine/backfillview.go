@@ -67,7 +67,7 @@ type BackfillETA struct {
 	High    float64 `json:"high"`
 }
 
-// BackfillOf returns the backfill in a row.
+// BackfillOf converts a row of table backfills.
 func BackfillOf(row *state.Backfill) (Backfill, error) {
 	b := Backfill{
 		ID: row.BackfillID, State: row.State, CreatedBy: row.CreatedBy, Only: row.Only, Release: row.Release, Priority: row.Priority, Pool: row.Pool,

@@ -85,7 +85,7 @@ func (e *ReleaseConflictError) Error() string {
 		e.Release, ReleaseConflict, found, expected)
 }
 
-// Deploy makes a release the current one. If it is the current one and nothing is to be accepted,
+// Deploy makes a release the current one. If it is already the current one and r.Accept is empty,
 // Deploy returns the current deployment and changes nothing. If the current release is not the one
 // that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns another error
 // and a deployment with an ID, the deployment may be durable, and become current later.

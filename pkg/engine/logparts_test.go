@@ -33,7 +33,7 @@ func (p *partsOfLog) put(nonce, text string) {
 	require.NoError(p.t, err)
 }
 
-// next expects the next text of the reader, and whether it belongs to another execution than the text before.
+// next checks the next text of the reader, and whether another execution printed it than the previous text.
 func (p *partsOfLog) next(want string, restarted bool) {
 	p.t.Helper()
 	text, err := p.reader.Next(p.t.Context(), p.store, "a.log")

@@ -34,7 +34,7 @@ type Request struct {
 	EndedAt   event.Time `json:"ended_at,omitempty,omitzero"`
 }
 
-// RequestOf returns the request in a row.
+// RequestOf converts a row of table run_requests.
 func RequestOf(row *state.RunRequest) (Request, error) {
 	r := Request{
 		ID: row.RequestID, State: row.State, Actor: row.Actor, ScheduleID: row.ScheduleID, Logical: row.Logical,

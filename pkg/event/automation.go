@@ -103,7 +103,8 @@ type Schedule struct {
 	CatchUp string  `json:"catch_up,omitempty"` // default none
 	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect with the policy none.
 	WindowSec int64 `json:"window_sec,omitempty"`
-	// PauseAfterFailures is the number of failures in a row after which the schedule pauses; 0: never.
+	// PauseAfterFailures is the number of consecutive failures after which the schedule is paused; 0:
+	// never.
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
 	// SLASec is how long a run may take from its trigger before an alert reports it; 0: no limit.
 	SLASec int64 `json:"sla_sec,omitempty"`

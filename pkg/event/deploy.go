@@ -41,7 +41,7 @@ type ProjectDeployed struct {
 	Git *Git `json:"git,omitempty"`
 	// Accept lists, for each asset, the earlier codes that count as its current code.
 	Accept []AcceptedCode `json:"accept,omitempty"`
-	// Changes counts the assets that differ from the release before.
+	// Changes counts the assets that differ from the previously deployed release.
 	Changes Changes `json:"changes"`
 	// Schedules is the hash of the release's schedules, from [HashSchedules]; "": the release has no schedules.
 	Schedules string `json:"schedules,omitempty"`
@@ -68,7 +68,7 @@ type AcceptedCode struct {
 	Accepts []string `json:"accepts,omitempty"`
 }
 
-// Changes counts the assets of a release that differ from the release before.
+// Changes counts the assets of a release that differ from the previously deployed release.
 type Changes struct {
 	Added   int32 `json:"added,omitempty"`
 	Removed int32 `json:"removed,omitempty"`

@@ -89,7 +89,8 @@ const (
 	RuleAllDone    = "all_done"    // every upstream ended, with any outcome
 )
 
-// Limits of a batch: how many partitions a task may have, and how long their keys may be together.
+// Limits of a batch: the number of partitions of a task, and the total length of their keys in
+// bytes.
 const (
 	MaxBatch      = 1000
 	MaxBatchBytes = 64 << 10
@@ -361,8 +362,8 @@ type CheckResult struct {
 	Actual   string `json:"actual,omitempty"`
 	Expected string `json:"expected,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Measured is a value that later results of the check are compared with; nil: there is none. Season restricts them
-	// to results of the same season.
+	// Measured is a value with which later results of the check are compared; nil: none. If Season is set, only
+	// results with the same season are compared.
 	Measured *int64 `json:"measured,omitempty"`
 	Season   string `json:"season,omitempty"`
 	// Sample is the object key of a Parquet file with some of the failing rows.

@@ -51,8 +51,9 @@ const maxKnown = 100_000
 // Cache remembers the files that passed. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
-	// When the current generation is full, it becomes the previous one, and a new one begins. A file of the previous
-	// generation is forgotten when the generations change again, unless it is checked before.
+	// When the current generation is full, it becomes the previous one, and a new one begins. When the generations
+	// change again, the files of the previous one are forgotten, except those that were checked since the last
+	// change.
 	current, previous map[string]known
 	disk              disk
 }

@@ -59,7 +59,7 @@ func (w *alerted) wake() bool {
 	return true
 }
 
-// send ends the tries of all notifications that are to be sent.
+// send ends a try of each pending notification.
 func (w *alerted) send(outcome string) (sent []*state.Notification) {
 	w.State.PendingNotifications(func(row *state.Notification) bool {
 		sent = append(sent, row)

@@ -42,7 +42,7 @@ func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudge
 	return &event.DeadlineJudged{Items: []event.JudgedDeadline{item}}
 }
 
-// causes returns the causes of the messages that are to be sent.
+// causes sends the pending notifications, and returns their causes.
 func (w *promised) causes() (causes []string) {
 	for _, row := range w.send(event.NotificationSent) {
 		causes = append(causes, row.Cause)

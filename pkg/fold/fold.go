@@ -35,7 +35,7 @@ const (
 	// the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
-	// MaxLateCalls is the maximum number of late liveness calls in a row that close no attempt. A
+	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. A
 	// queue with varying delays must not postpone all deadlines forever.
 	MaxLateCalls = 5
 	// DispatchDeadline is how long a queue task may exist without a start before the sweeper

@@ -91,7 +91,7 @@ func jsonOfList(list []string) string {
 	return jsonOf(list)
 }
 
-// namesOf decodes the names of checks in a row.
+// namesOf decodes the list of check names that a row stores as JSON.
 func namesOf(list string) []string {
 	var names []string
 	if list != "" {

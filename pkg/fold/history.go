@@ -38,7 +38,7 @@ func (f *folder) learn(asset, partition, run, materialization string, measured [
 	}
 }
 
-// historyIn returns the values in a row.
+// historyIn decodes the values that a row of check_history stores as JSON.
 func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
 	if json.Unmarshal([]byte(row.Values), &values) != nil {
 		panic("fold: check_history of " + row.AssetKey + " is not JSON") // learn writes only valid JSON

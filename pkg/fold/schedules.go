@@ -423,7 +423,8 @@ func (f *folder) releaseNext(schedule string) {
 	}
 }
 
-// countFailure counts a failure of a schedule, and pauses it after too many in a row.
+// countFailure counts a failure of a schedule, and pauses the schedule after too many consecutive
+// failures.
 func (f *folder) countFailure(schedule, what string) {
 	old := f.st.Schedules.Get(schedule)
 	if old == nil {

@@ -132,10 +132,10 @@ func (f *folder) expireAttempt(d state.Deadline, code, message string) {
 	f.finish(current, &t, closing{outcome: event.TimedOut, code: code, message: message, retryable: true})
 }
 
-// lateness is the payload of a liveness timer after late calls.
+// lateness is the payload of a liveness timer that was called late.
 type lateness struct {
 	LateMs int64 `json:"late_ms"`         // delay of the last call
-	Calls  int   `json:"calls,omitempty"` // late calls in a row
+	Calls  int   `json:"calls,omitempty"` // consecutive late calls
 }
 
 func latenessOf(timer *state.Timer) lateness {
@@ -148,7 +148,7 @@ func latenessOf(timer *state.Timer) lateness {
 
 // isLate reports whether a liveness call is too late to close attempts. A call that is as late as the previous one is
 // not too late: the dispatcher's clock is ahead of the queue's, so that every call seems late. A call after
-// MaxLateCalls late calls in a row is not too late, either.
+// MaxLateCalls consecutive late calls is not too late, either.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
 	if previous.Calls >= MaxLateCalls ||

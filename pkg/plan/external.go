@@ -94,8 +94,8 @@ const PrefixPattern = `^(gcs|gs|http|https|s3)://[A-Za-z0-9._-]+(:[0-9]{1,5})?/(
 // s3://landing would cover s3://landing-of-others.
 func ValidPrefix(prefix string) bool { return prefixForm.MatchString(prefix) && !Climbs(prefix) }
 
-// Climbs reports whether a URL has a part .. or ., also in an encoded form, which a server may resolve to another
-// folder.
+// Climbs reports whether a URL has a path segment "." or "..", plain or encoded. A server may resolve such a URL
+// to another folder.
 func Climbs(name string) bool {
 	_, rest, _ := strings.Cut(name, "://")
 	for range 3 { // a server or a proxy may decode more than once

@@ -176,8 +176,8 @@ type Lookback struct {
 	Days [][]Column
 	// Window is true for a window that is ordered by the column.
 	Window bool
-	// From is the first day that the expression needs, as the number of days after the day of the partition: -7 is a
-	// week before. 0: unknown.
+	// From is the first day that the expression needs, relative to the day of the partition: -7 is a week earlier.
+	// 0: unknown.
 	From int64
 }
 

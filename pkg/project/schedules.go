@@ -143,7 +143,7 @@ var scheduleFields = table[schedule]{
 	}, func(f yamlFile, n *yaml.Node, s *schedule) { f.boolean(n, "paused", &s.Paused) }),
 }
 
-// maxFailures is the greatest number of failures in a row after which a schedule can be paused.
+// maxFailures is the maximum of pause_after_failures.
 const maxFailures = 1_000
 
 func boundShape(about, example string) shape {

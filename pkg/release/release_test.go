@@ -252,7 +252,7 @@ func TestAssetsAreData(t *testing.T) {
 	require.Equal(t, list, back)
 }
 
-// BenchmarkCompile compiles a project of 1,000 assets that was loaded before.
+// BenchmarkCompile compiles a project of 1,000 assets, without loading it.
 func BenchmarkCompile(b *testing.B) {
 	list := make([]plan.Asset, 0, 1000)
 	for i := range 1000 {

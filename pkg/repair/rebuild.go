@@ -88,7 +88,7 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	return b.publish(ctx)
 }
 
-// built is a state that was built from the ledger and is to be published.
+// built is a state that was built from the ledger and will be published.
 type built struct {
 	cfg     Config
 	state   *state.State

@@ -119,7 +119,8 @@ func (s *countedStore) Delete(ctx context.Context, key string) error {
 	return s.call("delete", key, func() error { return s.inner.Delete(ctx, key) })
 }
 
-// countedQueue counts and times the tasks that are created in a queue.
+// countedQueue counts the tasks that are created in a queue, and measures how long each creation
+// takes.
 type countedQueue struct {
 	queue.Queue
 	metrics metrics.Recorder

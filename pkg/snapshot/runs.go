@@ -84,8 +84,8 @@ type foundRun struct {
 	at  int
 }
 
-// runPart is a part of a segment of table runs that is to be looked at. Without parts, it is a whole file that
-// is not open yet.
+// runPart is a part of a segment of table runs that may have to be read. If the segment is not open yet,
+// runPart is the whole segment.
 type runPart struct {
 	file            manifest.File
 	parts           table.Parts

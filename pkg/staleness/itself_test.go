@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ledger returns an asset that reads all accounts of the day before.
+// ledger returns an asset whose partitions read all accounts of the previous day.
 func ledger() plan.Asset {
 	return plan.Asset{
 		Key: key("ledger"), Deps: []ids.AssetKey{key("ledger")},

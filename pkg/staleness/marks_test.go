@@ -110,7 +110,8 @@ func markedAs(p *state.Partition, marks map[ids.AssetKey][]*state.Mark, as strin
 	return nil
 }
 
-// expected returns the status of a partition by the definition.
+// expected returns the status of a partition according to the definition of staleness, without the
+// shortcuts of the evaluation.
 func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) staleness.Status {
 	inputs := p.InputsSeq
 	if m := markedAs(p, marks, event.MarkFresh); m != nil {

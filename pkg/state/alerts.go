@@ -254,7 +254,8 @@ func (s *State) OpenNotifications() int { return s.index.alerting.open }
 // Undeliverable returns the number of recent notifications that could not be sent.
 func (s *State) Undeliverable() int { return s.index.alerting.failed }
 
-// PendingNotifications yields the notifications that are to be sent, the longest wait first.
+// PendingNotifications yields the notifications that wait to be sent; the one that has waited
+// longest is first.
 func (s *State) PendingNotifications(yield func(*Notification) bool) {
 	s.index.alerting.pending.Scan(func(item timedItem) bool { return yield(s.Notifications.Get(item.id)) })
 }

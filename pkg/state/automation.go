@@ -35,7 +35,7 @@ const (
 	RequestKept = time.Hour
 )
 
-// RunRequest is a row of run_requests: a run that is to be planned.
+// RunRequest is a row of run_requests: a request to plan and start a run.
 type RunRequest struct {
 	RequestID string `col:"request_id,key"`
 	// Actor is the principal who made the request; "": a schedule did.

@@ -15,8 +15,8 @@ type Promise struct {
 	// Version identifies the deadline. Spec is the event.Deadline as JSON. Both are "" if the asset has no deadline.
 	Version string `col:"version,null"`
 	Spec    string `col:"spec,null"`
-	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when the deadline is to be
-	// judged. WantedAt is the time since which the fold waits for an automator's verdict; NextAt is then 0.
+	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when the fold judges the
+	// deadline. WantedAt is the time since which the fold waits for an automator's verdict; NextAt is then 0.
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at,null"`
 	NextAt   event.Time `col:"next_at,null"`

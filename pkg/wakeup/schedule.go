@@ -59,8 +59,8 @@ type Schedule struct {
 	created event.Time // the newest wakeup that was created and is not known to be deleted
 }
 
-// Next returns the wakeup of a state that is to be published, given the wakeup of the parent, by
-// the rules of [manifest.Wakeup].
+// Next returns the wakeup for the state of the next revision. The wakeup of the parent revision and
+// the rules of [manifest.Wakeup] determine it.
 //
 // Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot, and
 // a publish need not search the state. A sweep releases the wakeup, and a new one follows only if something can get

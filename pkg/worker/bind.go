@@ -311,8 +311,8 @@ func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool)
 	return changed
 }
 
-// describeOutput defines an asset with the columns of its command's output. A missing or unreadable
-// output is not an error.
+// describeOutput reads the columns of an asset from its stored output, and defines the asset's
+// table with these columns. A missing or unreadable output is not an error.
 func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool) error {
 	if b.Outputs == nil || !b.read[asset.Key.SQL()] {
 		return nil
@@ -328,7 +328,8 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 	return b.define(ctx, &schema{asset: asset, made: true, all: all}, columns)
 }
 
-// defineDeclared defines an asset that reads itself with the columns that it declares.
+// defineDeclared defines the table of an asset that reads itself, with the columns that the asset
+// declares.
 func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
 	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE " + plan.EmptyRows(asset.Work.Checks, nil)})
 	if err != nil {

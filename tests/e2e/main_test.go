@@ -63,7 +63,8 @@ var acme = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 type job struct {
 	Dir, Root, RunKey string
 	Concurrency       int
-	// The run has Layers layers of Width assets. Each asset depends on Fan assets of the layer before.
+	// The run has Layers layers of Width assets. Each asset depends on Fan assets of the previous
+	// layer.
 	Layers, Width, Fan int
 	// Command of each asset. {key} is replaced by the key, and {ms} by a duration of 10 to 50
 	// ms that depends on the asset, in decimal seconds.

@@ -229,7 +229,8 @@ func (s *Store) look(c *change) (existing, error) {
 	return existing{exists: true, isFolder: mode == unix.S_IFDIR, version: st.Mtim.Nano()}, nil
 }
 
-// name gives the content its key, or removes the object.
+// name applies a change to the folder: it renames the temporary file to the file of the key or, for
+// a deletion, removes that file.
 func (s *Store) name(c *change) error {
 	if c.content == nil {
 		err := s.sys.remove(c.folder, path.Base(c.key))

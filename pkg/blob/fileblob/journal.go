@@ -151,8 +151,8 @@ func (s *Store) recoverFiles(logs logs, replay bool) error {
 	return s.flushAll(func() ([]string, error) { return keys, nil })
 }
 
-// flushAll makes everything durable that was written before: with syncAll if the system has
-// it, otherwise by flushing the objects with these keys.
+// flushAll makes all earlier writes durable. It calls syncAll if the system has it. Otherwise it
+// flushes the objects with the given keys.
 func (s *Store) flushAll(keys func() ([]string, error)) error {
 	if s.sys.syncAll != nil {
 		return s.sys.syncAll(s.dirFile)

@@ -32,7 +32,7 @@ const createdBy = "servo"
 // is ready for use.
 type Format struct{ layouts sync.Map }
 
-// layout holds what all files of a table have in common.
+// layout is the part of the format that all files of a table share.
 type layout struct {
 	root  *schema.GroupNode
 	props *parquet.WriterProperties

@@ -18,7 +18,7 @@ type hybrid struct {
 	group  [rleGroup]uint32 // values that are neither packed nor part of a repeated run
 	filled int
 	value  uint32 // the value that was put last
-	count  int    // how many times in a row this value was put
+	count  int    // number of consecutive puts of this value
 	head   int    // the position in buf at which the current packed run starts, or -1
 	groups int    // number of groups in the current packed run
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Entry is a job with derived data for a peer's program.
+// Entry is a job with the graph and the check that a peer's program derives from it.
 type Entry struct {
 	Job
 	Next   [][]int

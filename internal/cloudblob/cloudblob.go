@@ -62,7 +62,7 @@ type Config struct {
 	Written func(blob.Object)
 }
 
-// Store behaves as its model describes. Create it with [New].
+// Store is a store with the latencies and limits of a [Model]. Create it with [New].
 type Store struct {
 	inner blob.Store
 	cfg   Config

@@ -17,7 +17,7 @@ func (c World) retention() manifest.Policy {
 }
 
 // keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. In other worlds, a
-// collector whose clock is ahead may delete a revision while a reader still trusts the revision before it. If a delayed
+// collector whose clock is ahead may delete a revision while a reader still trusts the previous one. If a delayed
 // writer creates the number again at this moment, the reader uses the new manifest until it reads the boundary.
 func (c World) keepsLongEnough() bool {
 	const trusted = 10 * time.Second

@@ -118,7 +118,7 @@ func (d *dice) storage(p *process, writes bool) storageFault {
 // full reports whether the store rejects writes for lack of space.
 func (d *dice) full() bool { return d.w.now().Before(d.fullUntil) && !d.over() }
 
-// stalled returns how long the queue still delivers nothing.
+// stalled returns how much longer the queue will deliver nothing.
 func (d *dice) stalled() time.Duration {
 	if d.over() {
 		return 0

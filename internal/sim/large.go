@@ -65,7 +65,7 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	}
 }
 
-// slowOfLarge is how many times fewer tasks are slow in a large world than in a small one.
+// slowOfLarge divides the share of slow tasks in large worlds.
 const slowOfLarge = 20
 
 // manySlots returns a number of slots that suits the size of the world.

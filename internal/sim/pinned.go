@@ -92,7 +92,7 @@ func (o *oracle) deletingPin(key string) {
 }
 
 // deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began shows
-// it. Files of executions that lost do not belong to a revision. name is the place of the object within the output.
+// it. Files of losing executions do not belong to a revision. name is the place of the object within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

@@ -205,7 +205,7 @@ func (w *world) every(d time.Duration, do func()) {
 	})
 }
 
-// pausedFor returns how long the cloud still delivers nothing during an outage.
+// pausedFor returns how much longer the cloud will deliver nothing, because of an outage.
 func (w *world) pausedFor() time.Duration {
 	wait := w.outageUntil.Sub(w.now())
 	if !w.cloudPauses || wait <= 0 {

@@ -151,8 +151,8 @@ func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read
 	return facts, nil
 }
 
-// decide adds the decisions of timers to the round's last publication, and what the round then knows about the
-// ledger. While a gap is open, timers wait: the gap may contain a fact that contradicts them.
+// decide adds the decisions of timers to the round's last publication. It also adds what the round has learned
+// about the ledger. While a gap is open, timers wait: the gap may contain a fact that contradicts them.
 func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
 		read.postpone(c.recorded)

@@ -197,8 +197,8 @@ type CalendarItem struct {
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
 	Through Time   `json:"through,omitempty,omitzero"`
-	// Next is the first instant that is not due, and NextAt is when it ticks, with its jitter. Without them the
-	// schedule has ended.
+	// Next is the first instant that is not due, and NextAt is when it ticks, with its jitter. If both are
+	// absent, the schedule has ended.
 	Next   Time `json:"next,omitempty,omitzero"`
 	NextAt Time `json:"next_at,omitempty,omitzero"`
 	// Calendar is the version of the zone data.

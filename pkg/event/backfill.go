@@ -58,8 +58,8 @@ type BackfillCreated struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// ChunkPlan is a planner's result for the partitions of a chunk that were left. If such a partition is in neither
-// list, it cannot be planned. The lists are positions in the chunk: see [ParsePositions].
+// ChunkPlan is a planner's result for the remaining partitions of a chunk. A remaining partition that is in
+// neither list cannot be planned. The lists are positions in the chunk: see [ParsePositions].
 type ChunkPlan struct {
 	// Planned are the partitions of the run, in the order of the keys of their tasks.
 	Planned string `json:"planned,omitempty"`

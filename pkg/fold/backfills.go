@@ -513,8 +513,8 @@ func (f *folder) endPause(b *state.Backfill) {
 	f.recovered(subjectBackfill+b.BackfillID, "", []string{event.CauseBackfillPaused}, itemPaused)
 }
 
-// stopChunks cancels the runs of a backfill's chunks. When such a run has ended, its unfinished partitions are
-// left, or they are cancelled if the backfill is being cancelled.
+// stopChunks cancels the runs of a backfill's chunks. When such a run has ended, its unfinished partitions get
+// the state left or, if the backfill is being cancelled, the state cancelled.
 func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	for _, live := range f.st.LiveChunks(b.BackfillID) {
 		if live.State != state.ChunkRunning {
@@ -550,8 +550,8 @@ func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.endBackfill(b)
 }
 
-// retryBackfill changes failed and skipped partitions back to left, and continues the backfill. It does not change
-// the partitions of chunks that still run.
+// retryBackfill changes failed and skipped partitions back to the state left, and continues the backfill. It does
+// not change the partitions of chunks that still run.
 func (f *folder) retryBackfill(b *state.Backfill) string {
 	if b.State == state.BackfillCancelling || b.State == state.BackfillCancelled {
 		return "the backfill is " + string(b.State)

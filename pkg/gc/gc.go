@@ -1,6 +1,5 @@
 // Package gc deletes unneeded outputs and logs: superseded versions of partitions, outputs that
-// never became visible, files of executions that lost, and old logs. This package is not a stable
-// API.
+// never became visible, files of losing executions, and old logs. This package is not a stable API.
 //
 // The pure function [Decide] selects the garbage from a listing and from rows of the state. The
 // code around it lists part of the domain's outputs, then reads the newest published state,

@@ -146,7 +146,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 	o.batched(f, now, rebuilt)
 	for _, w := range left {
 		if !rebuilt && w.entry < f.manifest.Watermarks.CompleteThrough {
-			o.violation("I-15 nothing is lost", "revision %d of %s has a ledger complete through %s, but has not folded entry %s",
+			o.violation("I-15 nothing is lost", "revision %d of %s says that the ledger is folded through %s, but has not folded entry %s",
 				f.manifest.Revision, f.domain, f.manifest.Watermarks.CompleteThrough, w.entry)
 			return
 		}

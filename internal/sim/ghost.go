@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxGhosts bounds the stale reports of one request.
+// maxGhosts is the maximum number of tasks about which one request appends stale events.
 const maxGhosts = 12
 
 // appendGhosts appends stale events, like a process that was frozen for a long time: reports on attempts that timed out

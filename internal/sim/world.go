@@ -298,7 +298,7 @@ func (w *world) end() {
 
 func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }
 
-// maxTail bounds the lines of the trace that are kept.
+// maxTail is the number of lines that are kept of the end of a trace.
 const maxTail = 4000
 
 // note adds a line to the trace. Only the driver may call it.

@@ -70,7 +70,7 @@ func TestListRangeSpansLedgerAndArchive(t *testing.T) {
 		if from < to {
 			want = names[from+1 : to+1]
 		}
-		if most > 0 { // Most limits only the entries of the ledger
+		if most > 0 { // the limit applies to entries of the ledger, and not to those of the archive
 			live := slices.IndexFunc(want, func(id string) bool { return id >= cutoff(epoch.Add(72*time.Hour)) })
 			if live >= 0 {
 				want = want[:min(len(want), live+most)]

@@ -189,7 +189,7 @@ func refusal(err error) event.Error {
 	return e
 }
 
-// maxMessage bounds the message of a refusal.
+// maxMessage is the maximum length of the message of a refusal, in bytes.
 const maxMessage = 2000
 
 // limited cuts a text after its last whole character within the limit. It also replaces bytes that are not UTF-8,

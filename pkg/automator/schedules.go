@@ -70,7 +70,7 @@ func answer(row *state.Schedule) event.CalendarItem {
 	return item
 }
 
-// maxDefinedBytes bounds the definitions in one event.
+// maxDefinedBytes limits the total size of the definitions in one event, in bytes.
 const maxDefinedBytes = 256 << 10
 
 // define brings the rows of schedules in line with the deployed release. It appends the definitions

@@ -41,7 +41,7 @@ func (e *CronError) Error() string {
 	return fmt.Sprintf("%s: %s: write %q", where, e.Problem, e.Suggestion)
 }
 
-// macros are the names of expressions.
+// macros maps names of expressions to the expressions.
 var macros = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",

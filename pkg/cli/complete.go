@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxCompletions limits the candidates for a shell.
+// maxCompletions is the maximum number of candidates that a completion returns to the shell.
 const maxCompletions = 1000
 
 // candidates returns the possible values of the next argument after args. A tab separates a

@@ -31,9 +31,9 @@ const (
 	// again.
 	firstGapRetry = time.Second
 	lastGapRetry  = time.Minute
-	// maxUnreadable limits the unreadable entries that a [Result] names.
+	// maxUnreadable is the maximum number of unreadable entries that a [Result] names.
 	maxUnreadable = 1000
-	// maxReported limits the entries that are logged by name after a step.
+	// maxReported is the maximum number of entries that are logged by name after a step.
 	maxReported = 10
 )
 

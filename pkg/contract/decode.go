@@ -29,11 +29,11 @@ const (
 	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
 	MaxErrorMessage = 16 << 10
 	MaxMetrics      = 100
-	// MaxFiles bounds the files of one output.
+	// MaxFiles is the maximum number of files of one output.
 	MaxFiles = 10_000
 )
 
-// maxText bounds the error texts in responses and logs, in bytes.
+// maxText is the maximum length of an error text in a response or a log, in bytes.
 const maxText = 300
 
 // Truncate truncates a text to 300 bytes, so that responses and logs never repeat a caller's input at full length.
@@ -246,7 +246,7 @@ func (c *checker) cells(m *CommitMarker) {
 	}
 }
 
-// maxFileName bounds the name of an output's file, in bytes.
+// maxFileName is the maximum length of the name of an output's file, in bytes.
 const maxFileName = 512
 
 // ValidFileName reports whether an output's file may have this name: a clean relative path of

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxBody bounds the body of a request.
+// maxBody is the maximum size of a request body, in bytes.
 const maxBody = 1 << 20
 
 // catchUp bounds the wait for a revision that a request names.

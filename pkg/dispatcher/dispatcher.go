@@ -82,7 +82,7 @@ const (
 	untimed = 24 * time.Hour
 )
 
-// parallel bounds the concurrent calls to the queue.
+// parallel is the maximum number of concurrent calls to the queue.
 const parallel = 64
 
 // Dispatcher is the dispatcher of one domain.

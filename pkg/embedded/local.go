@@ -81,7 +81,7 @@ func localOnly(next http.Handler) http.Handler {
 	})
 }
 
-// maxCompactBytes bounds the body of a request to fold.
+// maxCompactBytes is the maximum size of the body of a request to fold.
 const maxCompactBytes = 1 << 20
 
 // registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the

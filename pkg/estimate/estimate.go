@@ -29,11 +29,11 @@ type Sample struct {
 // Task is one task of a run.
 type Task struct {
 	Asset string
-	// Pool limits the task; "": none.
+	// Pool is the pool of the task; "": none.
 	Pool     string
 	Priority int32
-	// After are the positions of the tasks that end before this one starts. All are smaller than
-	// its own.
+	// After are the positions of the tasks that must end before this task starts. All are smaller than
+	// the position of this task.
 	After []int
 	// Node marks a group node, which is never executed: it takes no time and no slot.
 	Node bool

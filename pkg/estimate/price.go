@@ -40,7 +40,8 @@ func (e *Estimate) Price(p Prices) {
 	}
 }
 
-// of returns the price of equal tasks. It rounds each part down, after the multiplication.
+// of returns the price of a number of tasks that each use the resources of the sample. It rounds
+// down once for each kind of price, after the multiplication.
 func (p Prices) of(tasks int, each *Sample) int64 {
 	total := int64(0)
 	for _, part := range []struct{ price, count, unit int64 }{

@@ -22,7 +22,7 @@ const (
 	hour = time.Hour
 	// maxListed is how many partitions or subjects a notification names.
 	maxListed = 20
-	// maxBrief bounds the message of an alert, in bytes.
+	// maxBrief is the maximum length of the message of an alert, in bytes.
 	maxBrief = 1024
 )
 

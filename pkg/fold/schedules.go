@@ -191,7 +191,7 @@ func (f *folder) advance(item *event.CalendarItem) {
 	put(f, f.st.Schedules, &row)
 }
 
-// maxDoublings bounds the exponent of a delay.
+// maxDoublings is how often a delay is doubled at most.
 const maxDoublings = 10
 
 // MostMissed returns how many instants the catch-up policy takes at most.

@@ -134,7 +134,7 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 func (m *Manifest) validateOrder(p *problem) {
 	last := m.BaseSnapshot.Revision
 	for i, d := range slices.Concat(m.L1, m.L0) {
-		p.check(d.Revision > last, "delta %d of l1 and l0_deltas: revision %d must be greater than %d, that of the delta or base before it", i, d.Revision, last)
+		p.check(d.Revision > last, "delta %d of l1 and l0_deltas: revision %d must be greater than %d, the revision of the previous delta or of the base", i, d.Revision, last)
 		last = d.Revision
 	}
 }

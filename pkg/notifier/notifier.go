@@ -233,7 +233,7 @@ func explain(x *engine.Notification) string {
 	return "servo alerts"
 }
 
-// maxError bounds the error of a try.
+// maxError is the maximum length of the recorded error of a try, in bytes.
 const maxError = 1000
 
 func limited(text string) string {

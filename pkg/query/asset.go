@@ -55,7 +55,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
-	defer rows.Close() // All returns the errors
+	defer rows.Close() // the loop over All reports the errors
 	total := 0
 	for row, err := range rows.All() {
 		if err != nil {
@@ -111,7 +111,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 	if err != nil {
 		return fmt.Errorf("table quarantine: %w", err)
 	}
-	defer rows.Close() // All returns the errors
+	defer rows.Close() // the loop over All reports the errors
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table quarantine: %w", err)
@@ -136,7 +136,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table asset_checks: %w", err)
 	}
-	defer rows.Close() // All returns the errors
+	defer rows.Close() // the loop over All reports the errors
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table asset_checks: %w", err)

@@ -320,7 +320,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	return err
 }
 
-// maxInline bounds the rows of an inline delta.
+// maxInline is the maximum number of rows of an inline delta.
 const maxInline = 150
 
 // delta writes the changes since the base.

@@ -31,7 +31,7 @@ type Config struct {
 }
 
 const (
-	// maxProblems bounds the reported differences.
+	// maxProblems is the maximum number of differences that a report lists.
 	maxProblems = 50
 	// maxPlaces bounds the memory that is allocated for a stored number of groups, which may be wrong.
 	maxPlaces = 4 << 20

@@ -55,7 +55,7 @@ type config struct {
 	ChannelSecrets string
 	// Subscription is the subscription to pull messages from. "": messages are pushed.
 	Subscription string
-	// CacheBytes bounds the memory of open domains.
+	// CacheBytes limits the memory of open domains: above it, idle domains are closed.
 	CacheBytes int64
 	// KeepRuns is how long ended runs are kept, counted from their trigger.
 	KeepRuns time.Duration
@@ -193,7 +193,7 @@ const (
 	defaultFullEvery   = 24 * time.Hour
 	// defaultDispatchRate is the rate at which Cloud Tasks dispatches a queue.
 	defaultDispatchRate = 500
-	// queueCalls bounds the concurrent calls to the queue, of all domains together.
+	// queueCalls is the maximum number of concurrent calls to the queue, for all domains together.
 	queueCalls = 64
 	// maxWeight bounds how long the turns of one tenant delay the others.
 	maxWeight = 1000

@@ -95,7 +95,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	dispatcher.Register(s.mux, find, keys, p.Clock)
 	dispatcher.RegisterControl(s.mux, find)
 	s.background = append(s.background, d.announce.run, domains.run)
-	if run != nil { // the local queue is empty at its start
+	if run != nil { // a local queue, which is empty at its start
 		s.ready = d.filled
 		s.background = append(s.background, run, func(ctx context.Context) error { return d.fill(ctx, find) })
 	}

@@ -525,7 +525,7 @@ func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition,
 const (
 	// parallelPages is the number of files that are read at once.
 	parallelPages = 8
-	// maxPages bounds the memory of cached pages.
+	// maxPages limits the memory of cached pages, in bytes.
 	maxPages = 64 << 20
 	// partitionBytes is approximately the memory of a row of partition_status.
 	partitionBytes = 600

@@ -20,7 +20,7 @@ import (
 // only the parts that it needs. The files never change, so their bytes and indexes are cached.
 
 const (
-	// maxOpen bounds the memory of the cached bytes of files.
+	// maxOpen limits the total size of the cached parts of files, in bytes.
 	maxOpen = 128 << 20
 	// maxHeads is the number of rows whose keys and filtered columns are cached.
 	maxHeads = 1 << 18

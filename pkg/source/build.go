@@ -144,7 +144,7 @@ type ignoreRules struct {
 	names, paths []*regexp.Regexp
 }
 
-// maxIgnoreBytes limits the ignore file.
+// maxIgnoreBytes is the maximum size of the ignore file.
 const maxIgnoreBytes = 1 << 20
 
 func readIgnore(files fs.FS) (r ignoreRules, err error) {

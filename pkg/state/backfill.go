@@ -243,7 +243,7 @@ func (c Cells) Count(cell byte) (n int64) {
 	return n
 }
 
-// backfills are the indexes of chunks.
+// backfills holds the indexes of the chunks of backfills.
 type backfills struct {
 	waiting sorted[ChunkKey]
 	live    sorted[ChunkKey]

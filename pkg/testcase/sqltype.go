@@ -218,7 +218,7 @@ func (v Value) fitsScalar(kind string) bool {
 	return true
 }
 
-// maxExponent limits the exponents of numbers whose digits are counted.
+// maxExponent is the greatest exponent of a number whose digits are counted.
 const maxExponent = 100
 
 // hasDigits reports whether a number has at most n digits after the point.

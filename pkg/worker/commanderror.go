@@ -18,10 +18,10 @@ import (
 // errorFile is the file in which a command may describe its error. Its path is SERVO_ERROR.
 const errorFile = "error.json"
 
-// maxErrorFile limits the size of that file.
+// maxErrorFile is the maximum size of the error file, in bytes.
 const maxErrorFile = 32 << 10
 
-// commandError is the content of that file. All members are optional.
+// commandError is the content of the error file. All members are optional.
 type commandError struct {
 	Code            string          `json:"code"`
 	Category        string          `json:"category"`

@@ -25,7 +25,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// parallelReads limits the objects that an attempt reads at once.
+// parallelReads is the maximum number of objects that an attempt reads at once.
 const parallelReads = 16
 
 // input holds the partitions of one upstream asset that a task reads.

@@ -29,7 +29,7 @@ type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
 	masked *secret.Writer // writes to text
-	text   bytes.Buffer   // the part that is not complete: masked, and perhaps stored already
+	text   bytes.Buffer   // the part that is not complete, with secrets masked; an earlier state of it may be stored already
 	at     int64          // the offset in the log of the next text
 	begin  int64          // the offset in the log of the part
 	number int            // the number of the part that is not complete

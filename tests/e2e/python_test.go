@@ -29,7 +29,7 @@ func (c *cloud) startPython() {
 	c.t.Helper()
 	c.kill("worker")
 	keys := c.flags["worker"][1]
-	ctx := context.WithoutCancel(c.t.Context()) // stop ends the process
+	ctx := context.WithoutCancel(c.t.Context()) // the process must outlive the test's context: stop ends it
 	cmd := exec.CommandContext(ctx, "python3", "../../examples/worker/worker.py",
 		"--bucket", "servo", "--keys", keys, "--listen", c.address["worker"])
 	cmd.Env, cmd.Stderr = append(os.Environ(), c.environ...), c.t.Output()

@@ -104,7 +104,7 @@ func (r *row) last(workload string) string {
 type report struct {
 	Machine   string   `json:"machine"`
 	Workloads []string `json:"workloads"`
-	// Idle is the configuration of W4.
+	// Idle is the configuration of workload W4, which measures idle processes.
 	Idle  idleness `json:"idle"`
 	Peers []entry  `json:"peers"`
 }

@@ -92,10 +92,10 @@ func (s *Store) catchUp() error {
 	return errors.Join(err, logs.close())
 }
 
-// restart makes all files durable and starts a new journal. With replay it first restores
-// the files from the journals, because after a power loss they may differ. Without replay,
-// every file that has its name is correct. A record whose file does not have its name was
-// not acknowledged and is discarded.
+// restart makes all files durable and starts a new journal. With replay, it first restores the
+// files from the journals, because a power loss may have damaged files. Without replay, every file
+// that was renamed to its final name is correct. If the file of a record was not renamed, the
+// record was not acknowledged, and is discarded.
 func (s *Store) restart(logs logs, replay bool) error {
 	j := s.journal
 	j.status.mark = busy

@@ -223,7 +223,7 @@ func (x *explainer) limits() []LimitInfo {
 	return limits
 }
 
-// maxHolders limits the holders that are named.
+// maxHolders is the maximum number of tasks that an explanation names as holders of slots.
 const maxHolders = 20
 
 // holders returns tasks that hold the slots of a limit.

@@ -66,7 +66,7 @@ type Gantt struct {
 	Unlimited time.Duration
 }
 
-// MaxGanttRows limits the rows of a [Gantt].
+// MaxGanttRows is the maximum number of rows of a [Gantt].
 const MaxGanttRows = 2000
 
 // GanttOptions say what to draw.

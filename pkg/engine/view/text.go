@@ -27,7 +27,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd %02dh", d/day, d%day/time.Hour)
 }
 
-// maxNames limits the names in a sentence.
+// maxNames is the maximum number of names that a sentence lists.
 const maxNames = 5
 
 // Some joins the first names, and counts the rest.

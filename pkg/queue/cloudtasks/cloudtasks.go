@@ -30,7 +30,7 @@ import (
 // callTimeout bounds one call. The service normally answers within a fraction of it.
 const callTimeout = 20 * time.Second
 
-// Config selects the queues and the account of their deliveries.
+// Config selects the queues, and the account that authenticates their deliveries.
 type Config struct {
 	// Parent is the location of the queues: projects/PROJECT/locations/LOCATION.
 	Parent string

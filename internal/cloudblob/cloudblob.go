@@ -2,9 +2,9 @@
 // latency of operations, the limit on mutations of one name, notifications of writes, and a
 // meter of billed operations.
 //
-// The [Config] sets each of these; a store with the zero Config only meters. An operation takes effect after half of
-// its latency. A caller that gives up earlier has changed nothing; a caller that gives up later does not know the
-// outcome.
+// The [Config] sets the latencies, the limit and the receiver of notifications. A store with the zero Config only
+// counts operations. An operation takes effect after half of its latency. A caller that gives up earlier has changed
+// nothing; a caller that gives up later does not know the outcome.
 //
 // Transfer time is not modelled: Servo's objects are small.
 package cloudblob

@@ -2,8 +2,8 @@
 // latency of calls, the delay from due time to delivery, a delivery rate per queue, and a
 // meter of billed operations.
 //
-// The [Config] sets each of these; a queue with the zero Config only meters. The wrapped queue retries failed
-// deliveries, without an additional delay.
+// The [Config] sets the latencies and the rate. A queue with the zero Config only counts operations. The
+// wrapped queue retries failed deliveries, without an additional delay.
 package cloudqueue
 
 import (

@@ -75,7 +75,7 @@ func foldersOf(modules []module) (map[module]string, error) {
 	args := []string{"mod", "download", "-json"}
 	for _, m := range modules {
 		if m.path == standardLibrary {
-			root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // the command ends at once
+			root, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // the command ends immediately
 			if err != nil {
 				return nil, fmt.Errorf("go env GOROOT: %w", err)
 			}

@@ -33,7 +33,7 @@ func (c *World) drawDamage() {
 }
 
 // outputWritten keeps the content of a new file of an output. When a commit marker is created, it
-// may damage the output: half of the time at once, before a task reads it.
+// may damage the output: half of the time immediately, before a task reads it.
 func (w *world) outputWritten(key string) {
 	if w.cfg.Faults.Damaged == 0 {
 		return

@@ -176,8 +176,8 @@ func (h *queries) place(ctx context.Context) (free func(), err error) {
 
 // leave closes the session of a caller that has left, and returns the function that frees the place of its query.
 // DuckDB cannot be interrupted while it prepares a statement, so Close may take long. For the first few such sessions,
-// the returned function frees the place at once. Beyond this number, the function first waits until DuckDB returns, so
-// that abandoned work cannot pile up.
+// the returned function frees the place immediately. Beyond this number, the function first waits until DuckDB
+// returns, so that abandoned work cannot pile up.
 func (h *queries) leave(session QuerySession, rows *query.Rows, free func()) func() {
 	closed := make(chan struct{})
 	go func() {

@@ -23,7 +23,7 @@ var (
 	epoch  = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// still is a manual clock. Sleep advances it and returns at once.
+// still is a manual clock. Sleep advances it and returns immediately.
 type still struct {
 	mu  sync.Mutex
 	now time.Time

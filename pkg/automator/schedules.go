@@ -117,7 +117,8 @@ func (a *Automator) define(ctx context.Context, snap *snapshot.Snapshot, d *stat
 }
 
 // attempts holds the time at which an automator last handled each piece of work, by key and version of the row.
-// Work that is still in the state afterwards has failed. The automator repeats it after retryAfter, not at once.
+// Work that is still in the state afterwards has failed. The automator repeats it after retryAfter, not
+// immediately.
 type attempts map[string]time.Time
 
 // retryAfter is the delay before work that had no effect is repeated.

@@ -38,7 +38,7 @@ func (p *publisher) publish(ctx context.Context, topic string, data []byte, attr
 	}
 	to := client.Publisher(topic)
 	defer to.Stop()
-	to.PublishSettings.CountThreshold = 1 // send at once: messages are rare, so batching would only delay them
+	to.PublishSettings.CountThreshold = 1 // send immediately: messages are rare, so batching would only delay them
 	if _, err := to.Publish(ctx, &pubsub.Message{Data: data, Attributes: attributes}).Get(ctx); err != nil {
 		return fmt.Errorf("publish to %s: %w", topic, err)
 	}

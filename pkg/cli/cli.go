@@ -276,7 +276,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 }
 
 // noEmptyFlags returns an error if a flag has an empty value, for example --at "$TIME" if TIME is not set. The commands
-// would treat such a flag as absent: with --at, the run would start at once, and with --env, it would use the base.
+// would treat such a flag as absent: with --at, the run would start immediately, and with --env, it would use the base.
 func noEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {

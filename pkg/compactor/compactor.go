@@ -16,7 +16,7 @@
 //
 // # Lanes
 //
-// Urgent entries are folded at once, together with everything else that is waiting.
+// Urgent entries are folded immediately, together with everything else that is waiting.
 // Acknowledgements and heartbeats are lazy: they linger for at most two seconds. A barrier lists
 // the ledger first, so that timers decide on every fact that was durable before.
 package compactor

@@ -47,7 +47,7 @@ func newMaintenance(cfg Config) *maintenance {
 //
 // [Compactor.Run] calls it after publishes. On serverless platforms, where no code runs between requests, a separate
 // request calls it. It may run concurrently with folding and on any number of instances. A second call on the same
-// compactor returns at once while the first one runs.
+// compactor returns immediately while the first one runs.
 func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	return c.maintenance.once(ctx)
 }

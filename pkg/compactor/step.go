@@ -13,7 +13,8 @@ import (
 // is unknown and its trigger may be in the ledger.
 var errNeedBarrier = errors.New("the ledger must be listed first")
 
-// maxRestarts limits how often a step starts over at once on a state that another writer published.
+// maxRestarts limits how often a step starts over immediately on a state that another writer
+// published.
 const maxRestarts = 3
 
 // Step folds entries and publishes the result. Run calls it repeatedly; a simulation calls it
@@ -131,8 +132,8 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 }
 
 // readPortion reads a portion of the round's entries and returns their groups of facts. It sets
-// timers aside. The last publication of this round decides the timers that were known before the
-// listing. The second round decides the others.
+// entries with timers aside. The last publication of this round folds those that were known before
+// the listing, and the second round folds the others.
 func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read *reading) ([]fold.Group, error) {
 	facts, timers, err := c.groups(ctx, part, read)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 		run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 		w.step(one, entry)
 		_, entry = w.trigger(foldtest.Task("a"))
-		w.step(other, entry) // this instance does not know the other one and loses a race
+		w.step(other, entry) // this instance does not know of the other instance, and loses a race
 		n := w.publishes()
 		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // this instance also loses a race
 		w.step(other, w.append(w.Finished(run, "b", 1, event.Succeeded)))

@@ -19,7 +19,7 @@ const UnsupportedEvery = time.Hour
 // an entry that was not handed over. Otherwise all live work waits for timers, and at is shortly after the first timer.
 // Runs that wait for neither a task nor a timer wait for people.
 //
-// While tasks hold slots, Attention returns at once. Otherwise it reads every timer.
+// While tasks hold slots, Attention returns immediately. Otherwise it reads every timer.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {
 	if s.Outbox.Len() > 0 || s.SlotsInUse() > 0 {
 		return now, true

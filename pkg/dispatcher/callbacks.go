@@ -521,8 +521,8 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return nil // the timer has fired, was cancelled, or was rescheduled under another name
 	}
 	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.cfg.Clock.Now()) < due {
-		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would
-		// be rescheduled and called again at once, until the clocks agree.
+		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would be
+		// rescheduled and called again immediately, until the clocks agree.
 		return fmt.Errorf("timer %s is not due until %s by this machine's clock", req.TimerID, due)
 	}
 	fired := &event.TimerFired{

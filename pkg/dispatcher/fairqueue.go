@@ -55,7 +55,7 @@ func NewFairQueue(c clock.Clock, parallel, rate int, weights map[string]int) *Fa
 }
 
 // Acquire waits for a turn of a tenant. The caller must call release when the turn is over. A nil
-// FairQueue grants every turn at once.
+// FairQueue grants every turn immediately.
 func (t *FairQueue) Acquire(ctx context.Context, tenant string) (release func(), err error) {
 	if t == nil {
 		return func() {}, nil

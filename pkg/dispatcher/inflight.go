@@ -49,7 +49,7 @@ func (f *inFlight) done(name string, now event.Time) {
 	f.taken[name] = now
 }
 
-// release forgets an action, so that it can be executed again at once.
+// release forgets an action, so that it can be executed again immediately.
 func (f *inFlight) release(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -125,7 +125,7 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	return last.Next == ""
 }
 
-// collectLater requests a pass and returns at once.
+// collectLater requests a pass and returns immediately.
 func (s *Stack) collectLater() {
 	select {
 	case s.published <- struct{}{}:

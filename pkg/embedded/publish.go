@@ -34,7 +34,7 @@ func visible(published compactor.Published) bool {
 		len(state.List[state.Deployment](changed))+len(state.List[state.KeyBlock](changed)) > 0
 }
 
-// publishLater requests a pass of the publisher and returns at once.
+// publishLater requests a pass of the publisher and returns immediately.
 func (s *Stack) publishLater() {
 	select {
 	case s.unpublished <- struct{}{}:

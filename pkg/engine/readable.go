@@ -50,7 +50,7 @@ func UnreadableOutputs(
 	return found, nil
 }
 
-// maxMarkers is the most commit markers of one asset that are read.
+// maxMarkers is the maximum number of commit markers that are read for one asset.
 const maxMarkers = 100
 
 // withoutParquet describes the outputs among rows that have no Parquet file. If no asset reads the outputs, it

@@ -190,7 +190,7 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	return attach(ctx, snap, owner, p.Fingerprint)
 }
 
-// attach returns the run that holds a run key, if its request has the fingerprint.
+// attach returns the run that has a run key, if the request of this run has the fingerprint.
 func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, fingerprint string) (RunHandle, error) {
 	if owner.Fingerprint != fingerprint {
 		return RunHandle{}, fmt.Errorf(

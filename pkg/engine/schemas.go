@@ -104,7 +104,7 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition
-	alike      int // number of chosen partitions with the schema of now
+	alike      int // number of chosen partitions with the schema in the field now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the

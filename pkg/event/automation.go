@@ -55,7 +55,7 @@ const (
 	OverlapBufferAll      = "buffer_all"      // all ticks wait, in order
 	OverlapCancelOther    = "cancel_other"    // the live run is cancelled, and the tick waits for its end
 	OverlapTerminateOther = "terminate_other" // the live run is ended by force, and the tick starts at once
-	OverlapAllowAll       = "allow_all"       // the tick starts at once
+	OverlapAllowAll       = "allow_all"       // the tick starts immediately
 )
 
 // Overlaps returns the overlap policies.

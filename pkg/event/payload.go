@@ -166,7 +166,7 @@ type PlanCreated struct {
 type RunCancelRequested struct {
 	RunID  string `json:"run_id"`
 	Reason string `json:"reason,omitempty"`
-	// Force ends running attempts at once, without a grace period.
+	// Force ends running attempts immediately, without a grace period.
 	Force bool `json:"force,omitempty"`
 	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
 	CommandKey  string `json:"command_key,omitempty"`
@@ -216,7 +216,7 @@ type Error struct {
 	Details string `json:"details,omitempty"`
 	// SuggestedAction says what to do next.
 	SuggestedAction string `json:"suggested_action,omitempty"`
-	// RetryAfterMS is the minimum delay before a retry; 0: only the retry policy decides.
+	// RetryAfterMS is the minimum delay before a retry; 0: only the retry policy determines the delay.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 

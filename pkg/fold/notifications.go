@@ -30,9 +30,9 @@ const (
 // [MaxNotificationAge].
 var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
 
-// notify adds a transition to a notification for each channel of a rule. The first transition of a group is sent at
-// once. The following transitions are counted in a second notification, which is sent when the group ends and begins
-// the next group. The caller writes the rows of the rule and of the alert.
+// notify adds a transition to a notification for each channel of a rule. The first transition of a group is sent
+// immediately. The following transitions are counted in a second notification, which is sent when the group ends and
+// begins the next group. The caller writes the rows of the rule and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
 	first := row.Following == 0 && row.GroupUntil <= now

@@ -16,7 +16,7 @@ import (
 //   - A partition has at most one pending candidate.
 //   - The visible output of its partition precedes it in the order of [folder.materialized]: a later
 //     success supersedes a candidate, and a candidate that arrives after a later success is superseded
-//     at once.
+//     immediately.
 //
 // So an approval never has to compare the candidate with the visible output, whose row may be in history only.
 

@@ -44,7 +44,7 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 		require.Equal(t, c.want, w.Task(run, "x").State, "%s of %q", c.rule, c.ends)
 		group := c.want
 		if group == state.TaskReady {
-			group = state.TaskSucceeded // a group node ends at once
+			group = state.TaskSucceeded // a group node ends immediately
 		}
 		require.Equal(t, group, w.Task(run, "g").State, "group, %s of %q", c.rule, c.ends)
 	}

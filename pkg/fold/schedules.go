@@ -75,7 +75,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 			return false
 		case old.Live() && old.Next != 0 && old.Next <= at:
 			row = *old
-			f.want(&row, max(at, old.NextAt)) // an instant that waits for its jitter ticks at once
+			f.want(&row, max(at, old.NextAt)) // an instant that waits for its jitter ticks immediately
 			put(f, f.st.Schedules, &row)
 			return false
 		}

@@ -181,7 +181,7 @@ func refuses(t, up *state.Task) bool {
 // decide returns the next state of a blocked task after its upstream up has ended: READY, SKIPPED
 // with an error code, CANCELLED or BLOCKED.
 //
-// A failure decides at once. A skip without a failure decides when every upstream has ended: a
+// A failure decides immediately. A skip without a failure decides when every upstream has ended: a
 // failure may still follow, and the order of the two must not matter.
 func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal

@@ -29,8 +29,8 @@ type Config struct {
 	OnStored func(Entry)
 	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger
-	// Linger is how long buffered facts (see AppendBuffered) wait for an entry that they can join. 0 appends them at
-	// once. If Linger is not 0, the owner of the Appender must call Run.
+	// Linger is how long buffered facts (see AppendBuffered) wait for an entry that they can join. 0 appends them
+	// immediately. If Linger is not 0, the owner of the Appender must call Run.
 	Linger time.Duration
 	// MaxWaitingBytes is how many bytes may wait before Append blocks; 0 means 32 MiB.
 	MaxWaitingBytes int

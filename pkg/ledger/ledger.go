@@ -5,8 +5,8 @@
 // # Writing
 //
 // An [Appender] uses group commit: events that arrive during a PUT are written together as the next entry. An event
-// that arrives while no PUT is running is written at once. An Appender has no goroutine of its own. The first waiting
-// caller is the leader: it writes for all waiting callers, then hands over to the next.
+// that arrives while no PUT is running is written immediately. An Appender has no goroutine of its own. The first
+// waiting caller is the leader: it writes for all waiting callers, then hands over to the next.
 //
 // A PUT has three outcomes. Stored: the callers return. Not stored: the callers get the
 // error. Unknown: the Appender writes the same bytes under the same name again, with

@@ -274,7 +274,7 @@ type Asset struct {
 	Keep Keep
 	// Publish says how the outputs are published. Nil: they are not.
 	Publish *Publish `json:"publish,omitempty"`
-	// Code is the fingerprint of everything that decides the bytes of the asset's outputs. Empty:
+	// Code is the fingerprint of everything that affects the bytes of the asset's outputs. Empty:
 	// unknown.
 	Code string
 	// Text has the parts of the code that are not in Work.

@@ -80,7 +80,7 @@ type Project struct {
 	Watched []event.WatchedAsset
 }
 
-// Workers configures the workers on this machine. If a field is 0, the worker decides.
+// Workers configures the workers on this machine. If a field is 0, the worker uses its own default.
 type Workers struct {
 	// Concurrency is the number of tasks to execute at once.
 	Concurrency int

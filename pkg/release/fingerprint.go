@@ -15,7 +15,7 @@ import (
 
 // Fingerprints are hashes of the parts of an asset's definition, of 16 hexadecimal digits.
 type Fingerprints struct {
-	// Code covers everything that decides the bytes of an output.
+	// Code covers everything that affects the bytes of an output.
 	Code string `json:"code"`
 	// Gate covers the checks.
 	Gate string `json:"gate,omitempty"`
@@ -201,8 +201,8 @@ func SetCodes(assets []plan.Asset) {
 	}
 }
 
-// policyOf returns the policy fingerprint: all fields of an asset that decide neither the bytes of
-// its outputs nor whether they are accepted.
+// policyOf returns the policy fingerprint: all fields of an asset that affect neither the bytes of
+// its outputs nor whether the outputs are accepted.
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{

@@ -189,7 +189,8 @@ func (d *dispatchers) workerURL(queue string) string {
 // its start and its end are in one entry.
 const linger = time.Second
 
-// runAppender writes buffered events when their linger is over. When ctx is done, it writes the remaining ones at once.
+// runAppender writes buffered events when their linger is over. When ctx is done, it writes the remaining ones
+// immediately.
 func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
 	_ = a.Run(ctx) // returns only ctx's error
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger)

@@ -35,7 +35,7 @@ func (c config) checkSubscription() error {
 }
 
 // refusedPause delays the redelivery of a refused message, which a subscription without a retry
-// policy would redeliver at once.
+// policy would redeliver immediately.
 const refusedPause = time.Second
 
 // pull serves the messages of a subscription as if they had been pushed, until ctx is done.

@@ -57,7 +57,7 @@ type read struct {
 }
 
 // Current returns the newest published state, or an empty one if none was published. The returned state is no older
-// than the call. Callers that wait for a running read share one further read.
+// than the call. Callers that arrive during a read share one later read.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	mine := r.join()
 	select {
@@ -91,8 +91,8 @@ func (r *Reader) join() *read {
 	return r.next
 }
 
-// begin makes later callers share the next read instead of mine: once mine has started, it may miss
-// revisions that they must see.
+// begin is called when a read starts. From then on, new callers share the read after it, because a
+// read that has started may miss revisions that these callers must see.
 func (r *Reader) begin(mine *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// still is a stopped clock. Its Sleep returns at once.
+// still is a stopped clock. Its Sleep returns immediately.
 type still struct{}
 
 func (still) Now() time.Time                                   { return foldtest.Epoch }
@@ -250,7 +250,7 @@ func TestNewReaderSeesNewTimeline(t *testing.T) {
 	require.NoError(t, err)
 	fx.open()
 	fx.publish(fx.Started(run, "a", 1))
-	fx.reader = fx.newReader() // a new process sees the timeline at once
+	fx.reader = fx.newReader() // a new process sees the timeline immediately
 	snap, _ := fx.current()
 	require.Equal(t, state.TaskRunning, snap.State.Tasks.Get(state.Key2{A: run, B: "a"}).State)
 	fx.publish(fx.Finished(run, "a", 1, event.Succeeded))

@@ -48,7 +48,7 @@ type RunPage struct {
 	// Next is the value of [RunQuery.Before] with which a query returns the runs after these; "": there are none. If
 	// Most or Enough has ended the query, there may be fewer runs than Limit.
 	Next string
-	// Looked is how many closed runs were looked at. It counts neither live runs nor closed runs that the query did
+	// Looked is how many closed runs were examined. It counts neither live runs nor closed runs that the query did
 	// not need.
 	Looked int
 }

@@ -58,10 +58,10 @@ type Mapping struct {
 	Warning string
 }
 
-// mapPart is the operation that decides the values of one upstream dimension.
+// mapPart is the operation that determines the values of one upstream dimension.
 type mapPart struct {
 	DimensionMap
-	reader int // the dimension of the reader that decides the values; -1: there is none
+	reader int // the dimension of the reader that determines the values; -1: there is none
 }
 
 // Infer checks a declared mapping, and infers the operations that it does not declare.

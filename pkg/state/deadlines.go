@@ -25,8 +25,9 @@ type Promise struct {
 	// consecutive errors.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
-	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness was
-	// deployed. LagAt is when the output becomes too old; 0: it is already too old, or no freshness is declared.
+	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness
+	// limit was deployed. LagAt is when the output becomes too old; 0: it is already too old, or no freshness
+	// limit is declared.
 	MaxLagSec int64      `col:"max_lag_sec"`
 	DataAt    event.Time `col:"data_at,null"`
 	LagAt     event.Time `col:"lag_at,null"`
@@ -77,8 +78,8 @@ const (
 	watchTask     = "t"
 )
 
-// Watch is a time at which a promise is judged. Asset is set for a deadline; Asset and Lag are set for a freshness.
-// RunID is set for the SLA of a run; RunID and TaskKey are set for the SLA of a task.
+// Watch is a time at which a promise is judged. Asset is set for a deadline; Asset and Lag are set for a freshness
+// limit. RunID is set for the SLA of a run; RunID and TaskKey are set for the SLA of a task.
 type Watch struct {
 	Asset          string
 	Lag            bool

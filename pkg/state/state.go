@@ -2,8 +2,8 @@
 // rows without scanning tables. This package is not a stable API.
 //
 // Copying a State takes constant time. The compactor folds into one State and shares copies as
-// snapshots. The indexes depend on the rows alone, so a state that was loaded from files decides
-// like the state that was written to them.
+// snapshots. The indexes depend on the rows alone, so the fold makes the same decisions on a state
+// that was loaded from files as on the state that was written to them.
 package state
 
 import (

@@ -23,7 +23,7 @@ type Meta struct {
 	Workspace string `col:"workspace_id,dict"`
 	// Version is the ULID of the event that last changed the row. It is for audits only.
 	Version string `col:"row_version"`
-	// Seq is that event's number in the fold sequence. It decides merges.
+	// Seq is that event's number in the fold sequence. In a merge, the row with the greatest Seq wins.
 	Seq     int64 `col:"row_seq"`
 	Deleted bool  `col:"deleted"`
 }

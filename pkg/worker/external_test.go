@@ -20,7 +20,7 @@ func buildOf(t *testing.T) (version, platform string) {
 	return e.Version, e.Platform
 }
 
-// Without network, a missing extension fails at once, with a text that says what to do.
+// Without network, a missing extension fails immediately, with a text that says what to do.
 func TestMissingExtensionSaysWhatToDo(t *testing.T) {
 	version, platform := buildOf(t)
 	for _, extension := range plan.Extensions {

@@ -38,7 +38,7 @@ var (
 )
 
 // manualClock is a clock for tests. A sleep ends when the test calls fire, if its duration is in the list manual. Any
-// other sleep is a backoff: it ends at once, and the clock advances by its duration.
+// other sleep is a backoff: it ends immediately, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex
 	now      time.Time

@@ -214,7 +214,8 @@ func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.F
 }
 
 // columnNames returns the columns of the input, in the order in which a query over the single files gets them. It fails
-// if files with different columns have different types for one of them: then the files decide the type.
+// if files with different columns have different types for one of them: then a query over the single files determines
+// the type.
 func (m *mergedReader) columnNames(ctx context.Context, runs []mergedRun) ([]string, error) {
 	known := map[string][]merged.Column{}
 	for i := range runs {

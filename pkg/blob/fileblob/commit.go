@@ -46,7 +46,7 @@ type existing struct {
 // commits the changes of all waiting goroutines, so that one flush serves every change that
 // arrived during the previous flush.
 type queue struct {
-	leader chan struct{} // contains a value while a goroutine leads
+	leader chan struct{} // contains a value while a goroutine is the leader
 
 	mu      sync.Mutex
 	waiting []*change

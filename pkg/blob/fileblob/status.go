@@ -12,7 +12,7 @@ import (
 type mark uint32
 
 const (
-	// clean: every record up to the end is on the disk, and its file has its name.
+	// clean: every record up to the end is on the disk, and its file has its final name.
 	clean mark = 1
 	// busy: a lock holder is working, or died while it worked.
 	busy mark = 2

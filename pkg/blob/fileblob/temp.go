@@ -22,7 +22,7 @@ type temp struct {
 	// data is the content for the journal, or nil if it is too large and on the disk
 	// instead.
 	data []byte
-	// placed is true after the file got its key and so lost its temporary name.
+	// placed is true after the file was renamed from its temporary name to the name of its key.
 	placed bool
 }
 

@@ -25,7 +25,7 @@ const (
 	PhaseCancelled Phase = "CANCELLED"
 )
 
-// Segment is a time that a task, or several tasks, spent in a phase.
+// Segment is a period that a task, or several tasks, spent in a phase.
 type Segment struct {
 	Phase    Phase
 	From, To event.Time

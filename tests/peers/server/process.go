@@ -121,7 +121,7 @@ func accepts(address string) func(context.Context) error {
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen returns at once
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen returns immediately
 		if err != nil {
 			return nil, err
 		}

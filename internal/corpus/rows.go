@@ -45,7 +45,7 @@ func (w *writer) partitions(ctx context.Context) error {
 	return nil
 }
 
-// partOf returns the sorted run of the nth partition.
+// partOf returns the index of the sorted run of history that contains the nth partition.
 func partOf(n int) int {
 	switch {
 	case n%16 == 0: //nolint:mnd // see partitions

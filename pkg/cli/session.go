@@ -152,7 +152,7 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 	return errors.Join(err, s.close())
 }
 
-// errOwnerGone means that the process behind the session has ended.
+// errOwnerGone means that the process that executed the requests of the session has ended.
 var errOwnerGone = errors.New("the process that owned the state folder has ended")
 
 // guard runs f and cancels it when the work cannot continue: the store rejects writes, the

@@ -325,7 +325,7 @@ func (c *checker) scheduleName(path, name string) {
 	}
 }
 
-// minEverySec is the least time between two ticks.
+// minEverySec is the minimum time between two ticks, in seconds.
 const minEverySec = 60
 
 // Validate returns the first error of a schedule.

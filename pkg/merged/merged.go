@@ -121,8 +121,8 @@ type Entry struct {
 	// Size and CRC32C are those of the description.
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
-	// Checked means that the collector has found all of its outputs when the file was a day old. Since then, the
-	// collector deletes the file before it deletes one of them.
+	// Checked means that all outputs in the file existed when the collector checked the file at the age of a
+	// day. Since then, the collector deletes the file before it deletes one of these outputs.
 	Checked bool `json:"checked,omitempty"`
 }
 

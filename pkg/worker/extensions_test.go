@@ -52,7 +52,7 @@ func TestQueryWithoutExtensionSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A query cannot load what it lacks, and cannot attach a database.
+// A query cannot install or load an extension, and cannot attach a database.
 func TestQueryCannotLoadOrAttach(t *testing.T) {
 	for _, text := range []string{
 		"INSTALL httpfs", "LOAD httpfs", "ATTACH 'data/other.duckdb' AS other", "SET autoload_known_extensions = true",

@@ -3,9 +3,7 @@ package snapshot
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"iter"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -25,8 +23,8 @@ func cellOf(row *state.Partition) manifest.Cell {
 	return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}
 }
 
-// pageReader returns rows of a file of partition_status.
-type pageReader func(context.Context, manifest.File) ([]*state.Partition, error)
+// pageReader returns the rows of an extent of a file of partition_status.
+type pageReader func(context.Context, extent) ([]*state.Partition, error)
 
 // SortedRuns groups the files of a paged table by the runs that they belong to.
 func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
@@ -64,7 +62,7 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {
-	read := func(f manifest.File) ([]*state.Partition, error) { return c.readPage(ctx, store, f) }
+	read := func(e extent) ([]*state.Partition, error) { return c.readPage(ctx, store, e.file) }
 	return merge{runs: runs, newer: newer, read: read}.rows
 }
 
@@ -106,35 +104,6 @@ var versionColumns = func() *table.Schema {
 	panic("snapshot: no table " + partitionsTable)
 }()
 
-// versions returns the rows of a file with the columns of [versionColumns].
-func (h History) versions(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
-	if h.simulated() {
-		return h.page(ctx, f)
-	}
-	for _, key := range []string{f.Key + narrow, f.Key} {
-		if rows, has := h.codec.pages.get(key); has {
-			return rows, nil
-		}
-	}
-	data, err := h.store.LoadFile(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]*state.Partition, 0, min(f.Rows, state.PageRows))
-	err = h.codec.files.Decode(versionColumns, data, func() reflect.Value {
-		rows = append(rows, &state.Partition{})
-		return reflect.ValueOf(rows[len(rows)-1]).Elem()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
-	}
-	h.codec.pages.put(f.Key+narrow, rows)
-	return rows, nil
-}
-
-// narrow is a suffix of cache keys. It marks a file of which only [versionColumns] were decoded.
-const narrow = "#versions"
-
 // Pages yields the newest version of each row of a paged table in the history of a manifest, some rows at a time.
 func Pages(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
@@ -166,7 +135,9 @@ func Pages(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Man
 type merge struct {
 	runs  [][]manifest.File
 	newer []*state.Partition
-	read  func(manifest.File) ([]*state.Partition, error)
+	read  func(extent) ([]*state.Partition, error)
+	// divide returns the extents of a file that may have rows to yield; nil: each file is read as a whole.
+	divide func(manifest.File) ([]extent, error)
 	// from is the least key to yield. asset restricts the rows to an asset; "": all.
 	from  manifest.Cell
 	asset string
@@ -174,10 +145,12 @@ type merge struct {
 	parallel bool
 }
 
-// cursor is the position in a sorted run, or in the newer rows. The next rows are in page, then in files.
+// cursor is the position in a sorted run, or in the newer rows. The next rows are in page, then in extents, then in
+// files.
 type cursor struct {
-	page  []*state.Partition
-	files []manifest.File
+	page    []*state.Partition
+	extents []extent
+	files   []manifest.File
 }
 
 // next returns a lower bound on the key of the next row, or false at the end.
@@ -185,13 +158,15 @@ func (c *cursor) next() (manifest.Cell, bool) {
 	switch {
 	case len(c.page) > 0:
 		return cellOf(c.page[0]), true
+	case len(c.extents) > 0:
+		return c.extents[0].min, true
 	case len(c.files) > 0:
 		return c.files[0].Min, true
 	}
 	return manifest.Cell{}, false
 }
 
-// rows yields the rows. It opens a file when its first key is next.
+// rows yields the rows. It reads an extent when its first key is next.
 func (m merge) rows(yield func(*state.Partition, error) bool) {
 	cursors := []*cursor{{page: m.skip(m.newer)}}
 	for _, files := range m.runs {
@@ -216,12 +191,11 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 				continue
 			}
 			if len(c.page) == 0 {
-				page, err := m.read(c.files[0])
-				if err != nil {
+				if err := m.fill(c); err != nil {
 					yield(nil, err)
 					return
 				}
-				c.page, c.files, opened = m.skip(page), c.files[1:], true
+				opened = true
 				continue
 			}
 			if row := c.page[0]; newest == nil || row.Seq > newest.Seq {
@@ -229,7 +203,7 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 			}
 		}
 		if opened {
-			continue // the first row of the file may have been skipped
+			continue // the first row of the extent may have been skipped
 		}
 		for _, c := range cursors {
 			if len(c.page) > 0 && cellOf(c.page[0]) == least {
@@ -242,8 +216,27 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 	}
 }
 
-// openAll reads the first file of each sorted run, unless that file begins after m.from. The merge needs all of these
-// files next.
+// fill reads the next extent of a sorted run.
+func (m merge) fill(c *cursor) (err error) {
+	if len(c.extents) == 0 {
+		f := c.files[0]
+		c.files = c.files[1:]
+		if c.extents = wholeFiles([]manifest.File{f}); m.divide != nil {
+			c.extents, err = m.divide(f)
+		}
+		if err != nil || len(c.extents) == 0 {
+			return err
+		}
+	}
+	next := c.extents[0]
+	c.extents = c.extents[1:]
+	page, err := m.read(next)
+	c.page = m.skip(page)
+	return err
+}
+
+// openAll reads the first extent of each sorted run, unless its file begins after m.from. The merge needs all of these
+// extents next.
 func (m merge) openAll(cursors []*cursor) error {
 	var group errgroup.Group
 	group.SetLimit(parallelPages)
@@ -251,11 +244,7 @@ func (m merge) openAll(cursors []*cursor) error {
 		if len(c.files) == 0 || c.files[0].Min.Compare(m.from) > 0 {
 			continue
 		}
-		group.Go(func() error {
-			page, err := m.read(c.files[0])
-			c.page, c.files = m.skip(page), c.files[1:]
-			return err
-		})
+		group.Go(func() error { return m.fill(c) })
 	}
 	return group.Wait()
 }
@@ -344,7 +333,7 @@ func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state
 	if s.marked(asset) {
 		return s.Partition(ctx, asset, partition)
 	}
-	return s.partition(ctx, asset, partition, within(s.History.versions))
+	return s.partition(ctx, asset, partition, s.History.within(s.History.versions))
 }
 
 func (s *Snapshot) partition(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
@@ -390,14 +379,26 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 // rowReader returns the row of a cell in a file of partition_status, or nil.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a reader of single rows that reads whole files. It suits callers that read neighbouring rows next.
-func within(read pageReader) rowReader {
+// within returns a reader of single rows that reads whole extents. It suits callers that read neighbouring rows next.
+func (h History) within(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
-		page, err := read(ctx, f)
+		extents, err := h.divide(ctx, f, key, key.Asset)
 		if err != nil {
 			return nil, err
 		}
-		return rowOf(page, key), nil
+		for _, e := range extents {
+			if key.Compare(e.min) < 0 {
+				break
+			}
+			page, err := read(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			if row := rowOf(page, key); row != nil {
+				return row, nil
+			}
+		}
+		return nil, nil
 	}
 }
 
@@ -413,43 +414,49 @@ func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
 // one row.
 func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 	if !h.divided() {
-		return within(h.page)(ctx, f, key)
-	}
-	if page, has := h.codec.pages.get(f.Key); has {
-		return rowOf(page, key), nil
+		return h.within(h.page)(ctx, f, key)
 	}
 	name := f.Key + " " + key.Asset + " " + key.Partition
 	if row, has := h.codec.cells.get(name); has {
 		return row, nil
 	}
-	parts, err := h.open(ctx, f)
+	extents, err := h.divide(ctx, f, key, key.Asset)
 	if err != nil {
 		return nil, err
 	}
 	var found *state.Partition
-	for part := range parts.Len() {
-		if !covers(parts, part, "asset_key", key.Asset, key.Asset) {
-			continue
+	for _, e := range extents {
+		if found != nil || key.Compare(e.min) < 0 {
+			break
 		}
-		rows, err := decodeRows[partitionKey](partitionKeys, parts, part)
-		if err != nil {
-			return nil, unreadable(f, err)
+		if found, err = h.cell(e, key); err != nil {
+			return nil, err
 		}
-		at, has := slices.BinarySearchFunc(rows, key, func(row partitionKey, key manifest.Cell) int {
-			return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}.Compare(key)
-		})
-		if !has {
-			continue
-		}
-		list, err := partitionsDeclaration.DecodePart(parts, part, []table.Range{{From: at, To: at + 1}})
-		if err != nil {
-			return nil, unreadable(f, err)
-		}
-		found = list.([]*state.Partition)[0] //nolint:errcheck // the table has this row type
-		break
 	}
 	h.codec.cells.put(name, found, 1)
 	return found, nil
+}
+
+// cell returns the row of a cell in a part of a file, or nil. It decodes the keys of the part, and one row.
+func (h History) cell(e extent, key manifest.Cell) (*state.Partition, error) {
+	if page, has := h.codec.pages.get(e.name()); has {
+		return rowOf(page, key), nil
+	}
+	rows, err := decodeRows[partitionKey](partitionKeys, e.parts, e.part)
+	if err != nil {
+		return nil, unreadable(e.file, err)
+	}
+	at, has := slices.BinarySearchFunc(rows, key, func(row partitionKey, key manifest.Cell) int {
+		return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}.Compare(key)
+	})
+	if !has {
+		return nil, nil
+	}
+	list, err := partitionsDeclaration.DecodePart(e.parts, e.part, []table.Range{{From: at, To: at + 1}})
+	if err != nil {
+		return nil, unreadable(e.file, err)
+	}
+	return list.([]*state.Partition)[0], nil //nolint:errcheck // the table has this row type
 }
 
 // partitionKey has the key of a row of partition_status.
@@ -486,9 +493,13 @@ func (s *Snapshot) partitions(
 			live = append(live, row)
 			return true
 		})
-		read := func(f manifest.File) ([]*state.Partition, error) { return page(ctx, f) }
-		parallel := len(runs) > 1 && !s.History.simulated() // in a simulation, the order of reads must not depend on chance
-		merge{runs: runs, newer: live, read: read, from: from, asset: asset, parallel: parallel}.rows(yield)
+		m := merge{runs: runs, newer: live, from: from, asset: asset}
+		m.read = func(e extent) ([]*state.Partition, error) { return page(ctx, e) }
+		if asset != "" {
+			m.divide = func(f manifest.File) ([]extent, error) { return s.History.divide(ctx, f, from, asset) }
+		}
+		m.parallel = len(runs) > 1 && !s.History.simulated() // in a simulation, the order of reads must not depend on chance
+		m.rows(yield)
 	}
 }
 
@@ -505,21 +516,6 @@ func (h History) partitionRuns(ctx context.Context) ([][]manifest.File, error) {
 func (h History) simulated() bool {
 	_, simulated := h.codec.files.(*memory)
 	return simulated
-}
-
-// page returns the rows of a file, which it caches.
-func (h History) page(ctx context.Context, f manifest.File) ([]*state.Partition, error) {
-	if h.simulated() {
-		return h.codec.readPage(ctx, h.store, f) // not cached: each read must report a damaged file
-	}
-	if rows, has := h.codec.pages.get(f.Key); has {
-		return rows, nil
-	}
-	rows, err := h.codec.readPage(ctx, h.store, f)
-	if err == nil {
-		h.codec.pages.put(f.Key, rows)
-	}
-	return rows, err
 }
 
 const (

@@ -194,6 +194,9 @@ func (f *runFinder) look(ctx context.Context, p *runPart) error {
 	f.looked += len(heads)
 	var found []foundRun
 	for i, head := range slices.Backward(heads) {
+		if len(found) > f.q.Limit { // this part alone fills the page, and shows that there is a next one
+			break
+		}
 		if f.accepts(head) {
 			found = append(found, foundRun{id: head.RunID, in: p, at: i})
 		}

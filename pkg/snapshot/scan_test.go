@@ -151,7 +151,7 @@ func TestFindTasksEqualsListOfAllRows(t *testing.T) {
 
 func TestClosedRunEqualsItsRowsInHistory(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 20, Runs: 9_000, Partitions: 2_000, Tasks: 50})
-	for _, i := range []int{0, 1, 8_191, 8_192, 8_980, 8_999} { // run 8,980 has a segment of its own
+	for _, i := range []int{0, 1, 2_047, 2_048, 8_191, 8_192, 8_980, 8_999} { // run 8,980 has a segment of its own
 		id := s.RunID(i)
 		want := state.New(s.Domain)
 		want.Load(s.all.OfRun(id))
@@ -216,4 +216,41 @@ func TestPartitionEqualsListing(t *testing.T) {
 	}
 	require.Len(t, rows, n)
 	check()
+}
+
+// The rows of an asset from any key on are those of the list of all rows, although only parts of files are decoded.
+func TestPartitionsOfAssetEqualListOfAllRows(t *testing.T) {
+	s := newScanned(t, corpus.Size{Assets: 30, Runs: 100, Partitions: 60_000, Tasks: 50})
+	of := map[string][]*state.Partition{}
+	for row, err := range s.snap.AllPartitions(t.Context()) {
+		require.NoError(t, err)
+		of[row.AssetKey] = append(of[row.AssetKey], row)
+	}
+	require.Greater(t, len(of[s.LargeAsset().String()]), 4_096, "the rows are in several parts of a file")
+	for asset, rows := range of {
+		for _, from := range []int{0, 1, len(rows) / 2, len(rows) - 1} {
+			for _, key := range []string{rows[from].PartitionKey, rows[from].PartitionKey[1:], "", "~"} {
+				at, _ := slices.BinarySearchFunc(rows, key, func(row *state.Partition, key string) int { return strings.Compare(row.PartitionKey, key) })
+				var got []*state.Partition
+				for row, err := range s.snap.Partitions(t.Context(), asset, key) {
+					require.NoError(t, err)
+					got = append(got, row)
+				}
+				require.True(t, slices.EqualFunc(rows[at:], got, func(a, b *state.Partition) bool { return *a == *b }), "%s from %q", asset, key)
+			}
+		}
+		var versions []string
+		for row, err := range s.snap.Versions(t.Context(), asset) {
+			require.NoError(t, err)
+			versions = append(versions, row.PartitionKey+" "+row.RunID)
+		}
+		var want []string
+		for _, row := range rows {
+			want = append(want, row.PartitionKey+" "+row.RunID)
+		}
+		require.Equal(t, want, versions)
+	}
+	for row, err := range s.snap.Partitions(t.Context(), "mart/none", "") {
+		t.Fatal("an asset without outputs has a row", row, err)
+	}
 }

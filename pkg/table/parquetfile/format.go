@@ -20,10 +20,10 @@ const (
 	MaxTextBytes = 8 << 30
 )
 
-// rowGroupRows is the number of rows in a row group. A reader of one run or of a page decodes row groups, so
-// they are small. DuckDB processes row groups in parallel, at any size that is a multiple of its vectors of
-// 2,048 rows.
-const rowGroupRows = 8192
+// rowGroupRows is the number of rows in a row group. A reader of one run, of an asset or of a page decodes row groups,
+// so they are small. DuckDB processes row groups in parallel. Its vectors have 2,048 rows, and row groups should have a
+// multiple of that.
+const rowGroupRows = 2048
 
 // createdBy is the name of the program in each file.
 const createdBy = "servo"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
@@ -28,7 +29,7 @@ func (*Format) Open(data []byte) (_ table.Parts, err error) {
 	if err := checkCount(reader.NumRows(), int64(len(data))); err != nil {
 		return nil, err
 	}
-	p := &parts{data: data, meta: reader.MetaData(), columns: map[string]int{}}
+	p := &parts{data: data, meta: reader.MetaData(), columns: map[string]int{}, bounds: map[string][]interval{}}
 	for i := range p.meta.Schema.NumColumns() {
 		p.columns[p.meta.Schema.Column(i).Path()] = i
 	}
@@ -50,6 +51,15 @@ type parts struct {
 	meta    *metadata.FileMetaData
 	rows    []int
 	columns map[string]int // the index of each column
+
+	mu     sync.Mutex
+	bounds map[string][]interval // for each column asked for, the bounds of each part
+}
+
+// interval has the bounds of a text column in a part.
+type interval struct {
+	least, greatest string
+	known           bool
 }
 
 // Len implements [table.Parts].
@@ -60,28 +70,43 @@ func (p *parts) Rows(part int) int { return p.rows[part] }
 
 // Bounds implements [table.Parts].
 func (p *parts) Bounds(part int, column string) (least, greatest string, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found, has := p.bounds[column]
+	if !has {
+		found = make([]interval, len(p.rows))
+		for i := range found {
+			found[i] = p.interval(i, column)
+		}
+		p.bounds[column] = found
+	}
+	return found[part].least, found[part].greatest, found[part].known
+}
+
+// interval reads the statistics of a column in a part. Without valid statistics, the bounds are unknown.
+func (p *parts) interval(part int, column string) (found interval) {
 	defer func() {
-		if recover() != nil { // without valid statistics, the bounds are unknown
-			known = false
+		if recover() != nil {
+			found = interval{}
 		}
 	}()
 	at, has := p.columns[column]
 	if !has {
-		return "", "", false
+		return interval{}
 	}
 	chunk, err := p.meta.RowGroup(part).ColumnChunk(at)
 	if err != nil {
-		return "", "", false
+		return interval{}
 	}
-	found, err := chunk.Statistics()
-	if err != nil || found == nil || !found.HasMinMax() {
-		return "", "", false
+	statistics, err := chunk.Statistics()
+	if err != nil || statistics == nil || !statistics.HasMinMax() {
+		return interval{}
 	}
-	text, ok := found.(*metadata.ByteArrayStatistics)
+	text, ok := statistics.(*metadata.ByteArrayStatistics)
 	if !ok {
-		return "", "", false
+		return interval{}
 	}
-	return string(text.Min()), string(text.Max()), true
+	return interval{string(text.Min()), string(text.Max()), true}
 }
 
 // Decode implements [table.Parts].

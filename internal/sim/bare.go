@@ -34,6 +34,11 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 			lost("schedule %s, which %s paused, ticks", row.ScheduleID, row.PausedBy)
 		}
 	}
+	for row := range f.state.Forgotten.All {
+		if again := rebuilt.Forgotten.Get(row.AssetKey); again == nil || again.CommandID < row.CommandID {
+			lost("asset %s is not forgotten by command %s", row.AssetKey, row.CommandID)
+		}
+	}
 	for row := range f.state.AlertRules.All {
 		again := rebuilt.AlertRules.Get(row.Rule)
 		switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -46,12 +47,51 @@ func TestRebuildForgetsAssetWhoseRunATimerEnded(t *testing.T) {
 	second, entry := w.trigger(def)
 	w.step(c, entry)
 	w.step(c, w.append(w.Started(second, "a", 1)))
+	w.fireUntilEnded(c, second, time.Hour)
+	w.step(c, w.append(&event.AssetsForgotten{CommandID: w.ids.New(), Assets: []string{"test/a"}, Reason: "x"}))
+	snap, _ := c.Latest().Get()
+	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "folded")
+	w.verify()
+	rebuildBare(t, w)
+	snap, _ = w.open("two").Latest().Get()
+	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "after a bare rebuild")
+}
+
+// A run and a deployment have smaller ids than the command, but were folded after it. A rebuild folds them first, and
+// the run is still live.
+func TestRebuildForgetsAssetThatIsInUseByOrderOfIDs(t *testing.T) {
+	for _, late := range []string{"run", "deployment"} {
+		w := newWorld(t)
+		c := w.open("one")
+		run, entry := w.trigger(foldtest.Task("a"))
+		w.step(c, entry)
+		w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+		if late == "run" {
+			_, entry = w.trigger(foldtest.Task("a"))
+		} else {
+			entry = w.append(&event.ProjectDeployed{DeployID: w.ids.New(), Release: strings.Repeat("a", 64), Kind: event.DeployRelease})
+		}
+		w.step(c, w.append(&event.AssetsForgotten{CommandID: w.ids.New(), Assets: []string{"test/a"}, Reason: "x"}))
+		w.step(c, entry)
+		snap, _ := c.Latest().Get()
+		require.NotNil(t, snap.State.Forgotten.Get("test/a"), "folded")
+		w.verify()
+		rebuildBare(t, w)
+		snap, _ = w.open("two").Latest().Get()
+		require.NotNil(t, snap.State.Forgotten.Get("test/a"), "after a bare rebuild, with a late %s", late)
+		w.verify()
+	}
+}
+
+// fireUntilEnded lets time pass and fires timers until a run has ended.
+func (w *world) fireUntilEnded(c *compactor.Compactor, run string, each time.Duration) {
+	w.t.Helper()
 	for range 12 {
 		snap, _ := c.Latest().Get()
-		if snap.State.Runs.Get(second).State.Terminal() {
-			break
+		if snap.State.Runs.Get(run).State.Terminal() {
+			return
 		}
-		w.clock.pass(time.Hour)
+		w.clock.pass(each)
 		w.Now = w.clock.Now()
 		for timer := range snap.State.Timers.All {
 			if timer.State == state.TimerScheduled && timer.TimerType != event.TimerWake {
@@ -60,13 +100,5 @@ func TestRebuildForgetsAssetWhoseRunATimerEnded(t *testing.T) {
 			}
 		}
 	}
-	snap, _ := c.Latest().Get()
-	require.True(t, snap.State.Runs.Get(second).State.Terminal(), "%v", w.states(c, second))
-	w.step(c, w.append(&event.AssetsForgotten{CommandID: w.ids.New(), Assets: []string{"test/a"}, Reason: "x"}))
-	snap, _ = c.Latest().Get()
-	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "folded")
-	w.verify()
-	rebuildBare(t, w)
-	snap, _ = w.open("two").Latest().Get()
-	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "after a bare rebuild")
+	w.t.Fatalf("run %s is live: %v", run, w.states(c, run))
 }

@@ -9,32 +9,28 @@ import (
 )
 
 // checkForgotten rejects a command about an asset that may be in use. The command names the release that its writer
-// compared with the assets. A rebuild without the recorded order folds a proven command after all other events: then
-// later releases may have been deployed, and later runs may use an asset that has returned.
+// compared with the assets.
+//
+// A rebuild without the recorded order sets proven, and obeys every command. Its state may differ from the state into
+// which the command was folded: for example, a run that a timer ended may be live again. The writer of the command
+// checked the same conditions before the append, so only commands that lost a race were rejected.
 func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
-	before := ""
-	if proven {
-		before = p.CommandID
-	}
 	switch release := f.st.Release(); {
-	case f.forgottenBy(p):
-		return verdict{} // a duplicate
-	case !proven && release != p.Release:
+	case proven || f.forgottenBy(p):
+		return verdict{}
+	case release != p.Release:
 		return verdict{outcome: state.Conflict, detail: fmt.Sprintf("release %.12s was deployed meanwhile", release)}
 	}
-	if detail := inUse(f.st, p.Assets, before); detail != "" {
+	if detail := InUse(f.st, p.Assets); detail != "" {
 		return verdict{outcome: state.Conflict, detail: detail}
 	}
 	return verdict{}
 }
 
 // InUse says why an asset of a sorted list cannot be forgotten, or returns "".
-func InUse(s *state.State, assets []string) string { return inUse(s, assets, "") }
-
-// inUse is InUse with an upper bound of the ids of the runs that count; "": all runs count.
-func inUse(s *state.State, assets []string, before string) string {
+func InUse(s *state.State, assets []string) string {
 	for t := range s.Tasks.All {
-		if run := s.Runs.Get(t.RunID); run == nil || run.State.Terminal() || before != "" && run.RunID > before {
+		if run := s.Runs.Get(t.RunID); run == nil || run.State.Terminal() {
 			continue
 		}
 		if _, found := slices.BinarySearch(assets, t.AssetKey); found {

@@ -76,3 +76,16 @@ func TestForgettingConflicts(t *testing.T) {
 	w.MustFold(forgetting(w))
 	require.True(t, w.State.Hidden(visible(w)))
 }
+
+// A rebuild without the recorded order may fold a command while a run is live that a timer had ended.
+func TestBareRebuildObeysEveryForgetting(t *testing.T) {
+	w := foldtest.New(t)
+	made(w)
+	w.Run(foldtest.Task("a"))
+	p := forgetting(w)
+	p.Release = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	g := w.Group(p)
+	g.Bare, g.Proven = true, true
+	require.Equal(t, state.Folded, w.Apply(g).Row.Outcome)
+	require.True(t, w.State.Hidden(visible(w)))
+}

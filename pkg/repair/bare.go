@@ -123,7 +123,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 			return err
 		}
 	}
-	return f.all(ctx, f.deferred.forgotten)
+	return nil
 }
 
 // entries folds consecutive entries.

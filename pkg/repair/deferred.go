@@ -26,8 +26,8 @@ import (
 // A cancel waits for the facts that must have been folded before it: its run exists and, if a task of the run has
 // begun, the upstreams of that task have ended. Other facts came too late to have an effect.
 //
-// A command to forget an asset waits for the decisions of timers if a run of the asset is live, because a timer may have
-// ended the run before the command.
+// Commands to forget assets never wait. They are folded even if the state says that an asset is in use, because the
+// decisions of timers that ended its runs come later, or may be decided differently.
 //
 // Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts show it: later ones
 // belong to the next attempt. If no such facts exist, a report may have preceded the decision.
@@ -43,7 +43,6 @@ type deferred struct {
 	deployments deployments
 	commands    earlyCommands
 	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end
-	forgotten   []fold.Group // commands to forget assets that wait for the timers
 }
 
 // cancel is a waiting cancel of a run.
@@ -88,10 +87,8 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 		h.timers = append(h.timers, key)
 		return groups
 	}
-	if p := forgottenIn(g); p != nil && row == nil && fold.InUse(st, p.Assets) != "" {
-		g.Proven = true // the writer had checked the release and the runs
-		h.forgotten = append(h.forgotten, g)
-		return groups
+	if row == nil && forgets(g) {
+		g.Proven = true
 	}
 	if p := deploymentIn(g); p != nil && row == nil {
 		return append(groups, h.deployments.add(st, g, p)...)
@@ -125,14 +122,12 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	return append(groups, g)
 }
 
-// forgottenIn returns the command to forget assets in a group, or nil.
-func forgottenIn(g fold.Group) *event.AssetsForgotten {
-	for _, e := range g.Events {
-		if p, ok := e.Payload.(*event.AssetsForgotten); ok {
-			return p
-		}
-	}
-	return nil
+// forgets reports whether a group has a command to forget assets.
+func forgets(g fold.Group) bool {
+	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+		_, ok := e.Payload.(*event.AssetsForgotten)
+		return ok
+	})
 }
 
 // wait holds back the trigger of a run.

@@ -1,0 +1,32 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// A person may confirm a command minutes after the comparison with the deployed release. The ledger then gets no command
+// that a rebuild without the recorded order would obey.
+func TestForgetRejectsOtherReleaseBeforeAppend(t *testing.T) {
+	w := newFixture(t, false)
+	handle := w.run(request(asset("a")))
+	w.report(w.finished(handle.RunID, "raw/a", event.Succeeded))
+	before, err := w.Current(t.Context())
+	require.NoError(t, err)
+	r := engine.ForgetRequest{Assets: []ids.AssetKey{asset("a").Key}, Release: strings.Repeat("a", 64), Reason: "x"}
+	_, err = w.Forget(t.Context(), r)
+	require.ErrorIs(t, err, engine.ErrChanged)
+	after, err := w.Current(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before.State.FoldSeq, after.State.FoldSeq, "no command was appended")
+
+	r.Release = ""
+	_, err = w.Forget(t.Context(), r)
+	require.NoError(t, err)
+}

@@ -247,6 +247,6 @@ func running(s *state.State, run *state.Run, t *state.Task) *state.Dispatch {
 		DispatchID: id, QueueTaskName: ids.QueueTaskID(ids.KindDispatch, s.Domain, id, 0),
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		WorkerQueue: t.WorkerQueue, PlanRef: run.PlanRef, AssetKey: t.AssetKey, PartitionKey: t.PartitionKey,
-		TimeoutSec: t.TimeoutSec, HeartbeatTimeoutSec: t.HeartbeatTimeoutSec,
+		TimeoutSec: t.TimeoutSec, HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, Priority: t.Priority, CreatedAt: t.AdmittedAt,
 	}
 }

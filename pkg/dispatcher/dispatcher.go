@@ -333,6 +333,7 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	task := queue.Task{
 		Queue: row.WorkerQueue, Name: row.QueueTaskName, URL: d.cfg.WorkerURL(row.WorkerQueue) + "/execute",
 		Header: map[string]string{"Content-Type": "application/json"}, DispatchDeadline: maxDispatchDeadline,
+		Turn: queue.Turn{Priority: row.Priority, Group: row.RunID, Since: row.CreatedAt.Time()},
 	}
 	if d.cfg.InProcessQueue && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
 		task.Prepare = func(ctx context.Context) ([]byte, bool, error) { return d.prepare(ctx, row, o) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -33,11 +34,22 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	if snap, err = s.adopt(ctx, snap); err != nil {
 		return err
 	}
-	s.group.Go(func() error { return s.queue.Run(running) })
+	s.group.Go(func() error {
+		s.refill(running, snap)
+		return s.queue.Run(running)
+	})
 	s.automator.Nudge()
 	s.notifier.Nudge()
-	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	return s.lock.publish(s.opts.Dir, s.owner())
+}
+
+// refill fills the queue with the pending work of a snapshot. The queue starts to deliver afterwards, so that the first
+// deliveries are those of the greatest priority.
+func (s *Stack) refill(ctx context.Context, snap *snapshot.Snapshot) {
+	err := s.dispatch.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
+	if err != nil && ctx.Err() == nil {
+		s.opts.Logger.Warn("the queue lacks some tasks; they will be queued later", slog.Any("error", err))
+	}
 }
 
 const (

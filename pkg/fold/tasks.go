@@ -261,6 +261,6 @@ func (f *folder) dispatch(t *state.Task, planRef string, generation int32) {
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		Generation: generation, Status: state.DispatchPending, WorkerQueue: t.WorkerQueue, PlanRef: planRef,
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, TimeoutSec: t.TimeoutSec,
-		HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, CreatedAt: f.at(),
+		HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, CreatedAt: f.at(), Priority: t.Priority,
 	})
 }

@@ -44,12 +44,23 @@ type Task struct {
 	// DispatchDeadline is how long a delivery may take before it counts as failed: 15 s to
 	// 30 min; 0 means 10 min.
 	DispatchDeadline time.Duration
+	// Turn says which of several due tasks is delivered first. Cloud Tasks has no such order, so other queues ignore it.
+	Turn Turn
 	// Prepare, if set, returns the body of each delivery and replaces Body. If it returns wanted = false, the task ends
 	// without a delivery. Only a queue in this process can call Prepare; other queues reject the task with ErrInvalid.
 	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
 	// OnResponse, if set, receives the body of each answer with status 200. If it returns an
 	// error, the delivery has failed. Like Prepare, it needs a queue in this process.
 	OnResponse func(ctx context.Context, body []byte) error
+}
+
+// Turn is the place of a task among the due tasks of its queue. A queue in this process delivers tasks of a greater
+// priority first. Groups of equal priority take turns. In a group, older tasks go first.
+type Turn struct {
+	Priority int32
+	Group    string
+	// Since is the age of the task: it goes after tasks of its group that are older. Zero means the time when it is due.
+	Since time.Time
 }
 
 // Queue accepts tasks. It is safe for concurrent use. Any error other than ErrExists and

@@ -238,6 +238,7 @@ type Dispatch struct {
 	EnqueuedAt          event.Time     `col:"enqueued_at,null"`
 	Deadline            event.Time     `col:"deadline,null"` // when the sweeper inspects a CREATED row
 	Error               string         `col:"error,null"`
+	Priority            int32          `col:"priority"` // the priority of the task
 	Meta
 }
 

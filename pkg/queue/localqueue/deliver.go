@@ -2,6 +2,7 @@ package localqueue
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.promote(l) // first, so that the group of the task keeps its turn if it has more due tasks
+	l.turns.landed(t)
 	switch {
 	case q.ctx.Err() != nil || t.ended: // stopped, or deleted meanwhile
 	case err == nil && status/100 == 2:
@@ -41,7 +44,7 @@ func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 		q.fail(l, t, status, err)
 	}
 	if q.ctx.Err() == nil {
-		if next = q.take(l); next != nil {
+		if next = l.turns.pop(); next != nil {
 			return next
 		}
 	}
@@ -68,7 +71,7 @@ func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	}
 	q.opts.Logger.LogAttrs(q.ctx, slog.LevelDebug, "queue task delivery failed", attrs...)
 	t.due = q.opts.Clock.Now().Add(q.backoff(t.attempts))
-	q.enqueue(l, t)
+	heap.Push(&l.waiting, t) // it keeps its age, so it goes first in its group when it is due
 }
 
 // backoff returns the wait after the given number of failures.

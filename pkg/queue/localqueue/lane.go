@@ -12,7 +12,8 @@ type lane struct {
 	name     string
 	limit    int // concurrent deliveries
 	tasks    map[string]*task
-	waiting  schedule
+	waiting  schedule // not due yet
+	turns    turns    // due
 	inFlight int
 }
 
@@ -20,8 +21,10 @@ type lane struct {
 type task struct {
 	queue.Task
 	due        time.Time
-	arrival    uint64
-	index      int // position in the heap waiting; -1 while the task is being delivered
+	since      time.Time // its age in its group: Turn.Since, or when it was due first
+	arrival    uint64 // its place among tasks of the same age
+	group      *group // while the task is due or being delivered, else nil
+	index      int    // position in its group or in the heap waiting; -1 while the task is being delivered
 	ended      bool
 	attempts   int // failed attempts
 	executions int // failed attempts that the target answered with a status below 500
@@ -32,7 +35,7 @@ type task struct {
 func (q *Queue) lane(name string) *lane {
 	l, ok := q.lanes[name]
 	if !ok {
-		l = &lane{name: name, tasks: map[string]*task{}, limit: DefaultConcurrency}
+		l = &lane{name: name, tasks: map[string]*task{}, turns: newTurns(), limit: DefaultConcurrency}
 		if q.opts.Concurrency != nil {
 			if limit := q.opts.Concurrency(name); limit > 0 {
 				l.limit = limit
@@ -43,27 +46,23 @@ func (q *Queue) lane(name string) *lane {
 	return l
 }
 
-// enqueue adds a task to the tasks that are not due yet.
-func (q *Queue) enqueue(l *lane, t *task) {
-	q.arrivals++
-	t.arrival = q.arrivals
-	heap.Push(&l.waiting, t)
-}
-
 // dispatch starts due tasks while the lane has free slots, and sets the alarm for the next
 // task. A lane without a free slot is dispatched when a delivery ends.
 func (q *Queue) dispatch(l *lane) {
 	if q.phase != running || q.ctx.Err() != nil {
 		return
 	}
-	for l.inFlight < l.limit && len(l.waiting) > 0 {
-		t := q.take(l)
+	q.promote(l)
+	for l.inFlight < l.limit {
+		t := l.turns.pop()
 		if t == nil {
-			q.wakeAt(l.waiting[0].due)
-			return
+			break
 		}
 		l.inFlight++
 		q.running.Go(func() { q.deliver(l, t) })
+	}
+	if l.inFlight < l.limit && l.waiting.Len() > 0 {
+		q.wakeAt(l.waiting.positions[0].due)
 	}
 }
 
@@ -73,13 +72,23 @@ func (q *Queue) dispatchAll() {
 	}
 }
 
-// take removes and returns the first task if it is due, else nil.
-func (q *Queue) take(l *lane) *task {
-	if len(l.waiting) == 0 || l.waiting[0].due.After(q.opts.Clock.Now()) {
-		return nil
+// promote gives turns to the tasks that have become due.
+func (q *Queue) promote(l *lane) {
+	for now := q.opts.Clock.Now(); l.waiting.Len() > 0 && !l.waiting.positions[0].due.After(now); {
+		t, _ := heap.Pop(&l.waiting).(*task)
+		l.turns.push(t)
 	}
-	t, _ := heap.Pop(&l.waiting).(*task)
-	return t
+}
+
+// remove removes a task that is waiting. It does nothing if the task is being delivered.
+func (l *lane) remove(t *task) {
+	switch {
+	case t.index < 0:
+	case t.group != nil:
+		l.turns.remove(t)
+	default:
+		heap.Remove(&l.waiting, t.index)
+	}
 }
 
 // wakeAt makes Run dispatch at this time or earlier.
@@ -105,43 +114,6 @@ func (q *Queue) drop(l *lane) {
 	if len(l.tasks) == 0 && l.inFlight == 0 {
 		delete(q.lanes, l.name)
 	}
-}
-
-// schedule is a heap of tasks, ordered by due time, then arrival.
-type schedule []*task
-
-// Len implements [heap.Interface].
-func (s schedule) Len() int { return len(s) }
-
-// Less implements [heap.Interface].
-func (s schedule) Less(i, j int) bool {
-	if s[i].due.Equal(s[j].due) {
-		return s[i].arrival < s[j].arrival
-	}
-	return s[i].due.Before(s[j].due)
-}
-
-// Swap implements [heap.Interface].
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
-}
-
-// Push implements [heap.Interface].
-func (s *schedule) Push(x any) {
-	t, _ := x.(*task)
-	t.index = len(*s)
-	*s = append(*s, t)
-}
-
-// Pop implements [heap.Interface].
-func (s *schedule) Pop() any {
-	last := len(*s) - 1
-	t := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	t.index = -1
-	return t
 }
 
 type taskName struct{ queue, name string }

@@ -4,8 +4,9 @@
 // The queue delivers tasks by these rules:
 //
 //   - A name is refused while its task waits or runs, and for a window after that.
-//   - A task is POSTed at or after its schedule time. Due tasks are sent in the order of
-//     schedule time, then arrival, up to the queue's concurrency.
+//   - A task is POSTed at or after its schedule time, up to the queue's concurrency. Among the due tasks, those of the
+//     greatest priority go first. Groups of equal priority take turns. In a group, the oldest task goes first. Tasks
+//     without a [queue.Turn] are one group, so they are sent in the order of schedule time, then arrival.
 //   - Only a 2xx status is success. A redirect is not followed. Every other status, and no
 //     answer within the deadline, is a failure.
 //   - A failed task is retried with exponential backoff, and dropped after its last attempt.
@@ -14,7 +15,8 @@
 // Unlike Cloud Tasks it is not durable: its tasks end with the process, and the next start
 // creates them again from the projections.
 //
-// A waiting task occupies a place in a heap. Each delivery in flight uses two goroutines,
+// A waiting task occupies a place in a heap. The order is decided when a slot becomes free, so a task of a greater
+// priority that arrives later overtakes the tasks that wait. Each delivery in flight uses two goroutines,
 // one for its deadline, and [Queue.Run] uses one. Nothing polls: a delivery starts in
 // Create, when another delivery ends, or when Run wakes at the due time of the earliest
 // task.
@@ -131,7 +133,7 @@ type Queue struct {
 	lanes    map[string]*lane
 	names    usedNames
 	tasks    int    // in all lanes
-	arrivals uint64 // counts tasks and retries, to break ties
+	arrivals uint64 // counts tasks, to break ties
 	phase    phase
 	ctx      context.Context //nolint:containedctx // context of Run, which owns the deliveries that Create starts
 	running  sync.WaitGroup
@@ -226,9 +228,14 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	if item.due.IsZero() {
 		item.due = now
 	}
+	if item.since = t.Turn.Since; item.since.IsZero() {
+		item.since = item.due
+	}
 	l.tasks[t.Name] = item
 	q.tasks++
-	q.enqueue(l, item)
+	q.arrivals++
+	item.arrival = q.arrivals
+	heap.Push(&l.waiting, item)
 	q.dispatch(l)
 	return nil
 }
@@ -262,9 +269,7 @@ func (q *Queue) Delete(ctx context.Context, queueName, name string) error {
 	if !ok {
 		return nil
 	}
-	if item.index >= 0 {
-		heap.Remove(&l.waiting, item.index)
-	}
+	l.remove(item)
 	q.end(l, item)
 	q.drop(l)
 	return nil

@@ -89,6 +89,37 @@ func TestExplainDispatchedNamesQueue(t *testing.T) {
 	require.Equal(t, "DISPATCHED: in queue default for 3.00 s; no worker has started it yet", explain(w, run, "a").Headline)
 }
 
+func TestExplainDispatchedCountsTasksThatMayStartFirst(t *testing.T) {
+	w := foldtest.New(t)
+	def := func(key string, priority int32) event.TaskDef {
+		task := foldtest.Task(key)
+		task.Priority = priority
+		return task
+	}
+	backfill := w.ID()
+	chunks := event.RunTriggered{Trigger: event.Trigger{Type: "backfill", BackfillID: backfill}}
+	older := w.RunWith(chunks, def("a", -100))
+	chunk := w.RunWith(chunks, def("a", -100), def("b", -100))
+	w.Pass(time.Second)
+	live := w.Run(def("a", 0), def("b", 7), def("c", 0))
+	for row := range w.State.Outbox.All {
+		w.MustFold(&event.DispatchEnqueued{
+			DispatchID: row.DispatchID, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: 1, QueueTaskName: row.QueueTaskName,
+		})
+	}
+	const waits = "DISPATCHED: in queue default for 0.00 s; no worker has started it yet"
+	require.Equal(t, waits, explain(w, live, "b").Headline)
+	require.Equal(t, waits+"; the queue also has 1 task of greater priority (run "+live+
+		"), and 1 task of this run that are not younger", explain(w, live, "a").Headline)
+	require.Equal(t, waits+"; the queue also has 3 tasks of greater priority (run "+live+"), and 1 task of this run that are not "+
+		"younger, and 1 task of the same priority (backfill "+backfill+")", explain(w, chunk, "b").Headline)
+
+	w.MustFold(w.Started(live, "a", 1)) // it no longer waits
+	w.MustFold(w.Started(live, "b", 1))
+	w.MustFold(w.Started(live, "c", 1))
+	require.Equal(t, waits+"; the queue also has 2 tasks of the same priority (backfill "+backfill+")", explain(w, older, "a").Headline)
+}
+
 func TestExplainRunningNamesWorkerAndTimers(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Retrying("a", 3)

@@ -183,7 +183,7 @@ func (x *explainer) dispatched(d *Dispatch) string {
 	if d.Generation > 0 {
 		text += fmt.Sprintf(" (dispatched %d times)", d.Generation+1)
 	}
-	return text
+	return text + x.alsoQueued()
 }
 
 func (x *explainer) running(e *Explanation) string {

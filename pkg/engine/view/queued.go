@@ -1,0 +1,77 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// queued counts the tasks of some runs in a queue.
+type queued struct {
+	tasks int
+	runs  []string
+}
+
+func (q *queued) add(run string) {
+	if q.tasks++; !slices.Contains(q.runs, run) {
+		q.runs = append(q.runs, run)
+	}
+}
+
+// alsoQueued names the tasks in the queue of an attempt that may start before it. It reads the outbox only, so a task
+// that has just started may still count.
+func (x *explainer) alsoQueued() string {
+	own := x.s.Outbox.Get(ids.DispatchID(x.task.RunID, x.task.TaskKey, x.task.Attempt))
+	if own == nil {
+		return ""
+	}
+	var greater, sameRun, equal queued
+	for row := range x.s.Outbox.All {
+		switch {
+		case row == own || row.WorkerQueue != own.WorkerQueue || row.Status != state.DispatchCreated && row.Status != state.DispatchPending:
+		case row.Priority > own.Priority:
+			greater.add(row.RunID)
+		case row.Priority < own.Priority:
+		case row.RunID != own.RunID:
+			equal.add(row.RunID)
+		case row.CreatedAt <= own.CreatedAt:
+			sameRun.add(row.RunID)
+		}
+	}
+	var parts []string
+	if greater.tasks > 0 {
+		parts = append(parts, fmt.Sprintf("%s of greater priority (%s)", Count(greater.tasks, "task"), x.origins(greater.runs)))
+	}
+	if sameRun.tasks > 0 {
+		parts = append(parts, fmt.Sprintf("%s of this run that are not younger", Count(sameRun.tasks, "task")))
+	}
+	if equal.tasks > 0 {
+		parts = append(parts, fmt.Sprintf("%s of the same priority (%s)", Count(equal.tasks, "task"), x.origins(equal.runs)))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; the queue also has " + strings.Join(parts, ", and ")
+}
+
+// origins names runs, or the backfills that they belong to.
+func (x *explainer) origins(runs []string) string {
+	var names []string
+	for _, id := range runs {
+		name := "run " + id
+		var trigger event.Trigger
+		if run := x.s.Runs.Get(id); run != nil && json.Unmarshal([]byte(run.Trigger), &trigger) == nil && trigger.BackfillID != "" {
+			name = "backfill " + trigger.BackfillID
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return Some(names)
+}

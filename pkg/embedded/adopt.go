@@ -48,7 +48,7 @@ func (s *Stack) resume(ctx, running context.Context) error {
 func (s *Stack) refill(ctx context.Context, snap *snapshot.Snapshot) {
 	err := s.dispatch.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	if err != nil && ctx.Err() == nil {
-		s.opts.Logger.Warn("the queue lacks some tasks; they will be queued later", slog.Any("error", err))
+		s.opts.Logger.WarnContext(ctx, "the queue lacks some tasks; they will be queued later", slog.Any("error", err))
 	}
 }
 

@@ -22,9 +22,9 @@ type task struct {
 	queue.Task
 	due        time.Time
 	since      time.Time // its age in its group: Turn.Since, or when it was due first
-	arrival    uint64 // its place among tasks of the same age
-	group      *group // while the task is due or being delivered, else nil
-	index      int    // position in its group or in the heap waiting; -1 while the task is being delivered
+	arrival    uint64    // its place among tasks of the same age
+	group      *group    // while the task is due or being delivered, else nil
+	index      int       // position in its group or in the heap waiting; -1 while the task is being delivered
 	ended      bool
 	attempts   int // failed attempts
 	executions int // failed attempts that the target answered with a status below 500

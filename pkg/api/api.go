@@ -49,9 +49,9 @@ type Config struct {
 	Project func() (*Project, error)
 	// User returns the verified user that the headers of a request identify. Runs and events record this user.
 	User func(http.Header) string
-	// OpenQuery opens a session for SQL over the state at a revision or a time; "" means the newest revision. It also
-	// returns the number of the revision. If OpenQuery is nil, the server rejects queries.
-	OpenQuery func(ctx context.Context, asOf string) (QuerySession, int64, error)
+	// OpenQuery opens a session for one text of SQL over the state at a revision or a time; asOf "" means the newest
+	// revision. It also returns the number of the revision. If OpenQuery is nil, the server rejects queries.
+	OpenQuery func(ctx context.Context, sql, asOf string) (QuerySession, int64, error)
 	// Logs reads the logs of the attempts that this process executes. Nil: this process executes no attempts.
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].

@@ -123,7 +123,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	defer func() { free() }()
-	session, revision, err := h.OpenQuery(ctx, body.AsOf)
+	session, revision, err := h.OpenQuery(ctx, body.SQL, body.AsOf)
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
 		return as(revisionGone, err)
 	}

@@ -37,7 +37,7 @@ func clockOnly() *engine.Engine {
 }
 
 // ask sends a query to a server over an empty state.
-func ask(t *testing.T, accept, body string, open func(context.Context, string) (api.QuerySession, int64, error)) asked {
+func ask(t *testing.T, accept, body string, open func(context.Context, string, string) (api.QuerySession, int64, error)) asked {
 	t.Helper()
 	mux := http.NewServeMux()
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: open})
@@ -56,7 +56,7 @@ func ask(t *testing.T, accept, body string, open func(context.Context, string) (
 	return asked{response.StatusCode, response.Header.Get("Content-Type"), string(data), err}
 }
 
-func openEmpty(ctx context.Context, asOf string) (api.QuerySession, int64, error) {
+func openEmpty(ctx context.Context, _, asOf string) (api.QuerySession, int64, error) {
 	if asOf == "9" {
 		return nil, 0, fmt.Errorf("load revision 9: %w", manifest.ErrAbsent)
 	}
@@ -84,7 +84,7 @@ func TestQueryFormats(t *testing.T) {
 	got = ask(t, arrow, sql, openEmpty)
 	require.Equal(t, arrow, got.kind)
 	var want bytes.Buffer
-	session, _, err := openEmpty(t.Context(), "")
+	session, _, err := openEmpty(t.Context(), "", "")
 	require.NoError(t, err)
 	defer session.Close()
 	rows, err := session.Query(t.Context(), "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e")
@@ -152,7 +152,7 @@ func TestQueryRefusals(t *testing.T) {
 // blockedQueries serves queries that report when they have entered, and then run until release is closed.
 func blockedQueries() (mux *http.ServeMux, entered, release chan struct{}) {
 	mux, entered, release = http.NewServeMux(), make(chan struct{}), make(chan struct{})
-	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, int64, error) {
 		entered <- struct{}{}
 		<-release
 		return nil, 0, errors.New("no session")
@@ -222,7 +222,7 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 func TestStuckQueriesAreBounded(t *testing.T) {
 	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()
-	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string) (api.QuerySession, int64, error) {
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, int64, error) {
 		return stuck, 1, nil
 	}})
 	post := func(ctx context.Context) int { return postQuery(ctx, mux).Code }

@@ -14,7 +14,7 @@ import (
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.
-func (a *app) openAPIQuery(ctx context.Context, asOf string) (_ api.QuerySession, revisionNumber int64, err error) {
+func (a *app) openAPIQuery(ctx context.Context, sql, asOf string) (_ api.QuerySession, revisionNumber int64, err error) {
 	p, err := a.settings()
 	if err != nil {
 		return nil, 0, err
@@ -35,7 +35,7 @@ func (a *app) openAPIQuery(ctx context.Context, asOf string) (_ api.QuerySession
 	if m != nil {
 		revisionNumber = m.Revision
 	}
-	s, err := a.openQuery(ctx, p, parts, m, query.Options{MemoryBytes: queryMemory})
+	s, err := a.openQuery(ctx, p, parts, m, sql, query.Options{MemoryBytes: queryMemory})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -61,13 +61,14 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	if _, err := strconv.ParseInt(asOf, 10, 64); asOf != "" && err != nil {
 		a.note("as of revision %d, published at %s, the last one kept before %s", m.Revision, m.PublishedAt, asOf)
 	}
-	s, err := a.openQuery(ctx, p, parts, m, query.Options{})
+	sql := strings.Join(args, "") // at most one argument; none: a shell
+	s, err := a.openQuery(ctx, p, parts, m, sql, query.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if len(args) == 1 {
-		return a.answer(ctx, s.DB, args[0])
+		return a.answer(ctx, s.DB, sql)
 	}
 	return a.queryShell(ctx, s.DB, m)
 }
@@ -96,9 +97,10 @@ func (s *querySession) Close() error {
 	return errors.Join(err, s.places.Close())
 }
 
-// openQuery opens a session over a revision; m may be nil.
+// openQuery opens a session over a revision; m may be nil. sql contains all statements of the session; "": they are not
+// known yet.
 func (a *app) openQuery(
-	ctx context.Context, p *project.Project, parts *embedded.Workspace, m *manifest.Manifest, o query.Options,
+	ctx context.Context, p *project.Project, parts *embedded.Workspace, m *manifest.Manifest, sql string, o query.Options,
 ) (_ *querySession, err error) {
 	places, err := newPlacer(parts)
 	if err != nil {
@@ -121,7 +123,7 @@ func (a *app) openQuery(
 			s.links = "" // queries work without links, but read more files
 		}
 		s.checked = filecheck.Open(filepath.Join(dir, checkedFile))
-		source = query.Source{Tables: files, Outputs: dir, Links: s.links, Checked: s.checked, Declared: a.declaredBy(parts.Store, p)}
+		source = query.Source{Tables: files, Outputs: dir, Links: s.links, Checked: s.checked, Declared: a.declaredBy(parts.Store, p), SQL: sql}
 	}
 	if s.DB, err = query.Open(ctx, source, o); err != nil {
 		return nil, fmt.Errorf("%w; check the whole folder with `servo admin verify`", err)

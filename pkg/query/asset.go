@@ -32,6 +32,7 @@ type asset struct {
 	// sample is set for the failing rows of a check: no commit marker describes their file, and they have a view only if
 	// the SQL names it.
 	sample bool
+	unread bool // the session's SQL does not mention the asset, so its files are unknown
 }
 
 // noParquet is the problem of an asset without rows.
@@ -51,7 +52,13 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return err
 	}
-	rows, err := db.runOne(ctx, visibleOutputs, nil)
+	outputs := visibleOutputs
+	if source.SQL != "" && !listsViews(source.SQL) {
+		if outputs, err = db.onlyMentioned(ctx, strings.ToLower(source.SQL)); err != nil {
+			return fmt.Errorf("table partition_status: %w", err)
+		}
+	}
+	rows, err := db.runOne(ctx, outputs+" ORDER BY ALL", nil)
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
@@ -86,7 +93,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 func (db *DB) noteProblems() {
 	for _, a := range db.assets {
 		switch {
-		case a.problem != "":
+		case a.problem != "", a.unread:
 		case len(a.files) == 0:
 			a.problem = noParquet
 		case a.mixed != "":
@@ -99,7 +106,34 @@ func (db *DB) noteProblems() {
 const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
 	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
-	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND p.run_id < f.command_id) ORDER BY ALL`
+	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND p.run_id < f.command_id)`
+
+// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions. It records the
+// other assets without their files: to read the commit marker of each output takes long if there are many.
+func (db *DB) onlyMentioned(ctx context.Context, lower string) (outputs string, err error) {
+	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var keys []string
+	for row, err := range rows.All() {
+		if err != nil {
+			return "", err
+		}
+		key := fmt.Sprint(row[0])
+		namespace, name, _ := strings.Cut(key, "/")
+		if a := (&asset{namespace: namespace, name: name, unread: true}); !a.mentioned(lower) {
+			db.assets = append(db.assets, a)
+			continue
+		}
+		keys = append(keys, quoteText(key))
+	}
+	if len(keys) == 0 {
+		return visibleOutputs + " AND false", nil
+	}
+	return visibleOutputs + " AND asset_key IN (" + strings.Join(keys, ", ") + ")", nil
+}
 
 // QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the view
 // quarantine."raw.orders". No asset has a name with a dot, so the name of the view is unique.
@@ -278,6 +312,11 @@ func (db *DB) Lacks(namespace, name string) bool {
 	})
 }
 
+var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`)
+
+// listsViews reports whether SQL may list the views of all assets.
+func listsViews(sql string) bool { return listing.MatchString(sql) }
+
 // createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, these are all
 // assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL may be a column of an
 // alias. If the query fails, hint reports the reason.
@@ -285,7 +324,7 @@ func (db *DB) Lacks(namespace, name string) bool {
 // createAssetViews verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	lower := strings.ToLower(sql)
-	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)
+	all := listsViews(sql)
 	for _, a := range db.assets {
 		mentioned := a.mentioned(lower)
 		if len(a.files) == 0 || a.problem != "" || !mentioned && (a.sample || !all) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/duckdb/duckdb-go/v2"
@@ -128,4 +129,30 @@ func TestAssetNeverHidesTable(t *testing.T) {
 	output(t, r, "assets/main/runs/_/"+materialization+"/m1/", "a.parquet", "SELECT 1 AS id")
 	add(t, r, partition("main/runs", "", "assets/main/runs/_/"+materialization+"/m1/", 1))
 	require.Equal(t, [][]any{{int64(0)}}, all(t, r.open(t), "SELECT count(run_id) FROM main.runs"))
+}
+
+// A session whose SQL is known reads only the commit markers of the assets that the SQL mentions.
+func TestSessionReadsMentionedAssetsOnly(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	for i, key := range []string{"mart/sales", "raw/orders", "raw/other"} {
+		uri := "assets/" + key + "/_/" + materialization + "/m1/"
+		output(t, r, uri, "a.parquet", "SELECT "+strconv.Itoa(i)+" AS id")
+		add(t, r, partition(key, "", uri, int64(i+1)))
+	}
+	for sql, want := range map[string]any{
+		`SELECT id FROM raw.orders`:                                               int32(1),
+		`SELECT s.id + o.id FROM RAW."Orders" AS o, "mart" . sales AS s`:          int32(1),
+		`SELECT count(*) FROM partition_status`:                                   int64(3),
+		`SELECT count(*) FROM duckdb_views() WHERE schema_name IN ('raw','mart')`: int64(3),
+	} {
+		r.source.SQL = sql
+		db := r.open(t)
+		require.Equal(t, [][]any{{want}}, all(t, db, sql), sql)
+		require.False(t, db.Lacks("raw", "other"))
+		require.True(t, db.Lacks("raw", "none"))
+	}
+	r.source.SQL = "FROM raw.orders"
+	_, err := r.open(t).Query(t.Context(), "FROM raw.other")
+	require.ErrorContains(t, err, "other", "no marker was read")
 }

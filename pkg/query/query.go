@@ -50,6 +50,9 @@ type Source struct {
 	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close. Empty: there are
 	// no links, so a filter on a partition column cannot skip files.
 	Links string
+	// SQL contains all statements that the session will run. The session then reads the commit markers only of assets that
+	// the SQL mentions. "": the statements are not known yet.
+	SQL string
 	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string
 	// Checked caches the files whose checksums were verified. Nil: each session verifies

@@ -14,7 +14,7 @@ import (
 func checkStatistics(s *state.State) error {
 	made := map[string][]state.Sample{}
 	for t := range s.Tasks.All {
-		if t.State == state.TaskSucceeded && t.Kind == event.KindTask && t.AssetKey != "" && s.ForgottenRun(t.AssetKey, t.RunID) == nil {
+		if t.State == state.TaskSucceeded && t.Kind == event.KindTask && t.AssetKey != "" && s.ForgottenBy(t.AssetKey, t.RunID, t.Seq) == nil {
 			made[t.AssetKey] = append(made[t.AssetKey], state.Sample{
 				DurationMS: state.RoundSample(max(t.CompletedAt.Sub(t.StartedAt).Milliseconds(), 0)),
 				Rows:       state.RoundSample(t.RowCount), Bytes: state.RoundSample(t.ByteSize),

@@ -72,14 +72,15 @@ func (f *followed) noteForgotten(entry string, data []byte) {
 	}
 }
 
-// forgotten compares the forgotten assets with the folded commands: the greatest command counts, and readers find no
-// output of a run that was triggered before it.
+// forgotten compares the forgotten assets with the folded commands: the greatest command counts. Readers find no output
+// that became visible before the command was folded, and every later one.
 func (o *oracle) forgotten(f *followed) {
 	if len(f.forgetCommands) == 0 {
 		return
 	}
 	const invariant = "forgotten assets"
 	greatest, known := map[string]string{}, map[string]bool{}
+	folded := map[string]int64{} // the fold sequence of the greatest command, by asset
 	for _, c := range f.forgetCommands {
 		known[c.CommandID] = true
 		row := f.state.Entries.Get(state.Key2{A: c.entry, B: c.group})
@@ -87,7 +88,9 @@ func (o *oracle) forgotten(f *followed) {
 			continue
 		}
 		for _, asset := range c.Assets {
-			greatest[asset] = max(greatest[asset], c.CommandID)
+			if c.CommandID > greatest[asset] {
+				greatest[asset], folded[asset] = c.CommandID, row.FirstSeq
+			}
 		}
 	}
 	for asset, command := range greatest {
@@ -96,27 +99,35 @@ func (o *oracle) forgotten(f *followed) {
 		}
 	}
 	for row := range f.state.Forgotten.All {
-		if !known[row.CommandID] {
-			o.violation(invariant, "nobody has forgotten %s with %s", row.AssetKey, row.CommandID)
+		if !known[row.CommandID] || row.RunsBelow != "" && row.RunsBelow != row.CommandID {
+			o.violation(invariant, "nobody has forgotten %s with %s and runs below %q", row.AssetKey, row.CommandID, row.RunsBelow)
 		}
 	}
-	seen := &snapshot.Snapshot{State: f.state}
 	for row := range f.state.Partitions.All {
-		command := greatest[row.AssetKey]
-		if command == "" {
-			continue
+		if forgotten := f.state.Forgotten.Get(row.AssetKey); forgotten != nil && forgotten.CommandID == greatest[row.AssetKey] {
+			o.hiddenSince(f, row, folded[row.AssetKey], forgotten.RunsBelow)
 		}
-		found, err := seen.Partition(context.Background(), row.AssetKey, row.PartitionKey)
-		hidden := f.state.Hidden(row)
-		switch {
-		case err != nil:
-			o.violation(invariant, "%v", err)
-		case row.RunID < command && found != nil:
-			o.violation(invariant, "readers find the output of run %s of %s%s, which was forgotten with %s", row.RunID, row.AssetKey, row.PartitionKey, command)
-		case row.RunID > command && found == nil && !hidden:
-			o.violation(invariant, "readers do not find the output of run %s of %s%s, which is newer than %s", row.RunID, row.AssetKey, row.PartitionKey, command)
-		case row.RunID < command:
-			o.w.fault("forgotten output hidden")
-		}
+	}
+}
+
+// hiddenSince checks whether readers find the output of an asset that was forgotten at a fold sequence number. A rebuild
+// without the recorded order has also hidden the outputs of runs below an id.
+func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
+	const invariant = "forgotten assets"
+	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)
+	forgotten := row.VersionSeq < seq || row.RunID < below
+	mark := f.state.Marks.Get(state.Key3{A: row.AssetKey, B: row.PartitionKey, C: row.MaterializationID})
+	marked := mark != nil && mark.Mark == event.MarkMissing
+	switch {
+	case err != nil:
+		o.violation(invariant, "%v", err)
+	case forgotten && found != nil:
+		o.violation(invariant, "readers find the output of run %s of %s%s of number %d, which was forgotten at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
+	case !forgotten && found == nil && !marked:
+		o.violation(invariant, "readers do not find the output of run %s of %s%s of number %d, which was forgotten at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
+	case forgotten:
+		o.w.fault("forgotten output hidden")
+	case row.RunID < f.state.Forgotten.Get(row.AssetKey).CommandID:
+		o.w.fault("output of smaller run visible after forgetting")
 	}
 }

@@ -99,7 +99,7 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 }
 
 // hides returns the outputs of an asset that a command would hide. The id of the command will be greater than the ids of
-// their runs, even if a machine with a fast clock has triggered them.
+// their runs, even if a machine with a fast clock has triggered them: a rebuild without the recorded order compares them.
 func (e *Engine) hides(ctx context.Context, snap *snapshot.Snapshot, asset string) (ForgottenAsset, error) {
 	found := ForgottenAsset{Asset: asset}
 	for row, err := range snap.Partitions(ctx, asset, "") {

@@ -63,9 +63,13 @@ func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 		if row := f.st.Forgotten.Get(asset); row != nil && row.CommandID >= p.CommandID {
 			continue
 		}
-		put(f, f.st.Forgotten, &state.ForgottenAsset{
+		row := &state.ForgottenAsset{
 			AssetKey: asset, CommandID: p.CommandID, ForgottenAt: f.at(), ForgottenBy: f.ev.Actor, Reason: p.Reason,
-		})
+		}
+		if f.bare {
+			row.RunsBelow = p.CommandID
+		}
+		put(f, f.st.Forgotten, row)
 		if row := f.st.Statistics.Get(asset); row != nil {
 			dead := *row
 			remove(f, f.st.Statistics, &dead)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -88,4 +89,35 @@ func TestBareRebuildObeysEveryForgetting(t *testing.T) {
 	g.Bare, g.Proven = true, true
 	require.Equal(t, state.Folded, w.Apply(g).Row.Outcome)
 	require.True(t, w.State.Hidden(visible(w)))
+}
+
+// The clock of the command's writer is ahead by almost an hour.
+func TestForgettingFollowsOrderOfLedger(t *testing.T) {
+	w := foldtest.New(t)
+	made(w)
+	p := forgetting(w)
+	p.CommandID = ids.AtTime(w.Now.Add(50 * time.Minute))
+	w.MustFold(p)
+	require.True(t, w.State.Hidden(visible(w)))
+	w.Pass(time.Second)
+	run := made(w)
+	require.Less(t, run, p.CommandID)
+	require.False(t, w.State.Hidden(visible(w)), "the output was made after the command")
+	require.NotNil(t, w.State.Statistics.Get("test/a"))
+	require.Empty(t, w.State.Forgotten.Get("test/a").RunsBelow)
+}
+
+// A rebuild without the recorded order may fold a report after the command that the command's writer has seen.
+func TestBareRebuildHidesOutputsOfSmallerRuns(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	p := forgetting(w)
+	g := w.Group(p)
+	g.Bare, g.Proven = true, true
+	w.Apply(g)
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	require.True(t, w.State.Hidden(visible(w)))
+	w.Pass(time.Second)
+	made(w)
+	require.False(t, w.State.Hidden(visible(w)))
 }

@@ -22,7 +22,7 @@ func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 // marked the output as missing.
 func (f *folder) learn(asset, partition, run, materialization string, measured []state.MeasuredValue) {
 	m := f.st.Marks.Get(state.Key3{A: asset, B: partition, C: materialization})
-	if m != nil && m.Mark == event.MarkMissing || f.st.ForgottenRun(asset, run) != nil {
+	if m != nil && m.Mark == event.MarkMissing || f.st.ForgottenBy(asset, run, f.seq) != nil {
 		return
 	}
 	for _, m := range measured {

@@ -106,7 +106,7 @@ func (db *DB) noteProblems() {
 const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
 	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
-	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND p.run_id < f.command_id)`
+	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
 // onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions. It records the
 // other assets without their files: to read the commit marker of each output takes long if there are many.

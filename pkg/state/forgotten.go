@@ -6,9 +6,12 @@ import "github.com/servo-orchestration/servo/pkg/event"
 // declared to be garbage. Outputs of later runs stay visible, because the asset may come back.
 type ForgottenAsset struct {
 	AssetKey string `col:"asset_key,key"`
-	// CommandID is the greatest id of a command that has forgotten the asset. Outputs of runs with smaller ids are
-	// hidden.
-	CommandID   string     `col:"command_id"`
+	// CommandID is the greatest id of a command that has forgotten the asset. Outputs that became visible before the
+	// command was folded are hidden: the order of the ledger counts, because the clocks that make ids may be wrong.
+	CommandID string `col:"command_id"`
+	// RunsBelow is the id of the command if a rebuild without the recorded order has folded it, otherwise "". Outputs of
+	// runs with smaller ids are hidden, too: such a rebuild may fold their reports after the command.
+	RunsBelow   string     `col:"runs_below,null"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`
 	Reason      string     `col:"reason,null"`
@@ -22,9 +25,10 @@ func (*ForgottenAsset) newTable() store {
 	return new(rowTable[string, ForgottenAsset, *ForgottenAsset])
 }
 
-// ForgottenRun returns the row of an asset that was forgotten after a run was triggered, or nil.
-func (s *State) ForgottenRun(asset, run string) *ForgottenAsset {
-	if row := s.Forgotten.Get(asset); row != nil && run < row.CommandID {
+// ForgottenBy returns the row of an asset that was forgotten after an output of a run became visible, or nil. The output
+// became visible at a fold sequence number.
+func (s *State) ForgottenBy(asset, run string, seq int64) *ForgottenAsset {
+	if row := s.Forgotten.Get(asset); row != nil && (seq < row.Seq || run < row.RunsBelow) {
 		return row
 	}
 	return nil

@@ -46,7 +46,7 @@ func (s *State) MarkOf(row *Partition) *Mark {
 	if mark != nil && mark.Mark == event.MarkMissing {
 		return mark
 	}
-	if forgotten := s.ForgottenRun(row.AssetKey, row.RunID); forgotten != nil {
+	if forgotten := s.ForgottenBy(row.AssetKey, row.RunID, row.VersionSeq); forgotten != nil {
 		return forgotten.mark(row)
 	}
 	return mark

@@ -287,14 +287,16 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	put(f, f.st.Attempts, &row)
 }
 
-// dropOutbox deletes the outbox row of the current attempt.
+// dropOutbox deletes the outbox row of the current attempt. Every attempt leaves such a tombstone, which is written
+// with the delta. So it contains no more than its readers need.
 func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	if old == nil {
 		return
 	}
-	row := *old
-	if unqueue {
+	row := state.Dispatch{DispatchID: old.DispatchID, RunID: old.RunID, TaskKey: old.TaskKey, Status: old.Status}
+	if unqueue { // the dispatcher deletes the queue task of this row
+		row = *old
 		row.Status = state.DispatchCancelled
 	}
 	remove(f, f.st.Outbox, &row)

@@ -127,3 +127,18 @@ func TestDispatchRequestNeedsWaitingAttempt(t *testing.T) {
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
 	require.Equal(t, state.Stale, w.Fold(redispatch(run, "a", 1)).Row.Outcome, "the task waits for a retry")
 }
+
+// Each attempt leaves a tombstone of its outbox row. Fails if the tombstone repeats the columns of the row, or lacks the
+// columns by which files are found.
+func TestOutboxTombstoneHasOnlyItsKeyRunTaskAndStatus(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.State.Drain()
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	changed := state.List[state.Dispatch](w.State.Changed())
+	require.Len(t, changed, 1)
+	require.Equal(t, &state.Dispatch{
+		DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Status: state.DispatchPending, Meta: changed[0].Meta,
+	}, changed[0])
+	require.True(t, changed[0].Deleted)
+}

@@ -172,7 +172,7 @@ var layers = []layer{
 		{"pkg/api/jsonpb", nil},
 		// Translates REST into calls of the same process.
 		{"pkg/api/rest", []string{"pkg/servov1", "=pkg/api/jsonpb"}},
-		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/calendar", "pkg/staleness", "pkg/blob", "pkg/manifest",
+		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/contract", "pkg/plan", "pkg/selector", "pkg/calendar", "pkg/staleness", "pkg/blob", "pkg/manifest",
 			"pkg/snapshot", "pkg/query", "pkg/query/arrowipc", "pkg/query/render", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -20,7 +21,8 @@ type Logs interface {
 	// not execute.
 	ReadLog(attemptID string) (text []byte, found bool)
 	// FollowLog copies the log of an attempt to out, from its beginning to its end. While the attempt runs, FollowLog
-	// waits for more text.
+	// waits for more text. If out has the method Omitted(n int64) error, FollowLog calls it instead of writing the line
+	// that replaces n omitted bytes.
 	FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error)
 }
 
@@ -90,17 +92,38 @@ func (s *server) ReadLog(ctx context.Context, r *servov1.ReadLogRequest) (*servo
 }
 
 // part returns a part of a log. It ends at the end of a character.
+//
+// Offsets count omitted text, too. Otherwise they would change while the log of a running attempt grows: such a log
+// keeps only its beginning and its end.
 func (l *attemptLog) part(offset int64, limit int) *servov1.LogChunk {
-	offset = min(offset, int64(len(l.text)))
-	end := min(offset+int64(limit), int64(len(l.text)))
-	whole := l.complete && end == int64(len(l.text))
-	text := l.text[offset:end]
-	if !whole {
+	from, to, omitted := contract.ParseOmitted(l.text)
+	first := int64(from) + omitted // the offset of l.text[to]
+	length := first + int64(len(l.text)-to)
+	offset = min(offset, length)
+	if omitted > 0 && offset >= int64(from) && offset < first {
+		return l.chunk(offset, contract.OmittedText(first-offset), first, l.complete && first == length)
+	}
+	start, stop := offset, len(l.text)
+	switch {
+	case offset >= first:
+		start = offset - first + int64(to)
+	case omitted > 0:
+		stop = from
+	}
+	end := min(int(start)+limit, stop)
+	text := l.text[start:end]
+	if whole := end == stop && (l.complete || stop == from && omitted > 0); !whole {
 		text = wholeCharacters(text)
 	}
+	next := offset + int64(len(text))
+	return l.chunk(offset, text, next, l.complete && next == length)
+}
+
+// chunk returns a part of a log with the given text.
+func (l *attemptLog) chunk(offset int64, text []byte, next int64, whole bool) *servov1.LogChunk {
 	return &servov1.LogChunk{
 		Attempt: l.row.Attempt, State: servov1.AttemptState_Value(enumNumber(servov1.AttemptState_Value(0).Descriptor(), string(l.row.State))),
-		Offset: offset, Text: string(bytes.ToValidUTF8(text, []byte("\uFFFD"))), NextOffset: offset + int64(len(text)), Complete: whole,
+		Offset: offset, Text: string(bytes.ToValidUTF8(text, []byte("\uFFFD"))), NextOffset: next, Complete: whole,
 	}
 }
 
@@ -176,7 +199,7 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 	w.skip -= skipped
 	w.rest = append(w.rest, p[skipped:]...)
 	for len(w.rest) > 0 {
-		part := (&attemptLog{row: w.log.row, text: w.rest}).part(0, defaultLogPart)
+		part := (&attemptLog{row: w.log.row, text: w.rest[:min(len(w.rest), defaultLogPart)]}).part(0, defaultLogPart)
 		if part.GetNextOffset() == 0 {
 			break // an incomplete character
 		}
@@ -185,6 +208,26 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Omitted sends the line that replaces n omitted bytes. An incomplete character before it stays incomplete.
+func (w *chunkWriter) Omitted(n int64) error {
+	skipped := min(w.skip, n)
+	w.skip -= skipped
+	if n -= skipped; n == 0 {
+		return nil
+	}
+	if len(w.rest) > 0 {
+		if err := w.send(w.log.chunk(0, w.rest, int64(len(w.rest)), false)); err != nil {
+			return err
+		}
+	}
+	part := w.log.chunk(w.at, contract.OmittedText(n), w.at+n, false)
+	w.at += n
+	if err := w.to.Send(part); err != nil {
+		return errors.Join(errDisconnected, err)
+	}
+	return nil
 }
 
 func (w *chunkWriter) send(part *servov1.LogChunk) error {

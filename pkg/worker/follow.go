@@ -17,7 +17,8 @@ type liveLog struct {
 
 // FollowLog copies the log of an attempt to out, from its beginning and as it grows, until the
 // execution ends. found reports whether this worker executes the attempt. The log that is stored at
-// the end has the same text.
+// the end has the same text. If out has the method Omitted, FollowLog calls it instead of writing the line that replaces
+// n omitted bytes.
 func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error) {
 	w.mu.Lock()
 	j := w.jobs[attemptID]
@@ -34,7 +35,16 @@ func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer)
 	}
 	// saveLog masks the whole text a second time, so this copy must do the same.
 	masked := j.log.mask.Writer(out)
-	err = j.log.text.follow(ctx, masked)
+	var omit func(int64) error
+	if gaps, ok := out.(interface{ Omitted(n int64) error }); ok {
+		omit = func(n int64) error {
+			if err := masked.Flush(); err != nil {
+				return err
+			}
+			return gaps.Omitted(n)
+		}
+	}
+	err = j.log.text.follow(ctx, masked, omit)
 	return true, errors.Join(err, masked.Flush())
 }
 

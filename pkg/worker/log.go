@@ -6,10 +6,12 @@ import (
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 // logEnd is how many bytes a log keeps of its beginning, and also of its end.
-const logEnd = 5 << 20
+const logEnd = contract.LogEnd
 
 // boundedLog keeps the beginning and the end of the text that is written to it. Its zero value is
 // ready to use. It is safe for concurrent use.
@@ -66,7 +68,7 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 		text = slices.Clone(l.head[at:min(head, at+int64(chunk))])
 		return text, at + int64(len(text)), nil
 	case at < first:
-		return fmt.Appendf(nil, omitted, first-at), first, nil
+		return contract.OmittedText(first - at), first, nil
 	case at < end:
 		text = l.tail.from(int(at-first), chunk)
 		return text, at + int64(len(text)), nil
@@ -82,11 +84,16 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 // followChunk is the number of bytes that follow reads at once.
 const followChunk = 64 << 10
 
-// follow copies the log to w as it grows, until the log is complete or ctx is done.
-func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
+// follow copies the log to w as it grows, until the log is complete or ctx is done. If omit is not nil, follow calls it
+// instead of writing the line that replaces n omitted bytes.
+func (l *boundedLog) follow(ctx context.Context, w io.Writer, omit func(n int64) error) error {
 	for at := int64(0); ; {
 		text, next, more := l.read(at, followChunk)
 		switch {
+		case omit != nil && next-at > int64(len(text)): // a line that is as long as the omitted text needs no call
+			if err := omit(next - at); err != nil {
+				return err
+			}
 		case len(text) > 0:
 			if _, err := w.Write(text); err != nil {
 				return err
@@ -104,9 +111,6 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// omitted is the line that replaces omitted text.
-const omitted = "\n… %d bytes omitted …\n"
-
 func (l *boundedLog) printf(format string, args ...any) { fmt.Fprintf(l, format, args...) }
 
 // bytes returns the log. One line replaces omitted text.
@@ -117,7 +121,7 @@ func (l *boundedLog) bytes() []byte {
 	text := make([]byte, 0, len(l.head)+len(end)+100)
 	text = append(text, l.head...)
 	if out := l.tail.total - int64(len(end)); out > 0 {
-		text = fmt.Appendf(text, omitted, out)
+		text = append(text, contract.OmittedText(out)...)
 	}
 	return append(text, end...)
 }

@@ -85,7 +85,7 @@ func TestFollowedLogEqualsTheStoredOne(t *testing.T) {
 		_, _ = l.Write(whole[total/3:])
 		l.close()
 		var got bytes.Buffer
-		require.NoError(t, l.follow(t.Context(), &got))
+		require.NoError(t, l.follow(t.Context(), &got, nil))
 		require.True(t, bytes.Equal(l.bytes(), got.Bytes()), "%d bytes", total)
 	}
 }

@@ -1,0 +1,31 @@
+package contract
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// LogEnd is how many bytes a log keeps of its beginning, and also of its end.
+const LogEnd = 5 << 20
+
+// omitted is the line that replaces omitted text.
+const omitted = "\n… %d bytes omitted …\n"
+
+// OmittedText returns the line that replaces n omitted bytes of a log.
+func OmittedText(n int64) []byte { return fmt.Appendf(nil, omitted, n) }
+
+// ParseOmitted finds the line that replaces the middle of a long log: text[from:to] replaces n bytes. Without such a
+// line, n is 0.
+func ParseOmitted(text []byte) (from, to int, n int64) {
+	if len(text) < LogEnd {
+		return 0, 0, 0
+	}
+	if _, err := fmt.Fscanf(bytes.NewReader(text[LogEnd:]), omitted, &n); err != nil || n <= 0 {
+		return 0, 0, 0
+	}
+	line := OmittedText(n)
+	if !bytes.HasPrefix(text[LogEnd:], line) {
+		return 0, 0, 0
+	}
+	return LogEnd, LogEnd + len(line), n
+}

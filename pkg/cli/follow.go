@@ -78,7 +78,7 @@ func (r *runner) once(ctx context.Context) error {
 	err = r.a.guard(ctx, s, r.through)
 	r.setSession(nil)
 	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
-		err = errOwnerGone // err is only a consequence of the loss of the owner
+		err = &lostError{err} // err is only a consequence of the loss of the owner
 	}
 	err = errors.Join(err, s.close())
 	if s.stack != nil && (err == nil || r.stopped(ctx)) {

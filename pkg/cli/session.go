@@ -21,6 +21,8 @@ const (
 	// startWait is how long to wait for another process to start or to end.
 	startWait = 15 * time.Second
 	startPoll = 100 * time.Millisecond
+	// slowWait is how long to wait for an owner that is alive and does not answer.
+	slowWait = 2 * time.Minute
 	// dyingWait is how long a process may take to end after its connections have broken.
 	dyingWait = 2 * time.Second
 	// lookEvery is how often to check the process that does the work.
@@ -36,6 +38,7 @@ type session struct {
 	stack *embedded.Stack // nil: another process owns the folder
 	owner embedded.Owner
 	cloud bool // services in the cloud own the state
+	slow  bool // the user knows that the owner does not answer
 	dir   string
 	close func() error
 }
@@ -45,7 +48,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	if inCloud(o.Dir) {
 		return a.openCloud(ctx, o)
 	}
-	deadline := a.Clock.Now().Add(startWait)
+	began, told := a.Clock.Now(), false
 	for {
 		stack, err := embedded.Start(ctx, o)
 		if err == nil {
@@ -58,15 +61,26 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 		case !ok:
 			return nil, err
 		}
-		if locked.Owner.PID != 0 && answers(ctx, locked.Owner) {
+		found := ended
+		if locked.Owner.PID != 0 {
+			found = look(ctx, o.Dir, locked.Owner)
+		}
+		if found == serving {
 			remote, err := embedded.Attach(ctx, o, locked.Owner)
 			if err != nil {
 				return nil, err
 			}
 			return &session{Engine: remote, owner: locked.Owner, dir: o.Dir, close: func() error { return nil }}, nil
 		}
-		if a.Clock.Now().After(deadline) {
-			return nil, fmt.Errorf("%w; it does not answer: stop it, and try again", locked)
+		waited := a.Clock.Now().Sub(began)
+		switch {
+		case found == silent && waited > slowWait:
+			return nil, fmt.Errorf("%w; it is alive, but has not answered for %s: nothing was changed; try again, or stop it if it hangs", locked, view.Span(slowWait))
+		case found == silent && !told:
+			told = true
+			a.noteSilent(locked.Owner)
+		case found == ended && waited > startWait:
+			return nil, fmt.Errorf("%w; it does not serve: stop it, and try again", locked)
 		}
 		if err := a.Clock.Sleep(ctx, startPoll); err != nil {
 			return nil, err
@@ -74,9 +88,14 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	}
 }
 
-// gone reports whether the process that owns the folder no longer answers.
+// noteSilent says that the owner is alive and does not answer.
+func (a *app) noteSilent(o embedded.Owner) {
+	a.note("servo: process %d, which owns the state folder, is alive but does not answer yet; waiting for it", o.PID)
+}
+
+// gone reports whether the process that owns the folder has ended.
 func (s *session) gone(ctx context.Context) bool {
-	return s.stack == nil && !s.cloud && !answers(ctx, s.owner)
+	return s.stack == nil && !s.cloud && look(ctx, s.dir, s.owner) == ended
 }
 
 // who describes the process or services that execute requests, if this process does not.
@@ -102,24 +121,51 @@ func (a *app) own(stack *embedded.Stack, dir string) *session {
 // owner returns the process that owns a state folder, if it exists and answers.
 func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 	o, err := embedded.ReadOwner(dir)
-	return o, err == nil && answers(ctx, o)
+	return o, err == nil && look(ctx, dir, o) != ended
 }
 
-// answers reports whether an owner accepts connections.
-func answers(ctx context.Context, o embedded.Owner) bool {
+// condition is what is known about the owner of a state folder.
+type condition int
+
+const (
+	serving condition = iota // it accepts connections
+	silent                   // it did not accept a connection in time, and nothing proves that it has ended
+	ended                    // it has ended, or no longer serves
+)
+
+// dialWait is how long an owner may take to accept a connection.
+const dialWait = time.Second
+
+// look returns the condition of an owner. Only a proof counts as its end: its process does not exist, its record is
+// gone or replaced, or the system refuses connections to its port. On a busy machine an owner that is alive may take
+// longer than dialWait, and so may this process.
+func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
-		return false
+		return ended
+	}
+	if current, err := embedded.ReadOwner(dir); errors.Is(err, fs.ErrNotExist) || err == nil && current != o {
+		return ended // it has released the folder, or another process owns it
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return false
+		return ended // this is not the record of a process that serves
 	}
-	d := net.Dialer{Timeout: time.Second}
+	d := net.Dialer{Timeout: dialWait}
 	conn, err := d.DialContext(ctx, "tcp", u.Host)
 	if err != nil {
-		return false
+		return afterFailedDial(err)
 	}
-	return conn.Close() == nil
+	_ = conn.Close() // the connection was accepted, which is the answer
+	return serving
+}
+
+// afterFailedDial returns the condition of an owner that could not be dialled. Any other error than a refusal may be a
+// trouble of this process, such as too many open files, or of the machine.
+func afterFailedDial(err error) condition {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return ended
+	}
+	return silent
 }
 
 // ownerLost reports whether a session failed because the owner has gone. A killed process
@@ -129,17 +175,22 @@ func (a *app) ownerLost(ctx context.Context, s *session, err error) bool {
 	if s.cloud {
 		return false
 	}
-	_, broken := errors.AsType[net.Error](err)
-	broken = broken || errors.Is(err, io.ErrUnexpectedEOF)
+	broken := isBroken(err)
 	for deadline := a.Clock.Now().Add(dyingWait); ctx.Err() == nil; {
-		if !answers(ctx, s.owner) {
-			return ctx.Err() == nil
+		if s.gone(ctx) {
+			return true
 		}
 		if !broken || a.Clock.Now().After(deadline) || a.Clock.Sleep(ctx, startPoll) != nil {
 			return false
 		}
 	}
 	return false
+}
+
+// isBroken reports whether a connection broke.
+func isBroken(err error) bool {
+	_, broken := errors.AsType[net.Error](err)
+	return broken || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // do opens a session and calls f.
@@ -149,8 +200,28 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 		return err
 	}
 	err = a.guard(ctx, s, f)
+	if err != nil && s.stack == nil && (errors.Is(err, errOwnerGone) || isBroken(err) && a.ownerLost(ctx, s, err)) {
+		err = unconfirmed(err)
+	}
 	return errors.Join(err, s.close())
 }
+
+// unconfirmed returns what is known about a command whose owner ended before it answered.
+func unconfirmed(err error) error {
+	if errors.Is(err, engine.ErrDurable) {
+		return fmt.Errorf("%w before it confirmed the command: the command is recorded, and takes effect when the next process owns the folder, such as `servo dev`", errOwnerGone)
+	}
+	return fmt.Errorf("%w before it confirmed the command, which may or may not have taken effect: see `servo status`, and repeat the command if it has not", errOwnerGone)
+}
+
+// lostError is the error of a function that was cancelled because the owner has ended.
+type lostError struct{ during error }
+
+// Error implements error.
+func (e *lostError) Error() string { return errOwnerGone.Error() }
+
+// Unwrap returns errOwnerGone, and the error of the function.
+func (e *lostError) Unwrap() []error { return []error{errOwnerGone, e.during} }
 
 // errOwnerGone means that the process that executed the requests of the session has ended.
 var errOwnerGone = errors.New("the process that owned the state folder has ended")
@@ -172,18 +243,19 @@ func (a *app) guard(ctx context.Context, s *session, f func(context.Context, *se
 	cause := context.Cause(ctx)
 	cancel(nil)
 	<-done
-	if err != nil && cause != nil {
-		return cause
+	switch {
+	case err == nil || cause == nil:
+		return err
+	case errors.Is(cause, errOwnerGone):
+		return &lostError{err}
 	}
-	return err
+	return cause
 }
 
+// trouble returns why the work cannot continue, or nil.
 func (a *app) trouble(ctx context.Context, s *session) error {
 	if s.stack == nil {
-		if s.gone(ctx) && ctx.Err() == nil {
-			return errOwnerGone
-		}
-		return nil
+		return a.ownerTrouble(ctx, s)
 	}
 	since, err := s.stack.Failure()
 	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
@@ -195,4 +267,22 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 	}
 	return fmt.Errorf("the state folder %s has not been writable for %s: %w; %s",
 		s.dir, view.Span(a.Clock.Now().Sub(since)), err, hint)
+}
+
+// ownerTrouble returns errOwnerGone if the owner has ended. It tells the user once that an owner does not answer.
+func (a *app) ownerTrouble(ctx context.Context, s *session) error {
+	if s.cloud {
+		return nil
+	}
+	switch found := look(ctx, s.dir, s.owner); {
+	case ctx.Err() != nil:
+	case found == ended:
+		return errOwnerGone
+	case found == silent && !s.slow:
+		s.slow = true
+		a.noteSilent(s.owner)
+	case found == serving:
+		s.slow = false
+	}
+	return nil
 }

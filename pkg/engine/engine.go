@@ -108,6 +108,10 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 }
 
+// ErrDurable reports that the events of a call are in the ledger, although the call failed before they were folded. A
+// process folds them later.
+var ErrDurable = errors.New("which is durable and will be folded")
+
 // append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and the
 // key of their row in ledger_entries: the ledger entry and the group.
 func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, state.Key2, error) {
@@ -124,7 +128,7 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	}
 	result, err := e.cfg.Compactor.Compact(ctx, compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
 	if err != nil {
-		return nil, state.Key2{}, fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
+		return nil, state.Key2{}, fmt.Errorf("fold ledger entry %s, %w: %w", appended.Entry, ErrDurable, err)
 	}
 	if slices.Contains(result.Unreadable, appended.Entry) {
 		return nil, state.Key2{}, fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)

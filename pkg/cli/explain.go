@@ -20,7 +20,7 @@ func (a *app) explainCommand() *cobra.Command {
 		Short: "Show why a partition is stale, or why a task is in its state",
 		Long: "Show why a partition of an asset is missing, fresh or stale. If the partition's newest task did not\n" +
 			"succeed, or its run has not ended, show the task instead: its events, dependencies, limits and timers. To always see\n" +
-			"the task, name RUN, or only a part of the task's key.",
+			"the task, name RUN, or only a part of the task's key. The name of a schedule shows the schedule.",
 		Example: "  servo explain 'clean/daily[date=2012-03-04]'\n  servo explain latest report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,6 +36,9 @@ func (a *app) explainCommand() *cobra.Command {
 				now := event.At(a.Clock.Now())
 				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.Snapshot, now, run, task)
 				if err != nil {
+					if s, missing := engine.FindSchedule(v.State, task); missing == nil && run == "" {
+						return a.showSchedule(cmd.Context(), v, &s)
+					}
 					return err
 				}
 				return a.document(e, func() string { return a.explanation(e, now) + backfillOf(v.State, e.RunID) })

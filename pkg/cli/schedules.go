@@ -26,12 +26,28 @@ func (a *app) schedulesCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if len(all) == 0 && a.table() {
+				if len(all) == 0 && a.table() && v.State.SchedulesPending() == nil {
 					a.note("the deployed release has no schedules: declare them in servo.yaml or in schedules/*.yaml")
 				}
+				a.noteNoTicks(cmd.Context(), v)
 				return list(a, scheduleColumns(), all)
 			})
 		},
+	}
+}
+
+// noteNoTicks says that no schedule ticks, if there are active schedules and no process owns the state folder.
+func (a *app) noteNoTicks(ctx context.Context, v published) {
+	all, err := engine.Schedules(v.State)
+	active := slices.ContainsFunc(all, func(s engine.Schedule) bool { return s.Status != "paused" && s.Status != "ended" })
+	if d := v.State.SchedulesPending(); d != nil {
+		active = active || d.Schedules != "" // the next process that owns the folder defines them
+	}
+	if err != nil || !active || inCloud(v.dir) {
+		return
+	}
+	if _, ok := owner(ctx, v.dir); !ok {
+		a.note("no process owns the state folder, so no schedule ticks: start `servo dev`")
 	}
 }
 
@@ -85,10 +101,16 @@ func (a *app) showScheduleCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.document(s, func() string { return a.scheduleText(&s) })
+				return a.showSchedule(cmd.Context(), v, &s)
 			})
 		},
 	}
+}
+
+// showSchedule shows a schedule.
+func (a *app) showSchedule(ctx context.Context, v published, s *engine.Schedule) error {
+	a.noteNoTicks(ctx, v)
+	return a.document(*s, func() string { return a.scheduleText(s) })
 }
 
 // scheduleText describes a schedule.

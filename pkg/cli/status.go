@@ -61,6 +61,9 @@ func (a *app) statusCommand() *cobra.Command {
 		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
+				if len(args) == 0 {
+					a.noteNoTicks(cmd.Context(), v)
+				}
 				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
 				if err != nil {
 					return err

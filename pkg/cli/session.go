@@ -274,14 +274,15 @@ func (a *app) ownerTrouble(ctx context.Context, s *session) error {
 	if s.cloud {
 		return nil
 	}
-	switch found := look(ctx, s.dir, s.owner); {
-	case ctx.Err() != nil:
-	case found == ended:
+	switch look(ctx, s.dir, s.owner) {
+	case ended:
 		return errOwnerGone
-	case found == silent && !s.slow:
-		s.slow = true
-		a.noteSilent(s.owner)
-	case found == serving:
+	case silent:
+		if !s.slow && ctx.Err() == nil { // a cancelled look proves nothing
+			s.slow = true
+			a.noteSilent(s.owner)
+		}
+	case serving:
 		s.slow = false
 	}
 	return nil

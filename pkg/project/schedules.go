@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
@@ -382,9 +383,7 @@ func (l *loader) readSchedules(ctx context.Context) error {
 // linkSchedules adds the schedules to the project, and checks them against the assets.
 func (l *loader) linkSchedules() {
 	l.collectSchedules()
-	if len(l.problems) == 0 { // if there are problems, assets may be missing
-		l.checkSelections()
-	}
+	l.checkSelections()
 }
 
 // collectSchedules checks the schedules against each other, and adds them to the project.
@@ -405,15 +404,20 @@ func (l *loader) collectSchedules() {
 	slices.SortFunc(l.project.Schedules, func(a, b event.Schedule) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// checkSelections reports selections that match no asset, and dimensions that no selected asset has.
+// checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
+// select partitioned assets but no partitions. If the project has problems, assets may be missing or incomplete. Then it
+// reports only the schedules that lack partitions.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return
 	}
+	complete := len(l.problems) == 0
 	catalog := selector.NewCatalog(l.project.Assets)
 	for i := range l.schedules {
 		s := &l.schedules[i]
 		dimensions, before := map[string]bool{}, len(l.problems)
+		var lacking *plan.Asset // the first selected asset with partitions
+		var at *yaml.Node
 		for j, text := range s.Run.Assets {
 			parsed, err := selector.Parse(text)
 			var found selector.Result
@@ -421,7 +425,9 @@ func (l *loader) checkSelections() {
 				found, err = catalog.Select(selector.Query{Include: parsed, Upstream: s.Run.Upstream})
 			}
 			if err != nil {
-				s.file.fail(s.selections[j], "", "%s", err)
+				if complete {
+					s.file.fail(s.selections[j], "", "%s", err)
+				}
 				continue
 			}
 			for k := range l.project.Assets {
@@ -429,12 +435,18 @@ func (l *loader) checkSelections() {
 				if a.Partitions == nil || !slices.Contains(found.Keys, a.Key) {
 					continue
 				}
+				if lacking == nil {
+					lacking, at = a, s.selections[j]
+				}
 				for d := range a.Partitions.Dimensions {
 					dimensions[a.Partitions.Dimensions[d].Name] = true
 				}
 			}
 		}
-		if len(l.problems) == before {
+		switch {
+		case lacking != nil && s.fields["partitions"] == nil && s.Run.Only == "":
+			s.lacksPartitions(lacking, at)
+		case complete && len(l.problems) == before:
 			s.checkDimensions(dimensions)
 		}
 	}

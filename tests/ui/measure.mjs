@@ -48,7 +48,46 @@ async function main() {
     }
     console.log(`${name}, reloaded, no throttle: ${Math.round(median(all))} ms`);
   }
+  await pixels(page, server, address);
   await browser.close();
+}
+
+// pixels measures the time from the publish of a revision until the page of a run shows the revision. A second stream
+// says when each revision was published.
+async function pixels(page, server, address) {
+  const [{ run_id }] = JSON.parse(run(server.dir, ["run", "--all", "-p", "date=2012-01-01", "--detach", "-o", "json"]));
+  await page.goto(`${address}/runs/${run_id}`);
+  await page.waitForSelector("main h1");
+  await page.evaluate(() => {
+    window.published = new Map();
+    window.shown = [];
+    let last = 0;
+    const note = () => {
+      const revision = Number(/revision (\d+)/.exec(document.querySelector("header").innerText)?.[1]);
+      if (!revision || revision === last) return;
+      last = revision;
+      // Two frames later, the change is on the screen.
+      requestAnimationFrame(() => requestAnimationFrame(() => window.shown.push([revision, Date.now()])));
+    };
+    new MutationObserver(note).observe(document.querySelector("header"), { childList: true, characterData: true, subtree: true });
+    const source = new EventSource(`/v1/watch`);
+    source.addEventListener("changes", (event) => {
+      const { revision, published_at } = JSON.parse(event.data);
+      window.published.set(revision, Date.parse(published_at));
+    });
+  });
+  for (let i = 0; i < 20; i++) {
+    run(server.dir, ["run", "raw/observations"]);
+    await page.waitForTimeout(300 + 50 * (i % 5));
+  }
+  const took = await page.evaluate(() =>
+    window.shown.filter(([revision]) => window.published.has(revision)).map(([revision, at]) => at - window.published.get(revision)),
+  );
+  if (took.length === 0) throw new Error("no revision was seen on the page");
+  took.sort((a, b) => a - b);
+  console.log(
+    `publish to pixels on the page of a run: ${took.length} revisions, median ${median(took)} ms, 90th percentile ${took[Math.floor(took.length * 0.9)]} ms, at most ${took.at(-1)} ms`,
+  );
 }
 
 try {

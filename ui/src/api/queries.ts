@@ -1,5 +1,5 @@
-import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useSyncExternalStore } from "react";
+import { keepPreviousData, type Query, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useSyncExternalStore } from "react";
 import { asks } from "./ask";
 import { Failure, first, get, path } from "./client";
 import type {
@@ -22,6 +22,7 @@ import type {
   Run,
   RunStatus,
   TaskExplanation,
+  WatchResponse,
   WhoAmIResponse,
 } from "./types";
 
@@ -31,6 +32,7 @@ export const queries = new QueryClient({
       staleTime: Number.POSITIVE_INFINITY, // answers become stale only with a new revision: see useRevision
       gcTime: 5 * 60_000,
       refetchOnWindowFocus: false,
+      networkMode: "always", // the server is on this machine, which may have no network
       retry: (failures, error) => failures < 2 && error instanceof Failure && error.status === 0,
     },
   },
@@ -53,11 +55,18 @@ export const prime = () =>
 const slow = 5000;
 const quick = 1000;
 const rare = 30_000; // the interval while the server streams changes
-const together = 400; // changes within this time, in milliseconds, cause one refetch
+const soon = 100; // the shortest time between two refetches, in milliseconds
+const late = 1000; // the longest
 let streaming = false;
 
 // The queries whose answers do not become stale with a new revision.
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
+const changes = (query: Query) => !steady.has(query.queryKey[0]);
+
+// asked is the newest revision at which the page has asked for what it shows; undefined: the first answers have not
+// arrived. newest is the newest revision that a stream has reported.
+let asked: number | undefined;
+let newest = 0;
 
 export const useWhoAmI = () =>
   useQuery({
@@ -78,23 +87,37 @@ export const useLive = () =>
     retry: false,
   });
 
-// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and
-// browsers allow few. The browser connects again by itself.
+// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and browsers
+// allow few. The browser connects again by itself. The page shows the first change immediately, and the changes during a
+// refetch and the pause after it together. The pause is longer if the server is slow, so that a page takes at most a
+// fifth of the server's time.
 export function useWatch() {
   const client = useQueryClient();
   useEffect(() => {
     let source: EventSource | undefined;
     let timer = 0;
-    const look = () => {
-      timer = 0;
-      void client.invalidateQueries({ queryKey: ["live"] });
+    let busy = false;
+    const look = async () => {
+      const began = performance.now();
+      busy = true;
+      asked = newest;
+      await client.invalidateQueries({ predicate: (query) => query.queryKey[0] === "live" || changes(query) });
+      const pause = Math.min(Math.max(4 * (performance.now() - began), soon), late);
+      timer = window.setTimeout(() => {
+        busy = false;
+        if (asked === undefined || newest > asked) void look();
+      }, pause);
     };
-    const changed = () => {
+    const changed = (event: MessageEvent<string>) => {
       streaming = true;
-      timer ||= window.setTimeout(look, together);
+      const { revision, resync } = JSON.parse(event.data) as WatchResponse;
+      newest = revision;
+      if (asked === undefined || (!resync && revision <= asked)) return; // the page has asked for this revision
+      if (!busy) void look();
+      else if (resync) asked = 0; // what the page has asked for may be of another timeline
     };
     const lost = () => {
-      if (streaming) look(); // if the server is gone, this call fails
+      if (streaming) void client.invalidateQueries({ queryKey: ["live"] }); // if the server is gone, this call fails
       streaming = false;
     };
     const follow = () => {
@@ -116,18 +139,15 @@ export function useWatch() {
   }, [client]);
 }
 
-// useRevision refetches the visible queries when the server has published a new revision.
+// useRevision refetches the visible queries when the list of live runs shows a revision that no stream has reported.
 export function useRevision() {
   const client = useQueryClient();
   const { data } = useLive();
-  const seen = useRef<number>(undefined);
   const revision = data?.revision;
   useEffect(() => {
-    if (revision === undefined) return;
-    if (seen.current !== undefined && seen.current !== revision) {
-      void client.invalidateQueries({ predicate: (query) => !steady.has(query.queryKey[0]) });
-    }
-    seen.current = revision;
+    if (revision === undefined || revision === asked) return;
+    if (asked !== undefined || newest > revision) void client.invalidateQueries({ predicate: changes });
+    asked = revision;
   }, [revision, client]);
 }
 

@@ -81,7 +81,7 @@ schedules:
   hourly:
     cron: "0 * * * *"
     paused: true
-    run: {assets: [raw/orders]}
+    run: {assets: [raw/orders], partitions: latest}
 `,
     "assets/raw/orders.sql": `/* servo
 description: Orders of ten days.

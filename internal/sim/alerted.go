@@ -211,6 +211,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 	o.failures(f, before, after, first)
 	if !first {
 		o.reported(f, before, after)
+		o.approvals(f, before, after)
 		o.promised(f, before, after)
 	}
 }

@@ -261,7 +261,7 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 	if err != nil {
 		return nil, err
 	}
-	x, err := view.ExplainPartition(evaluation, asset.Key, key)
+	x, err := engine.ExplainPartition(ctx, snap, evaluation, asset.Key, key)
 	if err != nil {
 		return nil, err
 	}

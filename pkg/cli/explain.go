@@ -79,6 +79,7 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	for _, c := range e.Checks {
 		t.line("%s  %s, %s  %s", c.Check, c.Verdict(), strings.ToLower(c.Severity), view.OneLine(c.Message))
 	}
+	quarantineLines(t, e)
 	t.section("attempts")
 	for _, at := range e.Attempts {
 		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), indented(strings.TrimSpace(at.Error), strings.Repeat(" ", outlineMargin)))
@@ -117,6 +118,28 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	}
 	fmt.Fprintf(&t.b, "\n%s\n", a.style.dim("run "+e.RunID+" is "+string(e.RunState)))
 	return t.b.String()
+}
+
+// quarantineLines says what became of an output that a check has blocked, and what a person can do about it.
+func quarantineLines(t *outline, e *view.Explanation) {
+	t.section("quarantine")
+	q := e.Quarantine
+	if q == nil {
+		return
+	}
+	t.line("the output is %s", q)
+	if q.State != state.CandidatePending && q.State != state.CandidateRejected {
+		return
+	}
+	asset, _, _ := strings.Cut(e.TaskKey, "[")
+	again := "make it again: servo run " + asset + " --failed-only"
+	if !q.Pending() {
+		t.line("%s", again)
+		return
+	}
+	t.line("look at it:    servo quarantine show %s", quoted(e.TaskKey))
+	t.line("publish it:    servo quarantine approve %s", quoted(e.TaskKey))
+	t.line("or fix the data and %s", again)
 }
 
 // maxUpstreams is the maximum number of upstreams, and also of root causes, that an explanation lists.

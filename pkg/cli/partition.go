@@ -67,15 +67,21 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	}
 	text = ids.TaskKey(asset.Key, partition)
 	s, newest, err := engine.FindTaskAnywhere(ctx, v.Snapshot, "", text)
-	if err == nil && (!slices.Contains(s.PartitionsOf(newest), partition.Key()) ||
-		newest.State != state.TaskSucceeded || !s.Runs.Get(newest.RunID).State.Terminal()) {
-		return false, text, nil
+	if err == nil {
+		shown, err := engine.Shows(ctx, v.Snapshot, newest, partition.Key())
+		if err != nil {
+			return true, text, err
+		}
+		if !slices.Contains(s.PartitionsOf(newest), partition.Key()) || newest.State != state.TaskSucceeded && !shown ||
+			!s.Runs.Get(newest.RunID).State.Terminal() {
+			return false, text, nil
+		}
 	}
 	e, err := engine.Staleness(ctx, v.Snapshot, p.Assets, a.Clock.Now())
 	if err != nil {
 		return true, text, err
 	}
-	x, err := view.ExplainPartition(e, asset.Key, partition.Key())
+	x, err := engine.ExplainPartition(ctx, v.Snapshot, e, asset.Key, partition.Key())
 	if err != nil {
 		return true, text, err
 	}
@@ -180,6 +186,9 @@ func (a *app) partitionText(
 	t.section("holds")
 	if x.Holds != nil {
 		t.line("%s", holdingText(x.Holds))
+		if x.Quarantine.Approved() {
+			t.line("a check blocked the output; it was %s", x.Quarantine)
+		}
 		if x.Holds.Code != "" {
 			t.line("code %s", x.Holds.Code)
 		}

@@ -128,7 +128,9 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		out.field(first(i, "waits"), "%s", wait)
 	}
 	failedText(out, "retrying", st.Retrying, now)
-	failedText(out, "failed", st.Failed, now)
+	failed := slices.DeleteFunc(slices.Clone(st.Failed), func(t view.FailedTask) bool { return t.Quarantine.Approved() })
+	failedText(out, "failed", failed, now)
+	approvedText(out, st.Failed)
 	for i := range st.Unpublished {
 		out.field(first(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
 	}
@@ -139,8 +141,10 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	out.known("error", st.Error)
 	out.known("cancelled", st.Cancelled)
 	switch {
-	case len(st.Failed) > 0:
-		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(st.Failed[0].TaskKey), repeatCommand(st.Repeat, st.RunID))
+	case len(failed) > 0:
+		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(failed[0].TaskKey), repeatCommand(st.Repeat, st.RunID))
+	case st.Repeat.OnlyApproved() && st.Repeat.Skipped:
+		out.WriteString("\nRun the assets that read the approved outputs: servo run --stale\n")
 	case !st.State.Terminal() && st.Owner == 0:
 		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
@@ -203,6 +207,23 @@ func failedText(out *sheet, name string, tasks []view.FailedTask, now event.Time
 			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
 		out.field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.Attempts, t.Error, again)
+	}
+}
+
+// approvedText lists the failed tasks whose outputs were approved.
+func approvedText(out *sheet, tasks []view.FailedTask) {
+	n := 0
+	for _, t := range tasks {
+		if !t.Quarantine.Approved() {
+			continue
+		}
+		if n < maxStatus {
+			out.field(first(n, "approved"), "%s  the output is %s; %s", t.TaskKey, t.Quarantine, t.Error)
+		}
+		n++
+	}
+	if n > maxStatus {
+		out.field("", "… and %d more", n-maxStatus)
 	}
 }
 

@@ -114,7 +114,9 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	f.checks() // after the finders above: it omits the checks that their items report
+	if err := f.checks(ctx, snap); err != nil { // after the finders above: it omits the checks that their items report
+		return nil, err
+	}
 	f.tooOld()
 	for _, find := range []func() error{
 		func() error { return f.late(now) }, func() error { return f.backfills(now) }, f.undeliverable,
@@ -302,14 +304,21 @@ func (f *finder) requests() {
 }
 
 // checks adds an item for each check whose last result has failed. It adds none if a failed task or an
-// output in quarantine reports the check already.
-func (f *finder) checks() {
+// output in quarantine reports the check already, or if a person has approved the output.
+func (f *finder) checks(ctx context.Context, snap *snapshot.Snapshot) error {
 	known := map[string]bool{}
 	for i := range f.found {
 		known[f.found[i].Subject] = true
 	}
 	for row := range f.s.AssetChecks.All {
 		if row.LastPassed || row.Severity != checkCritical && row.Severity != checkError || known[row.AssetKey] || !f.has(row.AssetKey) {
+			continue
+		}
+		shown, err := snap.Partition(ctx, row.AssetKey, row.LastPartition)
+		if err != nil {
+			return err
+		}
+		if shown != nil && shown.Quality == state.Approved && shown.RunID == row.LastRunID {
 			continue
 		}
 		a := Attention{
@@ -320,6 +329,7 @@ func (f *finder) checks() {
 		a.list(row.LastPartition)
 		f.add(a)
 	}
+	return nil
 }
 
 // Severities of checks that mean that the data is wrong.

@@ -180,9 +180,11 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 
 // approve makes a candidate the visible output of its partition. Nobody has read the output before, so its version is
 // the sequence of the approval. The output has not read what its own chain of retries made later, so its LeftOut is
-// never 0.
+// never 0. The alerts about the partition are over, as after a success.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
+	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,
+		[]string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed, event.CauseSLAMissed}, row.PartitionKey)
 	f.learnFrom(row)
 	f.show(&state.Partition{
 		AssetKey: row.AssetKey, PartitionKey: row.PartitionKey, Status: state.Materialized,

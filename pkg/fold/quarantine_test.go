@@ -237,3 +237,37 @@ func upTo(n int) []int {
 	}
 	return all
 }
+
+// TestApprovalEndsAlerts approves an output of a partition: the alert about the partition is over, as after a success.
+func TestApprovalEndsAlerts(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(w *alerted, run string)
+		open bool
+	}{
+		{"approved", func(w *alerted, run string) { decide(w.World, run, event.DecisionApprove) }, false},
+		{"rejected", func(w *alerted, run string) { decide(w.World, run, event.DecisionReject) }, true},
+		{"expired", func(w *alerted, _ string) {
+			w.Pass(3 * time.Hour)
+			w.MustFold(w.Fire(w.Timer(event.TimerLiveness)))
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newAlerted(t, rule("failures", event.CauseQuarantined), rule("over", event.CauseRecovered))
+			run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour, Approve: true}))
+			w.MustFold(blockedBy(w.World, run, "a"))
+			require.Len(t, w.send(event.NotificationSent), 1)
+			test.end(w, run)
+			alert := w.State.Alerts.Get(state.Key3{A: "asset:test/a", B: event.CauseQuarantined, C: "failures"})
+			require.Equal(t, test.open, alert != nil && alert.Open(), "an alert that has been over for long is deleted")
+			sent := w.send(event.NotificationSent)
+			if test.open {
+				require.Empty(t, sent, "the partition still has no new output")
+				return
+			}
+			require.Len(t, sent, 1)
+			require.Equal(t, event.CauseRecovered, sent[0].Cause)
+			require.Equal(t, event.CauseQuarantined, sent[0].Code)
+		})
+	}
+}

@@ -1270,7 +1270,9 @@ type FailedTask struct {
 	MaxAttempts int32                  `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	Error       string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// When the next attempt starts.
-	AgainAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=again_at,json=againAt,proto3" json:"again_at,omitempty"`
+	AgainAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=again_at,json=againAt,proto3" json:"again_at,omitempty"`
+	// The output of the task that a check has blocked, and the decision about it.
+	Quarantine    *Quarantine `protobuf:"bytes,6,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1336,6 +1338,13 @@ func (x *FailedTask) GetError() string {
 func (x *FailedTask) GetAgainAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AgainAt
+	}
+	return nil
+}
+
+func (x *FailedTask) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
 	}
 	return nil
 }
@@ -2141,6 +2150,8 @@ type TaskExplanation struct {
 	Events      []*TaskExplanation_TaskEvent `protobuf:"bytes,18,rep,name=events,proto3" json:"events,omitempty"`
 	// The ledger contains more events of the task than this list.
 	EventsLeftOut bool `protobuf:"varint,19,opt,name=events_left_out,json=eventsLeftOut,proto3" json:"events_left_out,omitempty"`
+	// The output of the task that a check has blocked, and the decision about it.
+	Quarantine    *Quarantine `protobuf:"bytes,20,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2306,6 +2317,13 @@ func (x *TaskExplanation) GetEventsLeftOut() bool {
 		return x.EventsLeftOut
 	}
 	return false
+}
+
+func (x *TaskExplanation) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
+	}
+	return nil
 }
 
 // CheckResult is the result of a check.
@@ -3808,7 +3826,7 @@ var File_servo_v1_execution_proto protoreflect.FileDescriptor
 
 const file_servo_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x15servo/v1/states.proto\"\xef\x04\n" +
+	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x16servo/v1/quality.proto\x1a\x15servo/v1/states.proto\"\xef\x04\n" +
 	"\x11TriggerRunRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\"\n" +
@@ -3944,14 +3962,17 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x06worker\x18\x03 \x01(\tR\x06worker\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
 	"\bprogress\x18\x05 \x01(\x05R\bprogress\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xb1\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xe7\x01\n" +
 	"\n" +
 	"FailedTask\x12\x19\n" +
 	"\btask_key\x18\x01 \x01(\tR\ataskKey\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fmax_attempts\x18\x03 \x01(\x05R\vmaxAttempts\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x125\n" +
-	"\bagain_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aagainAt\"s\n" +
+	"\bagain_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aagainAt\x124\n" +
+	"\n" +
+	"quarantine\x18\x06 \x01(\v2\x14.servo.v1.QuarantineR\n" +
+	"quarantine\"s\n" +
 	"\x04Wait\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\x05R\x05tasks\x12\x14\n" +
 	"\x05scope\x18\x02 \x01(\tR\x05scope\x12\x12\n" +
@@ -4018,7 +4039,7 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x06run_id\x18\x03 \x01(\tB\x16\xca\xe1\x18\x12\b@\x12\f[0-9A-Za-z]+0\x01R\x05runId\x12$\n" +
 	"\btask_key\x18\x04 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\ataskKey\x124\n" +
 	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
-	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xf0\x11\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xa6\x12\n" +
 	"\x0fTaskExplanation\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x125\n" +
 	"\trun_state\x18\x02 \x01(\x0e2\x18.servo.v1.RunState.ValueR\brunState\x12\x19\n" +
@@ -4042,7 +4063,10 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\bdispatch\x18\x10 \x01(\v2\".servo.v1.TaskExplanation.DispatchR\bdispatch\x12A\n" +
 	"\theartbeat\x18\x11 \x01(\v2#.servo.v1.TaskExplanation.HeartbeatR\theartbeat\x12;\n" +
 	"\x06events\x18\x12 \x03(\v2#.servo.v1.TaskExplanation.TaskEventR\x06events\x12&\n" +
-	"\x0fevents_left_out\x18\x13 \x01(\bR\reventsLeftOut\x1ai\n" +
+	"\x0fevents_left_out\x18\x13 \x01(\bR\reventsLeftOut\x124\n" +
+	"\n" +
+	"quarantine\x18\x14 \x01(\v2\x14.servo.v1.QuarantineR\n" +
+	"quarantine\x1ai\n" +
 	"\x05Cause\x12\x19\n" +
 	"\btask_key\x18\x01 \x01(\tR\ataskKey\x12/\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.servo.v1.TaskState.ValueR\x05state\x12\x14\n" +
@@ -4267,12 +4291,13 @@ var file_servo_v1_execution_proto_goTypes = []any{
 	(*Gantt_Segment)(nil),             // 40: servo.v1.Gantt.Segment
 	(RunState_Value)(0),               // 41: servo.v1.RunState.Value
 	(*timestamppb.Timestamp)(nil),     // 42: google.protobuf.Timestamp
-	(TaskState_Value)(0),              // 43: servo.v1.TaskState.Value
-	(AttemptState_Value)(0),           // 44: servo.v1.AttemptState.Value
-	(*durationpb.Duration)(nil),       // 45: google.protobuf.Duration
-	(Resolution_Value)(0),             // 46: servo.v1.Resolution.Value
-	(TimerState_Value)(0),             // 47: servo.v1.TimerState.Value
-	(DispatchStatus_Value)(0),         // 48: servo.v1.DispatchStatus.Value
+	(*Quarantine)(nil),                // 43: servo.v1.Quarantine
+	(TaskState_Value)(0),              // 44: servo.v1.TaskState.Value
+	(AttemptState_Value)(0),           // 45: servo.v1.AttemptState.Value
+	(*durationpb.Duration)(nil),       // 46: google.protobuf.Duration
+	(Resolution_Value)(0),             // 47: servo.v1.Resolution.Value
+	(TimerState_Value)(0),             // 48: servo.v1.TimerState.Value
+	(DispatchStatus_Value)(0),         // 49: servo.v1.DispatchStatus.Value
 }
 var file_servo_v1_execution_proto_depIdxs = []int32{
 	28, // 0: servo.v1.TriggerRunRequest.labels:type_name -> servo.v1.TriggerRunRequest.LabelsEntry
@@ -4295,79 +4320,81 @@ var file_servo_v1_execution_proto_depIdxs = []int32{
 	9,  // 17: servo.v1.RunStatus.next:type_name -> servo.v1.Step
 	42, // 18: servo.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
 	42, // 19: servo.v1.FailedTask.again_at:type_name -> google.protobuf.Timestamp
-	43, // 20: servo.v1.ListTasksRequest.state:type_name -> servo.v1.TaskState.Value
-	17, // 21: servo.v1.ListTasksResponse.tasks:type_name -> servo.v1.Task
-	43, // 22: servo.v1.Task.state:type_name -> servo.v1.TaskState.Value
-	42, // 23: servo.v1.Task.started_at:type_name -> google.protobuf.Timestamp
-	42, // 24: servo.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
-	41, // 25: servo.v1.TaskExplanation.run_state:type_name -> servo.v1.RunState.Value
-	43, // 26: servo.v1.TaskExplanation.state:type_name -> servo.v1.TaskState.Value
-	32, // 27: servo.v1.TaskExplanation.cause:type_name -> servo.v1.TaskExplanation.Cause
-	21, // 28: servo.v1.TaskExplanation.checks:type_name -> servo.v1.CheckResult
-	22, // 29: servo.v1.TaskExplanation.attempts:type_name -> servo.v1.Attempt
-	33, // 30: servo.v1.TaskExplanation.upstreams:type_name -> servo.v1.TaskExplanation.Upstream
-	34, // 31: servo.v1.TaskExplanation.limits:type_name -> servo.v1.TaskExplanation.Limit
-	35, // 32: servo.v1.TaskExplanation.timers:type_name -> servo.v1.TaskExplanation.Timer
-	36, // 33: servo.v1.TaskExplanation.dispatch:type_name -> servo.v1.TaskExplanation.Dispatch
-	37, // 34: servo.v1.TaskExplanation.heartbeat:type_name -> servo.v1.TaskExplanation.Heartbeat
-	38, // 35: servo.v1.TaskExplanation.events:type_name -> servo.v1.TaskExplanation.TaskEvent
-	44, // 36: servo.v1.Attempt.state:type_name -> servo.v1.AttemptState.Value
-	42, // 37: servo.v1.Attempt.created_at:type_name -> google.protobuf.Timestamp
-	42, // 38: servo.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	42, // 39: servo.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	22, // 40: servo.v1.ListAttemptsResponse.attempts:type_name -> servo.v1.Attempt
-	42, // 41: servo.v1.GetGanttRequest.from:type_name -> google.protobuf.Timestamp
-	42, // 42: servo.v1.GetGanttRequest.to:type_name -> google.protobuf.Timestamp
-	41, // 43: servo.v1.Gantt.state:type_name -> servo.v1.RunState.Value
-	42, // 44: servo.v1.Gantt.from:type_name -> google.protobuf.Timestamp
-	42, // 45: servo.v1.Gantt.to:type_name -> google.protobuf.Timestamp
-	39, // 46: servo.v1.Gantt.rows:type_name -> servo.v1.Gantt.Row
-	45, // 47: servo.v1.Gantt.unlimited_duration:type_name -> google.protobuf.Duration
-	45, // 48: servo.v1.Gantt.critical_duration:type_name -> google.protobuf.Duration
-	43, // 49: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
-	43, // 50: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
-	46, // 51: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
-	42, // 52: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
-	47, // 53: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
-	42, // 54: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
-	48, // 55: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
-	42, // 56: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
-	42, // 57: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
-	42, // 58: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
-	42, // 59: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
-	42, // 60: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	40, // 61: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
-	43, // 62: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
-	0,  // 63: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
-	42, // 64: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
-	42, // 65: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
-	1,  // 66: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
-	3,  // 67: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
-	5,  // 68: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
-	4,  // 69: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
-	13, // 70: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
-	14, // 71: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
-	15, // 72: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
-	18, // 73: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
-	19, // 74: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
-	23, // 75: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
-	25, // 76: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
-	2,  // 77: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
-	7,  // 78: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
-	6,  // 79: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
-	8,  // 80: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
-	7,  // 81: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
-	2,  // 82: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
-	16, // 83: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
-	17, // 84: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
-	20, // 85: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
-	24, // 86: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
-	26, // 87: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
-	77, // [77:88] is the sub-list for method output_type
-	66, // [66:77] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	43, // 20: servo.v1.FailedTask.quarantine:type_name -> servo.v1.Quarantine
+	44, // 21: servo.v1.ListTasksRequest.state:type_name -> servo.v1.TaskState.Value
+	17, // 22: servo.v1.ListTasksResponse.tasks:type_name -> servo.v1.Task
+	44, // 23: servo.v1.Task.state:type_name -> servo.v1.TaskState.Value
+	42, // 24: servo.v1.Task.started_at:type_name -> google.protobuf.Timestamp
+	42, // 25: servo.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
+	41, // 26: servo.v1.TaskExplanation.run_state:type_name -> servo.v1.RunState.Value
+	44, // 27: servo.v1.TaskExplanation.state:type_name -> servo.v1.TaskState.Value
+	32, // 28: servo.v1.TaskExplanation.cause:type_name -> servo.v1.TaskExplanation.Cause
+	21, // 29: servo.v1.TaskExplanation.checks:type_name -> servo.v1.CheckResult
+	22, // 30: servo.v1.TaskExplanation.attempts:type_name -> servo.v1.Attempt
+	33, // 31: servo.v1.TaskExplanation.upstreams:type_name -> servo.v1.TaskExplanation.Upstream
+	34, // 32: servo.v1.TaskExplanation.limits:type_name -> servo.v1.TaskExplanation.Limit
+	35, // 33: servo.v1.TaskExplanation.timers:type_name -> servo.v1.TaskExplanation.Timer
+	36, // 34: servo.v1.TaskExplanation.dispatch:type_name -> servo.v1.TaskExplanation.Dispatch
+	37, // 35: servo.v1.TaskExplanation.heartbeat:type_name -> servo.v1.TaskExplanation.Heartbeat
+	38, // 36: servo.v1.TaskExplanation.events:type_name -> servo.v1.TaskExplanation.TaskEvent
+	43, // 37: servo.v1.TaskExplanation.quarantine:type_name -> servo.v1.Quarantine
+	45, // 38: servo.v1.Attempt.state:type_name -> servo.v1.AttemptState.Value
+	42, // 39: servo.v1.Attempt.created_at:type_name -> google.protobuf.Timestamp
+	42, // 40: servo.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	42, // 41: servo.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	22, // 42: servo.v1.ListAttemptsResponse.attempts:type_name -> servo.v1.Attempt
+	42, // 43: servo.v1.GetGanttRequest.from:type_name -> google.protobuf.Timestamp
+	42, // 44: servo.v1.GetGanttRequest.to:type_name -> google.protobuf.Timestamp
+	41, // 45: servo.v1.Gantt.state:type_name -> servo.v1.RunState.Value
+	42, // 46: servo.v1.Gantt.from:type_name -> google.protobuf.Timestamp
+	42, // 47: servo.v1.Gantt.to:type_name -> google.protobuf.Timestamp
+	39, // 48: servo.v1.Gantt.rows:type_name -> servo.v1.Gantt.Row
+	46, // 49: servo.v1.Gantt.unlimited_duration:type_name -> google.protobuf.Duration
+	46, // 50: servo.v1.Gantt.critical_duration:type_name -> google.protobuf.Duration
+	44, // 51: servo.v1.TaskExplanation.Cause.state:type_name -> servo.v1.TaskState.Value
+	44, // 52: servo.v1.TaskExplanation.Upstream.state:type_name -> servo.v1.TaskState.Value
+	47, // 53: servo.v1.TaskExplanation.Upstream.resolution:type_name -> servo.v1.Resolution.Value
+	42, // 54: servo.v1.TaskExplanation.Upstream.resolved_at:type_name -> google.protobuf.Timestamp
+	48, // 55: servo.v1.TaskExplanation.Timer.state:type_name -> servo.v1.TimerState.Value
+	42, // 56: servo.v1.TaskExplanation.Timer.fire_at:type_name -> google.protobuf.Timestamp
+	49, // 57: servo.v1.TaskExplanation.Dispatch.status:type_name -> servo.v1.DispatchStatus.Value
+	42, // 58: servo.v1.TaskExplanation.Dispatch.created_at:type_name -> google.protobuf.Timestamp
+	42, // 59: servo.v1.TaskExplanation.Dispatch.enqueued_at:type_name -> google.protobuf.Timestamp
+	42, // 60: servo.v1.TaskExplanation.Heartbeat.at:type_name -> google.protobuf.Timestamp
+	42, // 61: servo.v1.TaskExplanation.Heartbeat.deadline:type_name -> google.protobuf.Timestamp
+	42, // 62: servo.v1.TaskExplanation.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	40, // 63: servo.v1.Gantt.Row.segments:type_name -> servo.v1.Gantt.Segment
+	44, // 64: servo.v1.Gantt.Row.state:type_name -> servo.v1.TaskState.Value
+	0,  // 65: servo.v1.Gantt.Segment.phase:type_name -> servo.v1.Phase.Value
+	42, // 66: servo.v1.Gantt.Segment.from:type_name -> google.protobuf.Timestamp
+	42, // 67: servo.v1.Gantt.Segment.to:type_name -> google.protobuf.Timestamp
+	1,  // 68: servo.v1.ExecutionService.TriggerRun:input_type -> servo.v1.TriggerRunRequest
+	3,  // 69: servo.v1.ExecutionService.GetRun:input_type -> servo.v1.GetRunRequest
+	5,  // 70: servo.v1.ExecutionService.ListRuns:input_type -> servo.v1.ListRunsRequest
+	4,  // 71: servo.v1.ExecutionService.GetRunStatus:input_type -> servo.v1.GetRunStatusRequest
+	13, // 72: servo.v1.ExecutionService.CancelRun:input_type -> servo.v1.CancelRunRequest
+	14, // 73: servo.v1.ExecutionService.RetryRun:input_type -> servo.v1.RetryRunRequest
+	15, // 74: servo.v1.ExecutionService.ListTasks:input_type -> servo.v1.ListTasksRequest
+	18, // 75: servo.v1.ExecutionService.GetTask:input_type -> servo.v1.GetTaskRequest
+	19, // 76: servo.v1.ExecutionService.ExplainTask:input_type -> servo.v1.ExplainTaskRequest
+	23, // 77: servo.v1.ExecutionService.ListAttempts:input_type -> servo.v1.ListAttemptsRequest
+	25, // 78: servo.v1.ExecutionService.GetGantt:input_type -> servo.v1.GetGanttRequest
+	2,  // 79: servo.v1.ExecutionService.TriggerRun:output_type -> servo.v1.TriggerRunResponse
+	7,  // 80: servo.v1.ExecutionService.GetRun:output_type -> servo.v1.Run
+	6,  // 81: servo.v1.ExecutionService.ListRuns:output_type -> servo.v1.ListRunsResponse
+	8,  // 82: servo.v1.ExecutionService.GetRunStatus:output_type -> servo.v1.RunStatus
+	7,  // 83: servo.v1.ExecutionService.CancelRun:output_type -> servo.v1.Run
+	2,  // 84: servo.v1.ExecutionService.RetryRun:output_type -> servo.v1.TriggerRunResponse
+	16, // 85: servo.v1.ExecutionService.ListTasks:output_type -> servo.v1.ListTasksResponse
+	17, // 86: servo.v1.ExecutionService.GetTask:output_type -> servo.v1.Task
+	20, // 87: servo.v1.ExecutionService.ExplainTask:output_type -> servo.v1.TaskExplanation
+	24, // 88: servo.v1.ExecutionService.ListAttempts:output_type -> servo.v1.ListAttemptsResponse
+	26, // 89: servo.v1.ExecutionService.GetGantt:output_type -> servo.v1.Gantt
+	79, // [79:90] is the sub-list for method output_type
+	68, // [68:79] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_execution_proto_init() }
@@ -4376,6 +4403,7 @@ func file_servo_v1_execution_proto_init() {
 		return
 	}
 	file_servo_v1_options_proto_init()
+	file_servo_v1_quality_proto_init()
 	file_servo_v1_states_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -718,7 +718,9 @@ type PartitionExplanation struct {
 	// Upstream assets with partitions that are stale or missing themselves.
 	Pending []*PartitionExplanation_UpstreamPartition `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
 	// The failed task of a partition with the status "failed".
-	Failure       *Asset_Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Asset_Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
+	// The decision that published the output although a check had blocked it.
+	Quarantine    *Quarantine `protobuf:"bytes,14,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -840,6 +842,13 @@ func (x *PartitionExplanation) GetPending() []*PartitionExplanation_UpstreamPart
 func (x *PartitionExplanation) GetFailure() *Asset_Failure {
 	if x != nil {
 		return x.Failure
+	}
+	return nil
+}
+
+func (x *PartitionExplanation) GetQuarantine() *Quarantine {
+	if x != nil {
+		return x.Quarantine
 	}
 	return nil
 }
@@ -1093,7 +1102,7 @@ var File_servo_v1_partitions_proto protoreflect.FileDescriptor
 
 const file_servo_v1_partitions_proto_rawDesc = "" +
 	"\n" +
-	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15servo/v1/assets.proto\x1a\x16servo/v1/options.proto\"\xe8\x03\n" +
+	"\x19servo/v1/partitions.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15servo/v1/assets.proto\x1a\x16servo/v1/options.proto\x1a\x16servo/v1/quality.proto\"\xe8\x03\n" +
 	"\x15ListPartitionsRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x123\n" +
@@ -1167,7 +1176,7 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	"[a-z0-9_]+0\x01R\x04name\x12%\n" +
 	"\tpartition\x18\x05 \x01(\tB\a\xca\xe1\x18\x03\b\x80 R\tpartition\x124\n" +
 	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
-	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xfd\x06\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xb3\a\n" +
 	"\x14PartitionExplanation\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12G\n" +
 	"\x06status\x18\x02 \x01(\tB/\xca\xe1\x18+:\x06failed:\amissing:\x05fresh:\x05stale:\n" +
@@ -1183,7 +1192,10 @@ const file_servo_v1_partitions_proto_rawDesc = "" +
 	" \x01(\v2#.servo.v1.PartitionExplanation.MarkR\x04mark\x12F\n" +
 	"\x05newer\x18\v \x03(\v20.servo.v1.PartitionExplanation.UpstreamPartitionR\x05newer\x12J\n" +
 	"\apending\x18\f \x03(\v20.servo.v1.PartitionExplanation.UpstreamPartitionR\apending\x121\n" +
-	"\afailure\x18\r \x01(\v2\x17.servo.v1.Asset.FailureR\afailure\x1an\n" +
+	"\afailure\x18\r \x01(\v2\x17.servo.v1.Asset.FailureR\afailure\x124\n" +
+	"\n" +
+	"quarantine\x18\x0e \x01(\v2\x14.servo.v1.QuarantineR\n" +
+	"quarantine\x1an\n" +
 	"\x04Mark\x12\x12\n" +
 	"\x04mark\x18\x01 \x01(\tR\x04mark\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12*\n" +
@@ -1227,6 +1239,7 @@ var file_servo_v1_partitions_proto_goTypes = []any{
 	(*PartitionExplanation_UpstreamPartition)(nil), // 10: servo.v1.PartitionExplanation.UpstreamPartition
 	(*timestamppb.Timestamp)(nil),                  // 11: google.protobuf.Timestamp
 	(*Asset_Failure)(nil),                          // 12: servo.v1.Asset.Failure
+	(*Quarantine)(nil),                             // 13: servo.v1.Quarantine
 }
 var file_servo_v1_partitions_proto_depIdxs = []int32{
 	2,  // 0: servo.v1.ListPartitionsResponse.partitions:type_name -> servo.v1.Partition
@@ -1239,20 +1252,21 @@ var file_servo_v1_partitions_proto_depIdxs = []int32{
 	10, // 7: servo.v1.PartitionExplanation.newer:type_name -> servo.v1.PartitionExplanation.UpstreamPartition
 	10, // 8: servo.v1.PartitionExplanation.pending:type_name -> servo.v1.PartitionExplanation.UpstreamPartition
 	12, // 9: servo.v1.PartitionExplanation.failure:type_name -> servo.v1.Asset.Failure
-	11, // 10: servo.v1.PartitionExplanation.Mark.at:type_name -> google.protobuf.Timestamp
-	3,  // 11: servo.v1.PartitionExplanation.UpstreamPartition.holds:type_name -> servo.v1.Output
-	9,  // 12: servo.v1.PartitionExplanation.UpstreamPartition.mark:type_name -> servo.v1.PartitionExplanation.Mark
-	0,  // 13: servo.v1.PartitionService.ListPartitions:input_type -> servo.v1.ListPartitionsRequest
-	4,  // 14: servo.v1.PartitionService.GetPartitionSummary:input_type -> servo.v1.GetPartitionSummaryRequest
-	6,  // 15: servo.v1.PartitionService.ExplainPartition:input_type -> servo.v1.ExplainPartitionRequest
-	1,  // 16: servo.v1.PartitionService.ListPartitions:output_type -> servo.v1.ListPartitionsResponse
-	5,  // 17: servo.v1.PartitionService.GetPartitionSummary:output_type -> servo.v1.PartitionSummary
-	7,  // 18: servo.v1.PartitionService.ExplainPartition:output_type -> servo.v1.PartitionExplanation
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	13, // 10: servo.v1.PartitionExplanation.quarantine:type_name -> servo.v1.Quarantine
+	11, // 11: servo.v1.PartitionExplanation.Mark.at:type_name -> google.protobuf.Timestamp
+	3,  // 12: servo.v1.PartitionExplanation.UpstreamPartition.holds:type_name -> servo.v1.Output
+	9,  // 13: servo.v1.PartitionExplanation.UpstreamPartition.mark:type_name -> servo.v1.PartitionExplanation.Mark
+	0,  // 14: servo.v1.PartitionService.ListPartitions:input_type -> servo.v1.ListPartitionsRequest
+	4,  // 15: servo.v1.PartitionService.GetPartitionSummary:input_type -> servo.v1.GetPartitionSummaryRequest
+	6,  // 16: servo.v1.PartitionService.ExplainPartition:input_type -> servo.v1.ExplainPartitionRequest
+	1,  // 17: servo.v1.PartitionService.ListPartitions:output_type -> servo.v1.ListPartitionsResponse
+	5,  // 18: servo.v1.PartitionService.GetPartitionSummary:output_type -> servo.v1.PartitionSummary
+	7,  // 19: servo.v1.PartitionService.ExplainPartition:output_type -> servo.v1.PartitionExplanation
+	17, // [17:20] is the sub-list for method output_type
+	14, // [14:17] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_partitions_proto_init() }
@@ -1262,6 +1276,7 @@ func file_servo_v1_partitions_proto_init() {
 	}
 	file_servo_v1_assets_proto_init()
 	file_servo_v1_options_proto_init()
+	file_servo_v1_quality_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

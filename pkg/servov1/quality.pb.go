@@ -441,6 +441,107 @@ func (x *RejectQuarantinedRequest) GetReason() string {
 	return ""
 }
 
+// Quarantine describes the output of a failed task that a check has blocked, and the decision about it. A decision
+// covers all outputs of a batch.
+type Quarantine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "PENDING", "APPROVED", "REJECTED" or "SUPERSEDED".
+	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	// The number of partitions that the decision covers.
+	Outputs int32 `protobuf:"varint,2,opt,name=outputs,proto3" json:"outputs,omitempty"`
+	// When the output expires without a decision.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// An output that expires is approved. Otherwise it is rejected.
+	ApproveOnExpiry bool `protobuf:"varint,4,opt,name=approve_on_expiry,json=approveOnExpiry,proto3" json:"approve_on_expiry,omitempty"`
+	// The principal who decided. It is empty without a decision of a person.
+	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	// When the decision was made.
+	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
+	// The reason of the decision.
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quarantine) Reset() {
+	*x = Quarantine{}
+	mi := &file_servo_v1_quality_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quarantine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quarantine) ProtoMessage() {}
+
+func (x *Quarantine) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_quality_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quarantine.ProtoReflect.Descriptor instead.
+func (*Quarantine) Descriptor() ([]byte, []int) {
+	return file_servo_v1_quality_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Quarantine) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Quarantine) GetOutputs() int32 {
+	if x != nil {
+		return x.Outputs
+	}
+	return 0
+}
+
+func (x *Quarantine) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Quarantine) GetApproveOnExpiry() bool {
+	if x != nil {
+		return x.ApproveOnExpiry
+	}
+	return false
+}
+
+func (x *Quarantine) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Quarantine) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Quarantine) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // FailedCheck is a check that did not pass.
 type QuarantinedOutput_FailedCheck struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -454,7 +555,7 @@ type QuarantinedOutput_FailedCheck struct {
 
 func (x *QuarantinedOutput_FailedCheck) Reset() {
 	*x = QuarantinedOutput_FailedCheck{}
-	mi := &file_servo_v1_quality_proto_msgTypes[5]
+	mi := &file_servo_v1_quality_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +567,7 @@ func (x *QuarantinedOutput_FailedCheck) String() string {
 func (*QuarantinedOutput_FailedCheck) ProtoMessage() {}
 
 func (x *QuarantinedOutput_FailedCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_quality_proto_msgTypes[5]
+	mi := &file_servo_v1_quality_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +648,18 @@ const file_servo_v1_quality_proto_rawDesc = "" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x128\n" +
 	"\x12materialization_id\x18\x03 \x01(\tB\t\xca\xe1\x18\x05\b\x80 0\x01R\x11materializationId\x12 \n" +
-	"\x06reason\x18\x04 \x01(\tB\b\xca\xe1\x18\x04\b\x80\x80\x02R\x06reason2\xc7\x04\n" +
+	"\x06reason\x18\x04 \x01(\tB\b\xca\xe1\x18\x04\b\x80\x80\x02R\x06reason\"\xa6\x02\n" +
+	"\n" +
+	"Quarantine\x12C\n" +
+	"\x05state\x18\x01 \x01(\tB-\xca\xe1\x18):\aPENDING:\bAPPROVED:\bREJECTED:\n" +
+	"SUPERSEDEDR\x05state\x12\x18\n" +
+	"\aoutputs\x18\x02 \x01(\x05R\aoutputs\x129\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12*\n" +
+	"\x11approve_on_expiry\x18\x04 \x01(\bR\x0fapproveOnExpiry\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12*\n" +
+	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason2\xc7\x04\n" +
 	"\x0eQualityService\x12\xa5\x01\n" +
 	"\x0fListQuarantined\x12 .servo.v1.ListQuarantinedRequest\x1a!.servo.v1.ListQuarantinedResponse\"M\xca\xe1\x18\x02\b\x01\x82\xd3\xe4\x93\x02>\x12</v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine\x90\x02\x01\x12\xc6\x01\n" +
 	"\x12ApproveQuarantined\x12#.servo.v1.ApproveQuarantinedRequest\x1a\x1b.servo.v1.QuarantinedOutput\"n\xca\xe1\x18\x06\b\t\x10\x01 \x01\x82\xd3\xe4\x93\x02^:\x01*\"Y/v1/tenants/{tenant_id}/workspaces/{workspace_id}/quarantine/{materialization_id}:approve\x12\xc3\x01\n" +
@@ -565,32 +677,35 @@ func file_servo_v1_quality_proto_rawDescGZIP() []byte {
 	return file_servo_v1_quality_proto_rawDescData
 }
 
-var file_servo_v1_quality_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_servo_v1_quality_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_servo_v1_quality_proto_goTypes = []any{
 	(*ListQuarantinedRequest)(nil),        // 0: servo.v1.ListQuarantinedRequest
 	(*ListQuarantinedResponse)(nil),       // 1: servo.v1.ListQuarantinedResponse
 	(*QuarantinedOutput)(nil),             // 2: servo.v1.QuarantinedOutput
 	(*ApproveQuarantinedRequest)(nil),     // 3: servo.v1.ApproveQuarantinedRequest
 	(*RejectQuarantinedRequest)(nil),      // 4: servo.v1.RejectQuarantinedRequest
-	(*QuarantinedOutput_FailedCheck)(nil), // 5: servo.v1.QuarantinedOutput.FailedCheck
-	(*timestamppb.Timestamp)(nil),         // 6: google.protobuf.Timestamp
+	(*Quarantine)(nil),                    // 5: servo.v1.Quarantine
+	(*QuarantinedOutput_FailedCheck)(nil), // 6: servo.v1.QuarantinedOutput.FailedCheck
+	(*timestamppb.Timestamp)(nil),         // 7: google.protobuf.Timestamp
 }
 var file_servo_v1_quality_proto_depIdxs = []int32{
 	2, // 0: servo.v1.ListQuarantinedResponse.outputs:type_name -> servo.v1.QuarantinedOutput
-	5, // 1: servo.v1.QuarantinedOutput.failed_checks:type_name -> servo.v1.QuarantinedOutput.FailedCheck
-	6, // 2: servo.v1.QuarantinedOutput.blocked_at:type_name -> google.protobuf.Timestamp
-	6, // 3: servo.v1.QuarantinedOutput.expires_at:type_name -> google.protobuf.Timestamp
-	0, // 4: servo.v1.QualityService.ListQuarantined:input_type -> servo.v1.ListQuarantinedRequest
-	3, // 5: servo.v1.QualityService.ApproveQuarantined:input_type -> servo.v1.ApproveQuarantinedRequest
-	4, // 6: servo.v1.QualityService.RejectQuarantined:input_type -> servo.v1.RejectQuarantinedRequest
-	1, // 7: servo.v1.QualityService.ListQuarantined:output_type -> servo.v1.ListQuarantinedResponse
-	2, // 8: servo.v1.QualityService.ApproveQuarantined:output_type -> servo.v1.QuarantinedOutput
-	2, // 9: servo.v1.QualityService.RejectQuarantined:output_type -> servo.v1.QuarantinedOutput
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	6, // 1: servo.v1.QuarantinedOutput.failed_checks:type_name -> servo.v1.QuarantinedOutput.FailedCheck
+	7, // 2: servo.v1.QuarantinedOutput.blocked_at:type_name -> google.protobuf.Timestamp
+	7, // 3: servo.v1.QuarantinedOutput.expires_at:type_name -> google.protobuf.Timestamp
+	7, // 4: servo.v1.Quarantine.expires_at:type_name -> google.protobuf.Timestamp
+	7, // 5: servo.v1.Quarantine.at:type_name -> google.protobuf.Timestamp
+	0, // 6: servo.v1.QualityService.ListQuarantined:input_type -> servo.v1.ListQuarantinedRequest
+	3, // 7: servo.v1.QualityService.ApproveQuarantined:input_type -> servo.v1.ApproveQuarantinedRequest
+	4, // 8: servo.v1.QualityService.RejectQuarantined:input_type -> servo.v1.RejectQuarantinedRequest
+	1, // 9: servo.v1.QualityService.ListQuarantined:output_type -> servo.v1.ListQuarantinedResponse
+	2, // 10: servo.v1.QualityService.ApproveQuarantined:output_type -> servo.v1.QuarantinedOutput
+	2, // 11: servo.v1.QualityService.RejectQuarantined:output_type -> servo.v1.QuarantinedOutput
+	9, // [9:12] is the sub-list for method output_type
+	6, // [6:9] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_quality_proto_init() }
@@ -605,7 +720,7 @@ func file_servo_v1_quality_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_quality_proto_rawDesc), len(file_servo_v1_quality_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

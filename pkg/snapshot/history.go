@@ -240,8 +240,19 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	closed, err := s.History.Run(ctx, runID)
 	if closed != nil {
 		closed.Load(state.Set(&state.Rows{}, s.State.Limits.Rows())) // explanations of a run refer to limits
+		closed.Load(state.Set(&state.Rows{}, s.candidates(runID)))   // an output may leave quarantine long after its run
 	}
 	return closed, err
+}
+
+// candidates returns the live candidates of a run.
+func (s *Snapshot) candidates(runID string) (found []*state.Candidate) {
+	for row := range s.State.Candidates.All {
+		if row.RunID == runID {
+			found = append(found, row)
+		}
+	}
+	return found
 }
 
 // Recorded reports whether an entry of the ledger needs no folding. Every entry below the

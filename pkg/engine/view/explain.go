@@ -37,6 +37,9 @@ type Explanation struct {
 	// Checks are the results of the task's checks, failures first.
 	Checks []CheckInfo `json:"checks,omitempty"`
 
+	// Quarantine describes the output that a check has blocked, and the decision about it.
+	Quarantine *Quarantined `json:"quarantine,omitempty"`
+
 	Attempts  []AttemptInfo `json:"attempts"`
 	Upstreams []Edge        `json:"upstreams"`
 	// Downstreams is the number of tasks that depend on the task.
@@ -146,7 +149,7 @@ func Explain(s *state.State, task *state.Task, now event.Time, events []EventInf
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	e := &Explanation{
 		RunID: task.RunID, RunState: x.run.State, TaskKey: task.TaskKey, Kind: task.Kind, State: task.State,
-		Checks: checksOf(s, task.RunID, task.TaskKey), Attempts: x.attempts(), Upstreams: x.upstreams(task.TaskKey), Timers: x.timers(),
+		Checks: checksOf(s, task.RunID, task.TaskKey), Quarantine: QuarantineOf(s, task), Attempts: x.attempts(), Upstreams: x.upstreams(task.TaskKey), Timers: x.timers(),
 		Dispatch: x.dispatch(), Heartbeat: x.heartbeat(), Events: events,
 	}
 	s.Downstream(task.RunID, task.TaskKey, func(*state.Dep) bool { e.Downstreams++; return true })

@@ -34,7 +34,7 @@ func (x *explainer) headline(e *Explanation) string {
 	case state.TaskCancelled:
 		return "CANCELLED: " + x.cancelled(e)
 	case state.TaskFailed:
-		return "FAILED: " + x.failed()
+		return x.failedOrApproved(e.Quarantine)
 	case state.TaskSucceeded:
 		return "SUCCEEDED: " + x.succeeded()
 	}
@@ -264,6 +264,17 @@ func (x *explainer) reported() string {
 		return ": " + p
 	}
 	return ""
+}
+
+// failedOrApproved explains a failed task. The output of a failed task may be visible, because a person has approved it.
+func (x *explainer) failedOrApproved(q *Quarantined) string {
+	switch {
+	case q.Approved():
+		return "APPROVED: the output is " + q.String() + "; " + x.failed()
+	case q != nil:
+		return "FAILED: " + x.failed() + "; the output is " + q.String()
+	}
+	return "FAILED: " + x.failed()
 }
 
 func (x *explainer) failed() string {

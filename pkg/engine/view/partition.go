@@ -34,6 +34,8 @@ type PartitionExplanation struct {
 	KeySets []string `json:"key_sets,omitempty"`
 	// Mark is what a person said about the output.
 	Mark *Marked `json:"mark,omitempty"`
+	// Quarantine is the decision that published the output although a check had blocked it.
+	Quarantine *Quarantined `json:"quarantine,omitempty"`
 	// Newer are upstream assets with partitions that are newer than what the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
 	// Pending are upstream assets with partitions that are stale or missing themselves.
@@ -84,15 +86,16 @@ type UpstreamPartition struct {
 	More int     `json:"more"`
 }
 
-// ExplainPartition explains a partition of an asset.
-func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string) (*PartitionExplanation, error) {
+// ExplainPartition explains a partition of an asset. The decision is the one that published its output although a check
+// had blocked it, or nil.
+func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, decision *Quarantined) (*PartitionExplanation, error) {
 	found, err := e.Explain(asset, key)
 	if err != nil {
 		return nil, err
 	}
 	x := &PartitionExplanation{
 		Partition: partitionName(asset, key), Status: found.Status, Holds: holding(found.Row), Code: found.Current, CodeChanged: found.Changed, Early: found.Early,
-		KeySets: found.Sets, Mark: MarkOf(found.Mark),
+		KeySets: found.Sets, Mark: MarkOf(found.Mark), Quarantine: decision,
 		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
 	x.declared = found.Declared
@@ -167,6 +170,9 @@ func (x *PartitionExplanation) headline() string {
 		return "is fresh: " + x.Mark.String()
 	case x.Status == staleness.Missing:
 		return "is missing: it has never been materialized"
+	}
+	if x.Quarantine.Approved() {
+		return "is fresh: its output is " + x.Quarantine.String()
 	}
 	return "is fresh: its code is current, and nothing that it read is newer"
 }

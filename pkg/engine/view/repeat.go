@@ -15,6 +15,10 @@ type Repeat struct {
 	Code int
 	// OnlyChecks means that the run checks outputs and materializes nothing, so it cannot be retried.
 	OnlyChecks bool
+	// Approved are the failed tasks whose output was approved. They need no repetition, and Total omits them.
+	Approved int
+	// Skipped means that the run has skipped tasks.
+	Skipped bool
 }
 
 // codeCheckFailed is the code of tasks that failed because of a check.
@@ -27,7 +31,12 @@ var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVAL
 func RepeatOf(s *state.State, runID string) (f Repeat) {
 	s.TasksOf(runID, func(t *state.Task) bool {
 		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck
-		if t.State == state.TaskFailed {
+		f.Skipped = f.Skipped || t.State == state.TaskSkipped
+		switch {
+		case t.State != state.TaskFailed:
+		case QuarantineOf(s, t).Approved():
+			f.Approved++
+		default:
 			f.Add(t)
 		}
 		return true
@@ -71,6 +80,12 @@ func (f Repeat) Steps(runID string) []Step {
 	if reason := f.incurable(); reason != "" {
 		steps = append(steps, Step{StepRun, "servo run --failed-only", reason})
 	}
+	if f.OnlyApproved() {
+		if !f.Skipped {
+			return nil
+		}
+		return []Step{{StepRun, "servo run --stale", "The blocked outputs were approved: run the assets that read them."}}
+	}
 	if others := f.Total - f.Checks - f.Code; others > 0 || f.Total == 0 {
 		reason := "A retry repeats the tasks that did not succeed, with the code and the inputs of that run."
 		if len(steps) > 0 {
@@ -80,6 +95,9 @@ func (f Repeat) Steps(runID string) []Step {
 	}
 	return steps
 }
+
+// OnlyApproved reports whether the outputs of all failed tasks were approved.
+func (f Repeat) OnlyApproved() bool { return f.Approved > 0 && f.Total == 0 }
 
 // StepOf returns how to repeat the failed tasks of an asset. A retry is offered only if it can succeed and if all the
 // tasks belong to one run.

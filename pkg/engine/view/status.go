@@ -58,12 +58,14 @@ type FailedTask struct {
 	Error   string `json:"error"`
 	// Again is when the task is retried.
 	Again event.Time `json:"again_at,omitempty,omitzero"`
+	// Quarantine describes the output of the task that a check has blocked, and the decision about it.
+	Quarantine *Quarantined `json:"quarantine,omitempty"`
 	// Attempts is the attempt in words: see [Attempts].
 	Attempts string `json:"-"`
 }
 
-func newFailedTask(t *state.Task, again event.Time) FailedTask {
-	return FailedTask{t.TaskKey, t.Attempt, t.MaxAttempts, ErrorLine(t.ErrorCode, t.ErrorMessage), again, Attempts(t)}
+func newFailedTask(s *state.State, t *state.Task, again event.Time) FailedTask {
+	return FailedTask{t.TaskKey, t.Attempt, t.MaxAttempts, ErrorLine(t.ErrorCode, t.ErrorMessage), again, QuarantineOf(s, t), Attempts(t)}
 }
 
 // StatusOf returns the status of a run.
@@ -100,9 +102,9 @@ func (st *Status) add(s *state.State, t *state.Task) {
 		}
 		st.Running = append(st.Running, row)
 	case state.TaskRetryWait:
-		st.Retrying = append(st.Retrying, newFailedTask(t, t.RetryNotBefore))
+		st.Retrying = append(st.Retrying, newFailedTask(s, t, t.RetryNotBefore))
 	case state.TaskFailed:
-		st.Failed = append(st.Failed, newFailedTask(t, 0))
+		st.Failed = append(st.Failed, newFailedTask(s, t, 0))
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskSkipped,
 		state.TaskCancelled, state.TaskSucceeded:
 	}

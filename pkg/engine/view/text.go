@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -26,6 +27,9 @@ func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	return fmt.Sprintf("%dd %02dh", d/day, d%day/time.Hour)
 }
+
+// stamp formats a time for people and programs.
+func stamp(t event.Time) string { return t.Time().Format(time.RFC3339) }
 
 // maxNames is the maximum number of names that a sentence lists.
 const maxNames = 5

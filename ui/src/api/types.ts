@@ -1238,6 +1238,109 @@ export interface SetBackfillRequest {
   max_parallel?: number;
 }
 
+/** ListQuarantinedRequest asks for all outputs in quarantine. */
+export interface ListQuarantinedRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
+}
+
+/** ListQuarantinedResponse contains all outputs in quarantine. */
+export interface ListQuarantinedResponse {
+  revision: number;
+  outputs: QuarantinedOutput[];
+}
+
+/** QuarantinedOutput is an output that blocking checks have stopped. */
+export interface QuarantinedOutput {
+  asset: string;
+  partition: string;
+  materialization_id: string;
+  /** The partition in the form of a task key. */
+  name: string;
+  run_id: string;
+  task_key: string;
+  output_uri: string;
+  row_count: number;
+  byte_size: number;
+  failed_checks: QuarantinedOutputFailedCheck[];
+  blocked_at?: string;
+  /** When the output is approved or rejected automatically. */
+  expires_at?: string;
+  /** Whether the output is approved at expires_at. If not, it is rejected then. */
+  approve_on_expiry: boolean;
+}
+
+/** FailedCheck is a check that did not pass. */
+export interface QuarantinedOutputFailedCheck {
+  check: string;
+  message: string;
+  /** The object key of a Parquet file with some of the failing rows. */
+  sample: string;
+}
+
+/** ApproveQuarantinedRequest names an output. */
+export interface ApproveQuarantinedRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The id of the output, or its name.
+   * Required.
+   */
+  materialization_id?: string;
+  /** The reason, for people who look at it later. */
+  reason?: string;
+}
+
+/** RejectQuarantinedRequest names an output. */
+export interface RejectQuarantinedRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /**
+   * The id of the output, or its name.
+   * Required.
+   */
+  materialization_id?: string;
+  /** The reason, for people who look at it later. */
+  reason?: string;
+}
+
+/**
+ * Quarantine describes the output of a failed task that a check has blocked, and the decision about it. A decision
+ * covers all outputs of a batch.
+ */
+export interface Quarantine {
+  /** "PENDING", "APPROVED", "REJECTED" or "SUPERSEDED". */
+  state: "PENDING" | "APPROVED" | "REJECTED" | "SUPERSEDED";
+  /** The number of partitions that the decision covers. */
+  outputs: number;
+  /** When the output expires without a decision. */
+  expires_at?: string;
+  /** An output that expires is approved. Otherwise it is rejected. */
+  approve_on_expiry: boolean;
+  /** The principal who decided. It is empty without a decision of a person. */
+  by: string;
+  /** When the decision was made. */
+  at?: string;
+  /** The reason of the decision. */
+  reason: string;
+}
+
 /** TriggerRunRequest asks for a run. */
 export interface TriggerRunRequest {
   /** The tenant. A local server fills it in if it is empty. */
@@ -1465,6 +1568,8 @@ export interface FailedTask {
   error: string;
   /** When the next attempt starts. */
   again_at?: string;
+  /** The output of the task that a check has blocked, and the decision about it. */
+  quarantine?: Quarantine;
 }
 
 /** Wait is a limit that tasks of a run wait for. */
@@ -1660,6 +1765,8 @@ export interface TaskExplanation {
   events: TaskExplanationTaskEvent[];
   /** The ledger contains more events of the task than this list. */
   events_left_out: boolean;
+  /** The output of the task that a check has blocked, and the decision about it. */
+  quarantine?: Quarantine;
 }
 
 /** Cause is one step towards the root cause. */
@@ -2248,6 +2355,8 @@ export interface PartitionExplanation {
   pending: PartitionExplanationUpstreamPartition[];
   /** The failed task of a partition with the status "failed". */
   failure?: AssetFailure;
+  /** The decision that published the output although a check had blocked it. */
+  quarantine?: Quarantine;
 }
 
 /** Mark is a person's statement about an output. */
@@ -2295,88 +2404,6 @@ export interface ProblemFieldViolation {
   /** The path of the field: "partitions[2]", "labels[owner]". */
   field: string;
   description: string;
-}
-
-/** ListQuarantinedRequest asks for all outputs in quarantine. */
-export interface ListQuarantinedRequest {
-  /** The tenant. A local server fills it in if it is empty. */
-  tenant_id?: string;
-  /** The workspace. A local server fills it in if it is empty. */
-  workspace_id?: string;
-  /**
-   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
-   * Empty: the newest revision.
-   */
-  as_of?: string;
-  /**
-   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
-   * unavailable.
-   */
-  min_revision?: number;
-}
-
-/** ListQuarantinedResponse contains all outputs in quarantine. */
-export interface ListQuarantinedResponse {
-  revision: number;
-  outputs: QuarantinedOutput[];
-}
-
-/** QuarantinedOutput is an output that blocking checks have stopped. */
-export interface QuarantinedOutput {
-  asset: string;
-  partition: string;
-  materialization_id: string;
-  /** The partition in the form of a task key. */
-  name: string;
-  run_id: string;
-  task_key: string;
-  output_uri: string;
-  row_count: number;
-  byte_size: number;
-  failed_checks: QuarantinedOutputFailedCheck[];
-  blocked_at?: string;
-  /** When the output is approved or rejected automatically. */
-  expires_at?: string;
-  /** Whether the output is approved at expires_at. If not, it is rejected then. */
-  approve_on_expiry: boolean;
-}
-
-/** FailedCheck is a check that did not pass. */
-export interface QuarantinedOutputFailedCheck {
-  check: string;
-  message: string;
-  /** The object key of a Parquet file with some of the failing rows. */
-  sample: string;
-}
-
-/** ApproveQuarantinedRequest names an output. */
-export interface ApproveQuarantinedRequest {
-  /** The tenant. A local server fills it in if it is empty. */
-  tenant_id?: string;
-  /** The workspace. A local server fills it in if it is empty. */
-  workspace_id?: string;
-  /**
-   * The id of the output, or its name.
-   * Required.
-   */
-  materialization_id?: string;
-  /** The reason, for people who look at it later. */
-  reason?: string;
-}
-
-/** RejectQuarantinedRequest names an output. */
-export interface RejectQuarantinedRequest {
-  /** The tenant. A local server fills it in if it is empty. */
-  tenant_id?: string;
-  /** The workspace. A local server fills it in if it is empty. */
-  workspace_id?: string;
-  /**
-   * The id of the output, or its name.
-   * Required.
-   */
-  materialization_id?: string;
-  /** The reason, for people who look at it later. */
-  reason?: string;
 }
 
 /** WatchRequest asks for changes. */
@@ -2539,6 +2566,12 @@ export interface Calls {
   "BackfillService.RetryBackfill": { request: RetryBackfillRequest; response: Backfill };
   /** SetBackfill changes how many chunks of a backfill run at once. */
   "BackfillService.SetBackfill": { request: SetBackfillRequest; response: Backfill };
+  /** ListQuarantined returns the outputs in quarantine, by asset and partition. */
+  "QualityService.ListQuarantined": { request: ListQuarantinedRequest; response: ListQuarantinedResponse };
+  /** ApproveQuarantined publishes an output. */
+  "QualityService.ApproveQuarantined": { request: ApproveQuarantinedRequest; response: QuarantinedOutput };
+  /** RejectQuarantined rejects an output. Its files are deleted after a day. */
+  "QualityService.RejectQuarantined": { request: RejectQuarantinedRequest; response: QuarantinedOutput };
   /**
    * TriggerRun plans and starts a run. It answers after the run is durable and folded.
    * The call is idempotent with a run_key: a second call with the same request attaches to the run.
@@ -2589,12 +2622,6 @@ export interface Calls {
    * asset without partitions.
    */
   "PartitionService.ExplainPartition": { request: ExplainPartitionRequest; response: PartitionExplanation };
-  /** ListQuarantined returns the outputs in quarantine, by asset and partition. */
-  "QualityService.ListQuarantined": { request: ListQuarantinedRequest; response: ListQuarantinedResponse };
-  /** ApproveQuarantined publishes an output. */
-  "QualityService.ApproveQuarantined": { request: ApproveQuarantinedRequest; response: QuarantinedOutput };
-  /** RejectQuarantined rejects an output. Its files are deleted after a day. */
-  "QualityService.RejectQuarantined": { request: RejectQuarantinedRequest; response: QuarantinedOutput };
   /** Watch sends a message for each revision that changes rows of the requested kinds. */
   "StateService.Watch": { request: WatchRequest; response: WatchResponse };
   /** ListAttention returns what needs attention, worst first. */
@@ -2634,6 +2661,9 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "BackfillService.CancelBackfill": { verb: "POST", path: "/v1/backfills/{backfill_id}:cancel", stream: false, permission: "BACKFILLS_MANAGE" },
   "BackfillService.RetryBackfill": { verb: "POST", path: "/v1/backfills/{backfill_id}:retry", stream: false, permission: "BACKFILLS_MANAGE" },
   "BackfillService.SetBackfill": { verb: "POST", path: "/v1/backfills/{backfill_id}:set", stream: false, permission: "BACKFILLS_MANAGE" },
+  "QualityService.ListQuarantined": { verb: "GET", path: "/v1/quarantine", stream: false, permission: "ASSETS_READ" },
+  "QualityService.ApproveQuarantined": { verb: "POST", path: "/v1/quarantine/{materialization_id}:approve", stream: false, permission: "QUALITY_REVIEW" },
+  "QualityService.RejectQuarantined": { verb: "POST", path: "/v1/quarantine/{materialization_id}:reject", stream: false, permission: "QUALITY_REVIEW" },
   "ExecutionService.TriggerRun": { verb: "POST", path: "/v1/runs", stream: false, permission: "RUNS_TRIGGER" },
   "ExecutionService.GetRun": { verb: "GET", path: "/v1/runs/{run_id}", stream: false, permission: "RUNS_READ" },
   "ExecutionService.ListRuns": { verb: "GET", path: "/v1/runs", stream: false, permission: "RUNS_READ" },
@@ -2653,9 +2683,6 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "PartitionService.ListPartitions": { verb: "GET", path: "/v1/assets/{namespace}/{name}/partitions", stream: false, permission: "ASSETS_READ" },
   "PartitionService.GetPartitionSummary": { verb: "GET", path: "/v1/assets/{namespace}/{name}/partitions:summary", stream: false, permission: "ASSETS_READ" },
   "PartitionService.ExplainPartition": { verb: "GET", path: "/v1/assets/{namespace}/{name}/partitions/{partition}:explain", stream: false, permission: "ASSETS_READ" },
-  "QualityService.ListQuarantined": { verb: "GET", path: "/v1/quarantine", stream: false, permission: "ASSETS_READ" },
-  "QualityService.ApproveQuarantined": { verb: "POST", path: "/v1/quarantine/{materialization_id}:approve", stream: false, permission: "QUALITY_REVIEW" },
-  "QualityService.RejectQuarantined": { verb: "POST", path: "/v1/quarantine/{materialization_id}:reject", stream: false, permission: "QUALITY_REVIEW" },
   "StateService.Watch": { verb: "GET", path: "/v1/watch", stream: true, permission: "RUNS_READ" },
   "StateService.ListAttention": { verb: "GET", path: "/v1/attention", stream: false, permission: "RUNS_READ" },
 };

@@ -1,0 +1,38 @@
+package sim
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// approvals checks that an approval ends the alerts about the failure of its partition. The oracle skips assets of which
+// a task has failed in the same revision, because the failure may be later than the approval.
+func (o *oracle) approvals(f *followed, before, after *state.State) {
+	failed := map[string]bool{}
+	for is := range changed(f, after.Tasks) {
+		if was := before.Tasks.Get(is.Key()); is.State == state.TaskFailed && (was == nil || was.State != state.TaskFailed) {
+			failed[is.AssetKey] = true
+		}
+	}
+	for is := range changed(f, after.Candidates) {
+		was := before.Candidates.Get(is.Key())
+		if is.State != state.CandidateApproved || was == nil || was.State != state.CandidatePending || failed[is.AssetKey] {
+			continue
+		}
+		o.w.fault("approval ends alerts")
+		after.AlertsOf("asset:"+is.AssetKey, func(row *state.Alert) bool {
+			var items []string
+			if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
+				o.violation(everyTransition, "the items of the alert %s about %s are not JSON", row.Cause, row.Subject)
+			}
+			about := row.Cause == event.CauseQuarantined || row.Cause == event.CauseTaskFailed || row.Cause == event.CauseCheckFailed
+			if about && row.Open() && slices.Contains(items, is.PartitionKey) {
+				o.violation(everyTransition, "the output of run %s of %s was approved, but its alert %s is open", is.RunID, is.TaskKey, row.Cause)
+			}
+			return true
+		})
+	}
+}

@@ -264,8 +264,21 @@ func (s *server) started(ctx context.Context, handle engine.RunHandle) (*servov1
 	}
 	return &servov1.TriggerRunResponse{
 		RunId: handle.RunID, Tasks: int32(handle.Tasks), Attached: handle.Attached, //nolint:gosec // a plan limits the number of tasks
-		Warnings: handle.Warnings, LeftOut: handle.LeftOut,
+		Warnings: warningsOf(handle), LeftOut: handle.LeftOut,
 	}, nil
+}
+
+// maxIncomplete is the maximum number of incomplete inputs that a response names.
+const maxIncomplete = 20
+
+// warningsOf returns the warnings about a started run. They include the inputs that lack partitions: the caller may have
+// accepted them with allow_incomplete, and still wants to know them.
+func warningsOf(handle engine.RunHandle) []string {
+	all, incomplete := slices.Clone(handle.Warnings), handle.Incomplete
+	if more := len(incomplete) - maxIncomplete; more > 0 {
+		incomplete = append(slices.Clone(incomplete[:maxIncomplete]), fmt.Sprintf("and %d more incomplete inputs", more))
+	}
+	return append(all, incomplete...)
 }
 
 // selection has the fields that requests for runs and for backfills share.

@@ -65,6 +65,7 @@ func backfillColumns() []column[engine.Backfill] {
 		n("failed", func(b engine.Backfill) int64 { return b.Failed }),
 		n("skipped", func(b engine.Backfill) int64 { return b.Skipped }),
 		n("cancelled", func(b engine.Backfill) int64 { return b.Cancelled }),
+		{Name: "in_flight", Value: func(b engine.Backfill) any { return inFlightText(b.InFlight) }},
 		{Name: "pause_reason", Value: func(b engine.Backfill) any { return orNil(b.PauseReason) }},
 		{
 			Name: "created_at", Value: func(b engine.Backfill) any { return moment(b.CreatedAt) },
@@ -144,7 +145,22 @@ func progressText(b *engine.Backfill) string {
 			texts = append(texts, view.Grouped(c.n)+" "+c.what)
 		}
 	}
-	return fmt.Sprintf("%s; %d of %s ended", strings.Join(texts, ", "), b.ChunksEnded, plural(int(b.Chunks), "chunk"))
+	text := fmt.Sprintf("%s; %d of %s ended", strings.Join(texts, ", "), b.ChunksEnded, plural(int(b.Chunks), "chunk"))
+	if f := b.InFlight; f != nil {
+		text += fmt.Sprintf("; in %s that runs, %v", plural(int(f.Chunks), "chunk"), inFlightText(f))
+		if f.Chunks > 1 {
+			text = strings.Replace(text, "that runs", "that run", 1)
+		}
+	}
+	return text
+}
+
+// inFlightText counts the tasks of the running chunks, or returns nil.
+func inFlightText(f *engine.InFlight) any {
+	if f == nil {
+		return nil
+	}
+	return fmt.Sprintf("%s of %s ended", view.Grouped(f.TasksEnded), plural(int(f.Tasks), "task"))
 }
 
 // etaText describes the remaining time.

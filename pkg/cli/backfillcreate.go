@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -354,6 +355,11 @@ func dryBackfillColumns() []column[dryBackfillAsset] {
 				return nil
 			}
 			return d.Duration
+		}, Text: func(d dryBackfillAsset) any {
+			if d.Samples == 0 {
+				return "unknown"
+			}
+			return number(view.Span(time.Duration(d.Duration * float64(time.Second))))
 		}},
 		{Name: "cost_nanousd", Machine: true, Value: func(d dryBackfillAsset) any { return numberOrNil(d.Cost) }},
 	}

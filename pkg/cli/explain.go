@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -36,15 +40,53 @@ func (a *app) explainCommand() *cobra.Command {
 				now := event.At(a.Clock.Now())
 				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.Snapshot, now, run, task)
 				if err != nil {
-					if s, missing := engine.FindSchedule(v.State, task); missing == nil && run == "" {
+					if run != "" {
+						return err
+					}
+					if s, missing := engine.FindSchedule(v.State, task); missing == nil {
 						return a.showSchedule(cmd.Context(), v, &s)
 					}
-					return err
+					return a.noTask(cmd.Context(), task, err)
 				}
 				return a.document(e, func() string { return a.explanation(e, now) + backfillOf(v.State, e.RunID) })
 			})
 		},
 	}
+}
+
+// noTask adds to the error about an unknown task which asset has that name, or a similar one.
+func (a *app) noTask(ctx context.Context, name string, err error) error {
+	key, _, _ := strings.Cut(name, "[")
+	if !errors.Is(err, engine.ErrNotFound) || !strings.Contains(key, "/") {
+		return err
+	}
+	p, problem := a.definedProject(ctx, func([]plan.Asset) ([]ids.AssetKey, error) { return nil, nil })
+	if problem != nil {
+		return err
+	}
+	keys := make([]string, len(p.Assets))
+	for i := range p.Assets {
+		asset := &p.Assets[i]
+		if keys[i] = asset.Key.String(); keys[i] != key {
+			continue
+		}
+		if asset.Partitions == nil {
+			return fmt.Errorf("explain %s: %w: asset %s has no partitions: use `servo explain %s`", name, engine.ErrNotFound, key, key)
+		}
+		var dimensions []string
+		for _, d := range asset.Partitions.Dimensions {
+			dimensions = append(dimensions, d.Name+"=…")
+		}
+		return fmt.Errorf("explain %s: %w: %s is an asset with partitions: explain one of them, as in `servo explain '%s[%s]'`: list them with `servo partitions %s`",
+			name, engine.ErrNotFound, key, key, strings.Join(dimensions, ","), key)
+	}
+	if !errors.Is(err, engine.ErrNoTask) { // the name is a part of the keys of several tasks
+		return err
+	}
+	if near := plan.Suggest(key, keys); near != "" {
+		return fmt.Errorf("explain %s: %w: no asset has this name, and no task: did you mean %s?", name, engine.ErrNotFound, near)
+	}
+	return fmt.Errorf("explain %s: %w: no asset has this name, and no task: list the assets with `servo assets`", name, engine.ErrNotFound)
 }
 
 // backfillOf describes the backfill of a run if it waits for a person.

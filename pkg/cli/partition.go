@@ -226,17 +226,29 @@ func (a *app) partitionText(
 			t.line("%s", b.Next)
 		}
 	}
-	if x.Status == staleness.Stale || x.Status == staleness.Missing {
-		command := "servo run " + asset.String() + " --stale"
-		if len(partition) > 0 {
-			command = "servo run " + asset.String() + " -p " + quoted(partition.Text())
-		}
+	if command := runCommand(x, asset, partition); command != "" {
 		t.line("%s", command)
 	}
 	if x.Holds != nil {
 		t.line("the task: servo explain %s '%s'", x.Holds.RunID, x.Holds.TaskKey)
 	}
 	return t.b.String()
+}
+
+// runCommand returns the command that materializes a stale or missing partition, or "". If an upstream partition is
+// missing, a run of the partition alone could not be planned.
+func runCommand(x *view.PartitionExplanation, asset ids.AssetKey, partition ids.Partition) string {
+	if x.Status != staleness.Stale && x.Status != staleness.Missing {
+		return ""
+	}
+	command := "servo run " + asset.String() + " --stale"
+	if len(partition) > 0 {
+		command = "servo run " + asset.String() + " -p " + quoted(partition.Text())
+	}
+	if slices.ContainsFunc(x.Pending, func(up view.UpstreamPartition) bool { return up.Status == staleness.Missing }) {
+		command += " --upstream"
+	}
+	return command
 }
 
 // automationText lists the schedules and requests that run the asset, and says why they have not

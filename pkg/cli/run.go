@@ -310,7 +310,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 			return err
 		}
 		a.note("run %s: %s, handed to %s", a.style.bold(handle.RunID), plural(handle.Tasks, "task"), s.who())
-		a.warnings(handle.Warnings)
+		a.warnings(append(handle.Warnings, handle.Incomplete...)) // no report of the run follows
 		return list(a, []column[engine.RunHandle]{
 			{Name: "run_id", Value: func(t engine.RunHandle) any { return t.RunID }},
 			{Name: "tasks", Value: func(t engine.RunHandle) any { return t.Tasks }},

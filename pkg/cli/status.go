@@ -305,7 +305,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 func repeatCommand(f view.Repeat, runID string) string {
 	switch {
 	case f.OnlyChecks:
-		return "The run only checked outputs: fix the data that the checks reject, then materialize it again with `servo run`"
+		return "The run only checked outputs: fix the data that the checks reject, then materialize it again with `" + f.Steps(runID)[0].Command + "`"
 	case f.Checks+f.Code == f.Total:
 		return "servo run --failed-only"
 	}

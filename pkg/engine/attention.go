@@ -207,7 +207,7 @@ func (f *finder) late(now event.Time) error {
 		}
 		a := Attention{
 			Kind: AttentionLate, Severity: SeverityError, Subject: row.AssetKey, Since: row.DueAt,
-			Commands: []string{"servo deadlines", "servo explain " + row.AssetKey},
+			Commands: []string{"servo deadlines", "servo assets " + row.AssetKey},
 		}
 		var missing []string
 		if row.Missing != "" {
@@ -348,7 +348,7 @@ func (f *finder) tooOld() {
 		f.add(Attention{
 			Kind: AttentionLate, Severity: SeverityError, Subject: row.AssetKey, Since: row.DataAt.Add(lag), Count: 1,
 			Headline: "the newest output is more than " + view.Span(lag) + " old",
-			Commands: []string{"servo deadlines", "servo explain " + row.AssetKey},
+			Commands: []string{"servo deadlines", "servo assets " + row.AssetKey},
 		})
 	}
 }

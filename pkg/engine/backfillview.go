@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -48,6 +49,8 @@ type Backfill struct {
 	EndedAt     event.Time          `json:"ended_at,omitempty,omitzero"`
 	// Next is the command that continues a backfill that waits for a person, or "".
 	Next string `json:"next,omitempty"`
+	// InFlight counts the tasks of the running chunks; nil: no chunk runs.
+	InFlight *InFlight `json:"in_flight,omitempty"`
 	// The following fields are set by [FindBackfill] only.
 	//
 	// Codes counts failed and skipped partitions by error code.
@@ -57,6 +60,32 @@ type Backfill struct {
 	// ETA is when the backfill is expected to end, estimated from the partitions that ended in the last hour; nil:
 	// unknown.
 	ETA *BackfillETA `json:"eta,omitempty"`
+}
+
+// InFlight counts the tasks of the runs of running chunks. The other counts of a backfill change only when a chunk ends.
+type InFlight struct {
+	Chunks     int32 `json:"chunks"`
+	Tasks      int64 `json:"tasks"`
+	TasksEnded int64 `json:"tasks_ended"`
+}
+
+// inFlight returns the counts of the running chunks of a backfill, or nil.
+func inFlight(s *state.State, row *state.Backfill) (f *InFlight) {
+	if row.Running == 0 {
+		return nil
+	}
+	s.ChunksOf(row.BackfillID, func(chunk *state.Chunk) bool {
+		if run := s.Runs.Get(chunk.RunID); chunk.State == state.ChunkRunning && run != nil {
+			if f == nil {
+				f = &InFlight{}
+			}
+			f.Chunks++
+			f.Tasks += int64(run.TasksTotal)
+			f.TasksEnded += int64(view.Done(run))
+		}
+		return true
+	})
+	return f
 }
 
 // BackfillETA is an estimate of the remaining time, in seconds. Low and High come from the quartiles of the
@@ -112,6 +141,7 @@ func Backfills(ctx context.Context, snap *snapshot.Snapshot) ([]Backfill, error)
 		if all[i], err = BackfillOf(row); err != nil {
 			return nil, err
 		}
+		all[i].InFlight = inFlight(snap.State, row)
 	}
 	return all, nil
 }
@@ -131,7 +161,7 @@ func FindBackfill(ctx context.Context, snap *snapshot.Snapshot, id string, now t
 	if err != nil {
 		return b, err
 	}
-	b.Codes = map[string]int64{}
+	b.Codes, b.InFlight = map[string]int64{}, inFlight(snap.State, row)
 	for _, chunk := range chunks {
 		codes := map[string]int64{}
 		if chunk.Codes != "" {
@@ -278,6 +308,7 @@ func OpenBackfills(s *state.State) ([]Backfill, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.InFlight = inFlight(s, row)
 		open = append(open, b)
 	}
 	return open, nil

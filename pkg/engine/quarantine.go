@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -81,7 +84,29 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 			return all[i], nil
 		}
 	}
-	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: list the outputs with `servo quarantine list`", name, ErrNotFound)
+	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: %s", name, ErrNotFound, inQuarantine(all, name))
+}
+
+// inQuarantine says which outputs are in quarantine: those of the asset with a name, or else the nearest name.
+func inQuarantine(all []Candidate, name string) string {
+	if len(all) == 0 {
+		return "no output is in quarantine"
+	}
+	var ofAsset, names []string
+	asset, _, _ := strings.Cut(name, "[")
+	for i := range all {
+		names = append(names, all[i].Name)
+		if all[i].Asset == asset {
+			ofAsset = append(ofAsset, all[i].Name)
+		}
+	}
+	if len(ofAsset) > 0 {
+		return "of this asset, there are " + view.Some(ofAsset)
+	}
+	if near := plan.Suggest(name, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "in quarantine are " + view.Some(names)
 }
 
 // CandidateOf returns the output in quarantine with a name, as [FindCandidate] does. If a command with the key of the

@@ -51,6 +51,8 @@ type RunHandle struct {
 	Attached bool
 	// Warnings and LeftOut (the assets that the plan leaves out) come from the plan.
 	Warnings, LeftOut []string
+	// Incomplete describes the inputs that lack partitions.
+	Incomplete []string
 }
 
 // Run plans and triggers a run. If it returns an error and a RunID, the trigger may be durable, and
@@ -81,6 +83,9 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	t, err := e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
 		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
+		for _, in := range built.Incomplete {
+			t.Incomplete = append(t.Incomplete, in.String())
+		}
 	}
 	return t, err
 }

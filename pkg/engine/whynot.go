@@ -39,9 +39,9 @@ func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*eve
 		if err != nil {
 			return nil, err
 		}
-		x := Automation{Schedule: s.Name, Status: scheduleState(s), Next: "servo schedule ticks " + s.Name}
+		x := Automation{Schedule: s.Name, Status: scheduleState(s), Next: "servo schedule ticks " + view.Quoted(s.Name)}
 		if s.Status == "paused" {
-			x.Next = "servo schedule resume " + s.Name
+			x.Next = "servo schedule resume " + view.Quoted(s.Name)
 		}
 		if len(ticks) > 0 {
 			x.Status += "; " + tickState(&ticks[0])

@@ -224,7 +224,7 @@ func explain(x *engine.Notification) string {
 	case kind == "asset" && x.RunID != "" && x.TaskKey != "":
 		return fmt.Sprintf("servo explain %s '%s'", x.RunID, x.TaskKey)
 	case kind == "asset":
-		return "servo explain " + name
+		return "servo assets " + name // `servo explain` needs a partition, and the message may be about several
 	case x.RunID != "":
 		return "servo status " + x.RunID
 	case kind == "schedule":

@@ -210,7 +210,7 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		last := s.messages[len(s.messages)-1]
 		require.Equal(t, event.CauseDeadlineMissed, last.Cause)
 		require.Equal(t, "asset:test/a", last.Subject)
-		require.Equal(t, "servo explain test/a", last.Command)
+		require.Equal(t, "servo assets test/a", last.Command)
 		require.Equal(t, "2000-01-02T08:00:00.000000Z", s.state().Promises.Get("test/a").DueAt.String())
 		promises, err := s.Promises(t.Context())
 		require.NoError(t, err)

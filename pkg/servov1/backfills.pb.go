@@ -557,9 +557,11 @@ type Backfill struct {
 	// The command that continues the backfill.
 	Next string `protobuf:"bytes,29,opt,name=next,proto3" json:"next,omitempty"`
 	// How often each error code has occurred. Only GetBackfill fills in this field and those below.
-	ErrorCodes    map[string]int64 `protobuf:"bytes,30,rep,name=error_codes,json=errorCodes,proto3" json:"error_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	Runs          []string         `protobuf:"bytes,31,rep,name=runs,proto3" json:"runs,omitempty"`
-	Eta           *Backfill_Eta    `protobuf:"bytes,32,opt,name=eta,proto3" json:"eta,omitempty"`
+	ErrorCodes map[string]int64 `protobuf:"bytes,30,rep,name=error_codes,json=errorCodes,proto3" json:"error_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Runs       []string         `protobuf:"bytes,31,rep,name=runs,proto3" json:"runs,omitempty"`
+	Eta        *Backfill_Eta    `protobuf:"bytes,32,opt,name=eta,proto3" json:"eta,omitempty"`
+	// The tasks of the running chunks. The numbers of partitions change only when a chunk ends.
+	InFlight      *Backfill_InFlight `protobuf:"bytes,33,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +816,13 @@ func (x *Backfill) GetRuns() []string {
 func (x *Backfill) GetEta() *Backfill_Eta {
 	if x != nil {
 		return x.Eta
+	}
+	return nil
+}
+
+func (x *Backfill) GetInFlight() *Backfill_InFlight {
+	if x != nil {
+		return x.InFlight
 	}
 	return nil
 }
@@ -1174,6 +1183,67 @@ func (x *SetBackfillRequest) GetMaxParallel() int32 {
 	return 0
 }
 
+// InFlight counts the tasks of the runs of running chunks.
+type Backfill_InFlight struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunks        int32                  `protobuf:"varint,1,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Tasks         int64                  `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	TasksEnded    int64                  `protobuf:"varint,3,opt,name=tasks_ended,json=tasksEnded,proto3" json:"tasks_ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backfill_InFlight) Reset() {
+	*x = Backfill_InFlight{}
+	mi := &file_servo_v1_backfills_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backfill_InFlight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backfill_InFlight) ProtoMessage() {}
+
+func (x *Backfill_InFlight) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_backfills_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backfill_InFlight.ProtoReflect.Descriptor instead.
+func (*Backfill_InFlight) Descriptor() ([]byte, []int) {
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5, 1}
+}
+
+func (x *Backfill_InFlight) GetChunks() int32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *Backfill_InFlight) GetTasks() int64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *Backfill_InFlight) GetTasksEnded() int64 {
+	if x != nil {
+		return x.TasksEnded
+	}
+	return 0
+}
+
 // Eta is an estimate of the time that is left.
 type Backfill_Eta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1186,7 +1256,7 @@ type Backfill_Eta struct {
 
 func (x *Backfill_Eta) Reset() {
 	*x = Backfill_Eta{}
-	mi := &file_servo_v1_backfills_proto_msgTypes[13]
+	mi := &file_servo_v1_backfills_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1268,7 @@ func (x *Backfill_Eta) String() string {
 func (*Backfill_Eta) ProtoMessage() {}
 
 func (x *Backfill_Eta) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_backfills_proto_msgTypes[13]
+	mi := &file_servo_v1_backfills_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1281,7 @@ func (x *Backfill_Eta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill_Eta.ProtoReflect.Descriptor instead.
 func (*Backfill_Eta) Descriptor() ([]byte, []int) {
-	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5, 1}
+	return file_servo_v1_backfills_proto_rawDescGZIP(), []int{5, 2}
 }
 
 func (x *Backfill_Eta) GetSeconds() float64 {
@@ -1294,8 +1364,7 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"t\n" +
 	"\x15ListBackfillsResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x120\n" +
-	"\tbackfills\x18\x02 \x03(\v2\x12.servo.v1.BackfillR\tbackfills\"\xa8\n" +
-	"\n" +
+	"\tbackfills\x18\x02 \x03(\v2\x12.servo.v1.BackfillR\tbackfills\"\xdb\v\n" +
 	"\bBackfill\x12\x1f\n" +
 	"\vbackfill_id\x18\x01 \x01(\tR\n" +
 	"backfillId\x123\n" +
@@ -1335,10 +1404,16 @@ const file_servo_v1_backfills_proto_rawDesc = "" +
 	"\verror_codes\x18\x1e \x03(\v2\".servo.v1.Backfill.ErrorCodesEntryB\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\n" +
 	"errorCodes\x12\x12\n" +
 	"\x04runs\x18\x1f \x03(\tR\x04runs\x12(\n" +
-	"\x03eta\x18  \x01(\v2\x16.servo.v1.Backfill.EtaR\x03eta\x1a=\n" +
+	"\x03eta\x18  \x01(\v2\x16.servo.v1.Backfill.EtaR\x03eta\x128\n" +
+	"\tin_flight\x18! \x01(\v2\x1b.servo.v1.Backfill.InFlightR\binFlight\x1a=\n" +
 	"\x0fErrorCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aE\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aw\n" +
+	"\bInFlight\x12\x16\n" +
+	"\x06chunks\x18\x01 \x01(\x05R\x06chunks\x12#\n" +
+	"\x05tasks\x18\x02 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\x05tasks\x12.\n" +
+	"\vtasks_ended\x18\x03 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\n" +
+	"tasksEnded\x1aE\n" +
 	"\x03Eta\x12\x18\n" +
 	"\aseconds\x18\x01 \x01(\x01R\aseconds\x12\x10\n" +
 	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
@@ -1395,7 +1470,7 @@ func file_servo_v1_backfills_proto_rawDescGZIP() []byte {
 	return file_servo_v1_backfills_proto_rawDescData
 }
 
-var file_servo_v1_backfills_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_servo_v1_backfills_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_servo_v1_backfills_proto_goTypes = []any{
 	(*CreateBackfillRequest)(nil), // 0: servo.v1.CreateBackfillRequest
 	(*BackfillPlan)(nil),          // 1: servo.v1.BackfillPlan
@@ -1410,42 +1485,44 @@ var file_servo_v1_backfills_proto_goTypes = []any{
 	(*SetBackfillRequest)(nil),    // 10: servo.v1.SetBackfillRequest
 	nil,                           // 11: servo.v1.BackfillPlan.AssetsEntry
 	nil,                           // 12: servo.v1.Backfill.ErrorCodesEntry
-	(*Backfill_Eta)(nil),          // 13: servo.v1.Backfill.Eta
-	(BackfillState_Value)(0),      // 14: servo.v1.BackfillState.Value
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*Backfill_InFlight)(nil),     // 13: servo.v1.Backfill.InFlight
+	(*Backfill_Eta)(nil),          // 14: servo.v1.Backfill.Eta
+	(BackfillState_Value)(0),      // 15: servo.v1.BackfillState.Value
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_servo_v1_backfills_proto_depIdxs = []int32{
 	11, // 0: servo.v1.BackfillPlan.assets:type_name -> servo.v1.BackfillPlan.AssetsEntry
 	5,  // 1: servo.v1.ListBackfillsResponse.backfills:type_name -> servo.v1.Backfill
-	14, // 2: servo.v1.Backfill.state:type_name -> servo.v1.BackfillState.Value
-	15, // 3: servo.v1.Backfill.paused_at:type_name -> google.protobuf.Timestamp
-	15, // 4: servo.v1.Backfill.created_at:type_name -> google.protobuf.Timestamp
-	15, // 5: servo.v1.Backfill.ended_at:type_name -> google.protobuf.Timestamp
+	15, // 2: servo.v1.Backfill.state:type_name -> servo.v1.BackfillState.Value
+	16, // 3: servo.v1.Backfill.paused_at:type_name -> google.protobuf.Timestamp
+	16, // 4: servo.v1.Backfill.created_at:type_name -> google.protobuf.Timestamp
+	16, // 5: servo.v1.Backfill.ended_at:type_name -> google.protobuf.Timestamp
 	12, // 6: servo.v1.Backfill.error_codes:type_name -> servo.v1.Backfill.ErrorCodesEntry
-	13, // 7: servo.v1.Backfill.eta:type_name -> servo.v1.Backfill.Eta
-	0,  // 8: servo.v1.BackfillService.CreateBackfill:input_type -> servo.v1.CreateBackfillRequest
-	0,  // 9: servo.v1.BackfillService.PlanBackfill:input_type -> servo.v1.CreateBackfillRequest
-	2,  // 10: servo.v1.BackfillService.GetBackfill:input_type -> servo.v1.GetBackfillRequest
-	3,  // 11: servo.v1.BackfillService.ListBackfills:input_type -> servo.v1.ListBackfillsRequest
-	6,  // 12: servo.v1.BackfillService.PauseBackfill:input_type -> servo.v1.PauseBackfillRequest
-	7,  // 13: servo.v1.BackfillService.ResumeBackfill:input_type -> servo.v1.ResumeBackfillRequest
-	8,  // 14: servo.v1.BackfillService.CancelBackfill:input_type -> servo.v1.CancelBackfillRequest
-	9,  // 15: servo.v1.BackfillService.RetryBackfill:input_type -> servo.v1.RetryBackfillRequest
-	10, // 16: servo.v1.BackfillService.SetBackfill:input_type -> servo.v1.SetBackfillRequest
-	5,  // 17: servo.v1.BackfillService.CreateBackfill:output_type -> servo.v1.Backfill
-	1,  // 18: servo.v1.BackfillService.PlanBackfill:output_type -> servo.v1.BackfillPlan
-	5,  // 19: servo.v1.BackfillService.GetBackfill:output_type -> servo.v1.Backfill
-	4,  // 20: servo.v1.BackfillService.ListBackfills:output_type -> servo.v1.ListBackfillsResponse
-	5,  // 21: servo.v1.BackfillService.PauseBackfill:output_type -> servo.v1.Backfill
-	5,  // 22: servo.v1.BackfillService.ResumeBackfill:output_type -> servo.v1.Backfill
-	5,  // 23: servo.v1.BackfillService.CancelBackfill:output_type -> servo.v1.Backfill
-	5,  // 24: servo.v1.BackfillService.RetryBackfill:output_type -> servo.v1.Backfill
-	5,  // 25: servo.v1.BackfillService.SetBackfill:output_type -> servo.v1.Backfill
-	17, // [17:26] is the sub-list for method output_type
-	8,  // [8:17] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	14, // 7: servo.v1.Backfill.eta:type_name -> servo.v1.Backfill.Eta
+	13, // 8: servo.v1.Backfill.in_flight:type_name -> servo.v1.Backfill.InFlight
+	0,  // 9: servo.v1.BackfillService.CreateBackfill:input_type -> servo.v1.CreateBackfillRequest
+	0,  // 10: servo.v1.BackfillService.PlanBackfill:input_type -> servo.v1.CreateBackfillRequest
+	2,  // 11: servo.v1.BackfillService.GetBackfill:input_type -> servo.v1.GetBackfillRequest
+	3,  // 12: servo.v1.BackfillService.ListBackfills:input_type -> servo.v1.ListBackfillsRequest
+	6,  // 13: servo.v1.BackfillService.PauseBackfill:input_type -> servo.v1.PauseBackfillRequest
+	7,  // 14: servo.v1.BackfillService.ResumeBackfill:input_type -> servo.v1.ResumeBackfillRequest
+	8,  // 15: servo.v1.BackfillService.CancelBackfill:input_type -> servo.v1.CancelBackfillRequest
+	9,  // 16: servo.v1.BackfillService.RetryBackfill:input_type -> servo.v1.RetryBackfillRequest
+	10, // 17: servo.v1.BackfillService.SetBackfill:input_type -> servo.v1.SetBackfillRequest
+	5,  // 18: servo.v1.BackfillService.CreateBackfill:output_type -> servo.v1.Backfill
+	1,  // 19: servo.v1.BackfillService.PlanBackfill:output_type -> servo.v1.BackfillPlan
+	5,  // 20: servo.v1.BackfillService.GetBackfill:output_type -> servo.v1.Backfill
+	4,  // 21: servo.v1.BackfillService.ListBackfills:output_type -> servo.v1.ListBackfillsResponse
+	5,  // 22: servo.v1.BackfillService.PauseBackfill:output_type -> servo.v1.Backfill
+	5,  // 23: servo.v1.BackfillService.ResumeBackfill:output_type -> servo.v1.Backfill
+	5,  // 24: servo.v1.BackfillService.CancelBackfill:output_type -> servo.v1.Backfill
+	5,  // 25: servo.v1.BackfillService.RetryBackfill:output_type -> servo.v1.Backfill
+	5,  // 26: servo.v1.BackfillService.SetBackfill:output_type -> servo.v1.Backfill
+	18, // [18:27] is the sub-list for method output_type
+	9,  // [9:18] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_backfills_proto_init() }
@@ -1462,7 +1539,7 @@ func file_servo_v1_backfills_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_backfills_proto_rawDesc), len(file_servo_v1_backfills_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,9 @@
 package view
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -19,6 +22,8 @@ type Repeat struct {
 	Approved int
 	// Skipped means that the run has skipped tasks.
 	Skipped bool
+	// Assets are the first assets of which a check task failed.
+	Assets []string
 }
 
 // codeCheckFailed is the code of tasks that failed because of a check.
@@ -47,6 +52,9 @@ func RepeatOf(s *state.State, runID string) (f Repeat) {
 // Add counts a failed task.
 func (f *Repeat) Add(t *state.Task) {
 	f.Total++
+	if t.Kind == event.KindCheck && len(f.Assets) < maxNames && !slices.Contains(f.Assets, t.AssetKey) {
+		f.Assets = append(f.Assets, t.AssetKey)
+	}
 	switch {
 	case t.ErrorCode == codeCheckFailed:
 		f.Checks++
@@ -74,7 +82,7 @@ type Step struct {
 // only if it can succeed.
 func (f Repeat) Steps(runID string) []Step {
 	if f.OnlyChecks {
-		return []Step{{StepFix, "servo run", "The run only checked outputs: fix the data that the checks reject, then materialize it again."}}
+		return []Step{{StepFix, f.checkedAgain(), "The run only checked outputs: fix the data that the checks reject, then materialize it again."}}
 	}
 	var steps []Step
 	if reason := f.incurable(); reason != "" {
@@ -94,6 +102,14 @@ func (f Repeat) Steps(runID string) []Step {
 		steps = append(steps, Step{StepRetry, "servo retry " + runID + " --failed", reason})
 	}
 	return steps
+}
+
+// checkedAgain returns the command that materializes the assets whose checks failed.
+func (f Repeat) checkedAgain() string {
+	if len(f.Assets) == 0 {
+		return "servo run --stale"
+	}
+	return "servo run " + strings.Join(f.Assets, " ")
 }
 
 // OnlyApproved reports whether the outputs of all failed tasks were approved.

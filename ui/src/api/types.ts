@@ -1156,6 +1156,15 @@ export interface Backfill {
   error_codes: { [key: string]: number };
   runs: string[];
   eta?: BackfillEta;
+  /** The tasks of the running chunks. The numbers of partitions change only when a chunk ends. */
+  in_flight?: BackfillInFlight;
+}
+
+/** InFlight counts the tasks of the runs of running chunks. */
+export interface BackfillInFlight {
+  chunks: number;
+  tasks: number;
+  tasks_ended: number;
 }
 
 /** Eta is an estimate of the time that is left. */

@@ -343,9 +343,9 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 }
 
 // readUpTo returns a fold sequence number: the task has read the outputs of other runs that were
-// visible at that number. It returns 0 if the task ran although an upstream had not succeeded. An
-// older output of that upstream is still visible, but was not read, and the row of the task does not
-// say which upstream it was.
+// visible at that number. It returns 0 if the task ran although an upstream had not succeeded or was overtaken by
+// a later run. Another output of that upstream is visible, but was not read, and the row of the task does not say
+// which upstream it was.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -58,7 +58,7 @@ func counter(run *state.Run, s state.TaskState) *int32 {
 func (f *folder) makeReady(current *state.Task) {
 	t := *current
 	t.State = state.TaskReady
-	if t.Attempt == 0 && t.DepsSatisfied < t.DepsTotal {
+	if t.Attempt == 0 && t.DepsSatisfied < t.DepsTotal || t.Attempt == 0 && t.LeftOut > 0 {
 		t.LeftOut = f.seq
 	}
 	f.beginAttempt(&t, t.Attempt+1)
@@ -148,6 +148,9 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 		down.ErrorCode = CodeUpstreamDegraded // the code, if nothing else ends the task
 	case edge.Satisfied:
 		down.DepsSatisfied++
+		if f.overtaken(up) {
+			down.LeftOut = f.seq
+		}
 	}
 	if up.Quality == state.Degraded && down.Kind == event.KindGroup && down.TriggerRule == event.RuleAllSuccess {
 		down.Quality = state.Degraded // the node stands for its upstreams
@@ -170,6 +173,26 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 		state.TaskFailed, state.TaskSucceeded:
 	}
 	return nil
+}
+
+// overtaken reports whether an upstream task that succeeded made an output that is not visible, because a run that was
+// triggered later has made a visible one before. Readers in the run of the upstream read the output that is not visible.
+// A node of a group stands for its upstreams.
+func (f *folder) overtaken(up *state.Task) bool {
+	if up.Kind == event.KindGroup {
+		return up.LeftOut > 0
+	}
+	if up.AssetKey == "" || up.Kind == event.KindCheck {
+		return false
+	}
+	hidden := func(partition string) bool {
+		row := f.st.Partitions.Get(state.Key2{A: up.AssetKey, B: partition})
+		return row != nil && isLater(row.RunID, row.TaskKey, up)
+	}
+	if batch := f.st.BatchOf(up.RunID, up.TaskKey); batch != nil {
+		return slices.ContainsFunc(batch, hidden)
+	}
+	return hidden(up.PartitionKey)
 }
 
 // refuses reports whether a task must not read the output of an upstream task because the output is degraded.

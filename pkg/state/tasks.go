@@ -90,9 +90,9 @@ type Task struct {
 	DepsTotal     int32 `col:"deps_total"`
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of resolved edges, whatever their resolution
-	// LeftOut is 0 if all upstreams had succeeded when the task became ready. Otherwise it is the fold
-	// sequence number at which the task became ready. The task does not read later outputs of the
-	// upstreams that had not succeeded.
+	// LeftOut is 0 if all upstreams had succeeded when the task became ready, and a run that was triggered later had
+	// not overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task does not
+	// read later outputs of the upstreams that had not succeeded, or visible outputs of those that were overtaken.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.

@@ -107,8 +107,6 @@ type call struct {
 	contract.Callback
 	task *state.Task
 	run  *state.Run
-	// outbox is the outbox of the state in which the task was found.
-	outbox state.Table[string, state.Dispatch]
 }
 
 func (c *call) ref(worker string) event.AttemptRef {
@@ -167,7 +165,7 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 		return nil, internal(err)
 	}
 	c := &call{
-		Callback: cb, run: snap.State.Runs.Get(cb.RunID), outbox: snap.State.Outbox,
+		Callback: cb, run: snap.State.Runs.Get(cb.RunID),
 		task: snap.State.Tasks.Get(state.Key2{A: cb.RunID, B: cb.TaskKey}),
 	}
 	if c.run == nil {
@@ -353,10 +351,6 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
 		body.StartedAt = now // no earlier report had a start
-	}
-	// If the ledger does not yet say that the attempt was queued, its end says enough.
-	if row := c.outbox.Get(ids.DispatchID(c.RunID, c.TaskKey, c.Attempt)); row != nil {
-		d.cfg.Appender.Drop(enqueued(row).Key())
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,

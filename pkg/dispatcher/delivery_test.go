@@ -16,7 +16,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -149,25 +148,3 @@ func TestPrepareWithoutSnapshotAdmitsNothing(t *testing.T) {
 type broken struct{ dispatcher.Snapshots }
 
 func (broken) Current(context.Context) (*snapshot.Snapshot, error) { return nil, errors.New("away") }
-
-// The end of an attempt also says that its task was queued. Fails if the ledger contains both, although the first fact
-// was not written when the attempt ended.
-func TestEndOfShortTaskDropsItsAcknowledgement(t *testing.T) {
-	w := newFixture(t)
-	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
-	})
-	w.d = w.dispatcher(w.snapshots)
-	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
-	w.d.Change(func(c *dispatcher.Config) { c.InProcessQueue = true })
-	require.NoError(t, w.d.Execute(t.Context(), w.revision(), w.react()))
-	task := w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(q queue.Task) bool { return q.Name == w.outbox(run, "a").QueueTaskName })]
-	require.NoError(t, task.OnResponse(t.Context(), w.end(run, func(*contract.Finished) {})))
-	require.NoError(t, w.appender.Flush(t.Context()))
-	acks := appended[*event.DispatchEnqueued](w)
-	require.Len(t, acks, 1)
-	require.Equal(t, "b", acks[0].TaskKey)
-	w.fold()
-	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
-	require.Equal(t, state.TaskDispatched, w.task(run, "b").State)
-}

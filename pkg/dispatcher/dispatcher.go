@@ -293,17 +293,10 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	case !a.Acknowledge:
 		return nil
 	}
-	fact := enqueued(a.Row)
-	fact.Deduplicated = err != nil
-	return d.cfg.Appender.AppendDroppable(ctx, &event.Envelope{Domain: d.cfg.Domain, CorrelationID: a.Row.RunID, Payload: fact})
-}
-
-// enqueued returns the fact that the queue task of an outbox row exists.
-func enqueued(row *state.Dispatch) *event.DispatchEnqueued {
-	return &event.DispatchEnqueued{
-		DispatchID: row.DispatchID, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt,
-		Generation: row.Generation, QueueTaskName: row.QueueTaskName,
-	}
+	return d.appendSoon(ctx, a.Row.RunID, &event.DispatchEnqueued{
+		DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
+		Generation: a.Row.Generation, QueueTaskName: a.Row.QueueTaskName, Deduplicated: err != nil,
+	})
 }
 
 // enqueue creates the queue task of an attempt.

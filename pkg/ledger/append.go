@@ -66,7 +66,7 @@ type Appender struct {
 	waiting   int           // bytes in queue and current
 	room      chan struct{} // closed and replaced when waiting decreases
 
-	buffered      []*waiter     // facts of AppendBuffered, in order of arrival, without callers
+	buffered      *waiter       // facts of AppendBuffered, merged into one waiter without a caller
 	bufferedFacts chan struct{} // holds a token if facts were buffered since Run last checked
 }
 
@@ -87,10 +87,6 @@ type waiter struct {
 	left     bool // the caller has returned
 	buffered bool // the group has no caller: AppendBuffered buffered it
 	finished bool
-
-	// Of a fact of AppendDroppable: its key, and the time from which it may join an entry.
-	key   string
-	joins time.Time
 }
 
 // NewAppender returns the appender of a domain. A process has one per domain.

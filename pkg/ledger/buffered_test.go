@@ -11,7 +11,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
@@ -187,80 +186,5 @@ func TestAppendBufferedRejectsInvalidFact(t *testing.T) {
 		pass(t, 2*linger)
 		synctest.Wait()
 		require.Empty(t, w.entries(t))
-	})
-}
-
-func enqueued(task string) *event.DispatchEnqueued {
-	run := ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
-	return &event.DispatchEnqueued{DispatchID: ids.DispatchID(run, task, 1), RunID: run, TaskKey: task, Attempt: 1, QueueTaskName: "d_" + task}
-}
-
-func (w *fixture) droppable(t *testing.T, p *event.DispatchEnqueued) {
-	t.Helper()
-	require.NoError(t, w.AppendDroppable(t.Context(), &event.Envelope{Payload: p}))
-}
-
-// payloads returns the payloads of all entries, in order.
-func (w *fixture) payloads(t *testing.T) (all []event.Payload) {
-	t.Helper()
-	for _, entry := range w.entries(t) {
-		for _, g := range w.groups(t, entry) {
-			for _, e := range g.Events {
-				all = append(all, e.Payload)
-			}
-		}
-	}
-	return all
-}
-
-func TestDropRemovesOnlyTheFactOfKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := lingering(t)
-		a, b := enqueued("a"), enqueued("b")
-		w.droppable(t, a)
-		w.droppable(t, b)
-		w.soon(t, heartbeat(1))
-		w.Drop(a.Key())
-		w.Drop("unknown")
-		require.NoError(t, w.Flush(t.Context()))
-		w.Drop(b.Key())
-		require.Equal(t, []event.Payload{b, heartbeat(1).Payload}, w.payloads(t))
-		pass(t, time.Minute)
-		require.Len(t, w.entries(t), 1)
-	})
-}
-
-// A droppable fact lets the entries of half a linger pass. Fails if the fact joins the first of them, or none.
-func TestAppendDroppableJoinsEntryAfterHalfOfLinger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := lingering(t)
-		fact := enqueued("a")
-		w.droppable(t, fact)
-		w.soon(t, heartbeat(1))
-		appendOne := func(message string) {
-			_, err := w.Append(t.Context(), []*event.Envelope{cancel(message)})
-			require.NoError(t, err)
-		}
-		appendOne("early")
-		require.Equal(t, []event.Payload{heartbeat(1).Payload, cancel("early").Payload}, w.payloads(t))
-		pass(t, linger/2)
-		appendOne("late")
-		require.Equal(t, []event.Payload{heartbeat(1).Payload, cancel("early").Payload, fact, cancel("late").Payload}, w.payloads(t))
-	})
-}
-
-// A fact that is buffered shortly before Run writes waits for the next time. Fails if Run forgets the fact then.
-func TestAppendDroppableIsWrittenWithoutOtherEntries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := lingering(t)
-		w.droppable(t, enqueued("a"))
-		pass(t, linger-time.Millisecond)
-		w.droppable(t, enqueued("b"))
-		pass(t, 2*time.Millisecond)
-		synctest.Wait()
-		require.Equal(t, []event.Payload{enqueued("a")}, w.payloads(t))
-		pass(t, linger)
-		synctest.Wait()
-		require.Equal(t, []event.Payload{enqueued("a"), enqueued("b")}, w.payloads(t))
 	})
 }

@@ -107,12 +107,11 @@ func (a *Appender) take() *batch {
 	b := &batch{}
 	decides := len(a.queue) > 0 && a.queue[0].decides
 	full := false
-	if len(a.buffered) > 0 && !decides {
-		if facts := a.takeBuffered(a.due()); facts != nil {
-			facts.left, facts.buffered = true, true
-			a.waiting += len(facts.data)
-			b.add(facts)
-		}
+	if a.buffered != nil && !decides {
+		buffered := a.takeBuffered()
+		buffered.left, buffered.buffered = true, true
+		a.waiting += len(buffered.data)
+		b.add(buffered)
 	}
 	a.queue = slices.DeleteFunc(a.queue, func(w *waiter) bool {
 		if full || w.decides != decides {
@@ -156,7 +155,7 @@ func (a *Appender) handOver() {
 		// batch are buffered again.
 		for _, w := range a.current.waiters {
 			if w.buffered {
-				a.rebuffer(w) // harmless if the batch was stored: a repeated fact changes nothing
+				a.rebuffer(w, a.buffered) // harmless if the batch was stored: a repeated fact changes nothing
 			}
 		}
 		a.finish(a.current, ErrUnknown)

@@ -18,13 +18,7 @@ type extent struct {
 	min   manifest.Cell // no key is less, but the least key may be greater
 }
 
-func wholeFiles(files []manifest.File) []extent {
-	extents := make([]extent, len(files))
-	for i, f := range files {
-		extents[i] = extent{file: f, min: f.Min}
-	}
-	return extents
-}
+func wholeFile(f manifest.File) []extent { return []extent{{file: f, min: f.Min}} }
 
 // name identifies the rows of an extent in a cache.
 func (e extent) name() string {
@@ -46,7 +40,7 @@ func (e extent) count() int {
 // file has no parts.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
-		return wholeFiles([]manifest.File{f}), nil
+		return wholeFile(f), nil
 	}
 	parts, err := h.open(ctx, f)
 	if err != nil {

@@ -221,7 +221,7 @@ func (m merge) fill(c *cursor) (err error) {
 	if len(c.extents) == 0 {
 		f := c.files[0]
 		c.files = c.files[1:]
-		if c.extents = wholeFiles([]manifest.File{f}); m.divide != nil {
+		if c.extents = wholeFile(f); m.divide != nil {
 			c.extents, err = m.divide(f)
 		}
 		if err != nil || len(c.extents) == 0 {

@@ -29,7 +29,8 @@ func TestRowSizeIsMeasuredBeforeConversion(t *testing.T) {
 		{"list of lists", "SELECT list_transform(range(12000), x -> range(10))", false},
 		{"structs", "SELECT list_transform(range(12000), x -> {'a': x})", false},
 		{"map", "SELECT map_from_entries(list_transform(range(12000), x -> (x, x)))", false},
-		{"array", "SELECT range(45000)::BIGINT[45000]", false},
+		// DuckDB allocates 2,048 arrays for each vector, so the texts are long, and the array is short.
+		{"array", "SELECT list_transform(range(100), x -> repeat('x', 12000))::VARCHAR[100]", false},
 		{"union", "SELECT union_value(t := repeat('x', 1200000))", false},
 		{"blob", "SELECT repeat('x', 1200000)::BLOB", false},
 		{"JSON", "SELECT to_json(range(50000))", false},

@@ -224,8 +224,7 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 			o.violation("INV-4 effects once", "the commit marker of %s: %v", t.OutputURI, err)
 			continue
 		}
-		shown := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
-		visible := shown != nil && shown.MaterializationID == t.MaterializationID
+		visible := visible(f.state, t)
 		for _, file := range marker.Files {
 			if key := t.OutputURI + file.Name; !o.w.sound(key) {
 				line := fmt.Sprintf("output of task %s of run %s: file %s ", t.TaskKey, t.RunID, key)
@@ -234,6 +233,12 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 		}
 	}
 	return found
+}
+
+// visible reports whether a partition shows the output of a task, and no person has marked the partition as missing.
+func visible(s *state.State, t *state.Task) bool {
+	row := s.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	return row != nil && row.MaterializationID == t.MaterializationID && !s.Hidden(row)
 }
 
 // rest is the last line of a truncated list.

@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // A new version of one day makes only that day of a batch stale. (World 115300010: the oracle expected both days to be
@@ -27,4 +30,17 @@ func TestVerificationMayLeaveOutSupersededOutputs(t *testing.T) {
 	require.False(t, mayLeaveOut(full, true), "a visible output is not among them")
 	require.False(t, mayLeaveOut(&repair.Report{Superseded: []string{"one"}, SupersededOutputs: 1}, false), "the list is complete")
 	require.True(t, mayLeaveOut(&repair.Report{Problems: []string{"one", rest}}, true))
+}
+
+// A partition that a person has marked as missing shows no output. (World 778000106 had such a partition: the oracle
+// expected its damaged output among the problems of a verification, which lists it among the superseded outputs.)
+func TestMissingPartitionShowsNoOutput(t *testing.T) {
+	key := state.Key2{A: "orders", B: "2026-11-26"}
+	task := &state.Task{AssetKey: key.A, PartitionKey: key.B, MaterializationID: "made"}
+	s := state.New(ids.Domain{})
+	require.False(t, visible(s, task), "the partition has no output")
+	s.Partitions.Put(&state.Partition{AssetKey: key.A, PartitionKey: key.B, MaterializationID: "made"})
+	require.True(t, visible(s, task))
+	s.Marks.Put(&state.Mark{AssetKey: key.A, PartitionKey: key.B, MaterializationID: "made", Mark: event.MarkMissing})
+	require.False(t, visible(s, task))
 }

@@ -120,7 +120,7 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 // closed returns the runs that a group names and that only history contains.
 //
 // If history is damaged, the fold continues: a trigger of a run that may be in history does not create the run again,
-// and other events that name such a run wait as for an unknown run.
+// and other events that name such a run wait as if the run were unknown.
 func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
 	var closed []string
 	for _, run := range fold.Names(g) {
@@ -190,7 +190,7 @@ func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 	return err
 }
 
-// flushRounds limits the rounds of a flush: publishing a merge may start another one.
+// flushRounds limits the rounds of a flush, because the publish of a merge may start another merge.
 const flushRounds = 3
 
 // flush waits for running merges and publishes their results.

@@ -4,9 +4,8 @@
 //
 // # Safety
 //
-// Any number of compactors may run on a domain. Exactly one of them creates a manifest revision.
-// The others drop their work, load the winner's state and fold again. A process may die at any
-// line:
+// Any number of compactors may run on a domain. For each revision, exactly one of them creates the manifest. The
+// others drop their work, load the winner's state and fold again. A process may die at any point:
 //
 //   - before the files are written: nothing has happened. The entries are folded when they are
 //     announced again, or when a barrier lists them.
@@ -17,8 +16,8 @@
 // # Lanes
 //
 // Urgent entries are folded immediately, together with everything else that is waiting.
-// Acknowledgements and heartbeats are lazy: they linger for at most two seconds. A barrier lists
-// the ledger first, so that timers decide on every fact that was durable before.
+// Acknowledgements and heartbeats are lazy: they linger for at most two seconds. A barrier lists the ledger before
+// the fold, so that timers decide on every fact that was durable before the barrier.
 package compactor
 
 import (
@@ -48,9 +47,8 @@ type Config struct {
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
-	// ArchiveSlots limits how many compactors of this process archive at the same time, by its
-	// capacity. All compactors of a process share one channel: days end for all of them at once,
-	// and archiving takes memory. Nil: no limit.
+	// ArchiveSlots is a channel whose capacity limits how many compactors archive at the same time. All compactors of a
+	// process share it: a day ends for all of them at once, and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
 	// Traces creates spans of publishes and of the runs that they end. Nil: no spans.
@@ -125,7 +123,7 @@ type Compactor struct {
 	encodingTime time.Duration // spent on encoding files since the last pause
 }
 
-// shared is what other goroutines may read about the goroutine of Run.
+// shared contains the data of the goroutine of Run that other goroutines may read.
 type shared struct {
 	latest    *snapshot.Latest
 	backlog   backlog
@@ -236,9 +234,9 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for as long as it took to encode the last publish, so that entries gather. Writing a file takes half a
-// millisecond, whatever its size, so fewer and larger batches take less time. A row that changes twice in a batch is
-// written once.
+// pause waits for as long as it took to encode the last publish, so that entries accumulate. Writing a file takes
+// half a millisecond, whatever its size, so fewer and larger batches take less time. A row that changes twice in a
+// batch is written once.
 func (c *Compactor) pause(ctx context.Context) error {
 	wait := min(c.encodingTime, maxPause)
 	c.encodingTime = 0

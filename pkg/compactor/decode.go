@@ -110,8 +110,7 @@ func tooLarge(entry string, size int64) fold.Group {
 	return Refused(entry, event.ReasonTooLarge, detail, size)
 }
 
-// Decode returns the groups of an entry for the fold. An entry with too many events is one refused
-// group.
+// Decode returns the groups of an entry for the fold. An entry with too many events becomes a single refused group.
 func Decode(entry string, data []byte) []fold.Group {
 	lines := event.DecodeEntry(data)
 	if len(lines) > event.MaxEntryEvents {

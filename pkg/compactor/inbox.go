@@ -38,7 +38,7 @@ func (e Entry) withoutData() Entry {
 	return e
 }
 
-// Request asks for entries to be folded.
+// Request is a request to fold entries.
 type Request struct {
 	Entries []Entry
 	// Barrier lists the ledger before the fold, so that everything that was durable when the
@@ -57,7 +57,7 @@ type Request struct {
 	// Lazy entries linger until an urgent request or a barrier arrives, at most for MaxLinger.
 	Lazy bool
 
-	remainder []Entry // announced, and folded by the next request
+	remainder []Entry // announced entries that the next request folds
 }
 
 // Result is the answer to a request.
@@ -83,8 +83,8 @@ const MaxLinger = 2 * time.Second
 const (
 	// maxBatch is the default of [Options.MaxBatch].
 	maxBatch = 2000
-	// maxWaitingBytes limits the content of waiting entries in memory. Beyond it, content is
-	// dropped and read from the store later. Many entries wait when folding fails for long.
+	// maxWaitingBytes limits the content of waiting entries in memory. Beyond it, content is dropped and read from the
+	// store later. Many entries wait if folding fails for a long time.
 	maxWaitingBytes = 64 << 20
 )
 
@@ -167,8 +167,8 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise
-// ready returns the rest of the linger; zero: no entry waits.
+// ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise ready returns the
+// remaining time of the linger; zero: no entry waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,8 +183,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.Entries) > n {
-		// The remainder waits for the next batch, and so do all waiters and a flush. The barrier
-		// belongs to this batch, the sweep to both.
+		// The remainder waits for the next batch, together with all waiters and a flush. The barrier belongs to this batch,
+		// and the sweep to both.
 		b.waiting = taken
 		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
 		for _, e := range b.waiting.Entries {
@@ -197,7 +197,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	return taken, 0, true
 }
 
-// await waits for a request, and at most for wait if that is not zero.
+// await waits for a request, for at most the duration wait unless that is zero.
 func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		select {

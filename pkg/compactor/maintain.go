@@ -139,8 +139,8 @@ func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error)
 	})
 }
 
-// run maintains after publishes until ctx is done. In an idle domain it does nothing; remaining
-// work waits for the next publish.
+// run runs maintenance after publishes until ctx is done. In an idle domain it does nothing, so remaining work waits
+// for the next publish.
 func (m *maintenance) run(ctx context.Context) {
 	for {
 		select {

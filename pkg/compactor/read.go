@@ -127,8 +127,8 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) 
 // decides reports whether a timer fired in a group.
 func decides(g fold.Group) bool { return event.HasFiredTimer(g.Events) }
 
-// inOrder sorts groups into the order of the fold: by entry, and within an entry by line, but
-// decisions of timers after all facts.
+// inOrder sorts groups into the order of the fold: by entry, and within an entry by line. Decisions of timers come
+// after all facts.
 func inOrder(groups []fold.Group) []fold.Group {
 	rank := func(g fold.Group) int {
 		if decides(g) {

@@ -29,9 +29,8 @@ func NamedFrom(floor string, files []File) bool {
 	return true
 }
 
-// Collect deletes state files that no revision references, now or ever. It does a
-// bounded amount of work and reports whether more remains. It may be interrupted
-// anywhere.
+// Collect deletes state files that no revision references or ever will reference. It does a bounded amount of work
+// and reports whether more remains. It may be interrupted anywhere.
 //
 // Let o be the oldest revision above the boundary, and f its orphan floor. Collect
 // deletes a file if it is named below f, and neither o nor a pin references it. This

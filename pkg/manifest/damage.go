@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// CorruptError reports a stored object that is not what was written.
+// CorruptError reports that a stored object differs from what was written.
 type CorruptError struct {
 	Key    string
 	Reason string

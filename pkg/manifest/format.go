@@ -114,8 +114,7 @@ type BaseSnapshot struct {
 	EntriesFrom string `json:"entries_from,omitempty"`
 	// RunsFrom is the ULID below which closed runs are not kept.
 	RunsFrom string `json:"runs_from,omitempty"`
-	// PartitionsFrom is the ULID below which runs may have written rows of partition_status that are
-	// in history only.
+	// PartitionsFrom is a ULID. Rows of partition_status that runs below it wrote may be in history only.
 	PartitionsFrom string `json:"partitions_from,omitempty"`
 }
 
@@ -128,7 +127,7 @@ func (b BaseSnapshot) After(revision int64) bool {
 // L0Limits define when deltas are merged.
 type L0Limits struct {
 	MaxCount int   `json:"max_count"` // L0 deltas in files that merge into one L1 delta
-	MaxBytes int64 `json:"max_bytes"` // least size of all deltas at which the base is rewritten
+	MaxBytes int64 `json:"max_bytes"` // minimum total size of the deltas for a rewrite of the base
 }
 
 // Delta holds the changes of one fold, or of several merged ones: a file per table or,
@@ -239,8 +238,8 @@ func First(d ids.Domain, timeline, writer string) *Manifest {
 	}
 }
 
-// Rebuilt returns the revision after m as the first one of a new timeline, to be filled in
-// and published. It carries m's orphan floor, and may reference no file named below it.
+// Rebuilt returns the revision after m as the first one of a new timeline, to be filled in and published. It carries
+// m's orphan floor, and must not reference a file named below that floor.
 func (m *Manifest) Rebuilt(timeline, writer string) *Manifest {
 	next := First(m.Domain(), timeline, writer)
 	next.Revision, next.PublishedAt = m.Revision+1, m.PublishedAt.Add(time.Millisecond)

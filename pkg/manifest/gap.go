@@ -63,9 +63,8 @@ func (w *window) belowGap(through int64) (int64, error) {
 	return min(through, last-1), err
 }
 
-// Dense reports whether every revision from the oldest to the newest exists. The number
-// of a missing revision can still be published by a writer that knows the revision before
-// it.
+// Dense reports whether every revision from the oldest to the newest exists. If one is missing, a writer that knows
+// the revision before it can still publish its number.
 func (s *Store) Dense(ctx context.Context) (bool, error) {
 	for range maxRestarts {
 		b, version, err := s.Boundary(ctx)

@@ -223,8 +223,8 @@ func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 	}
 }
 
-// LoadAsOf returns the greatest kept revision published at or before t, or
-// [ErrAbsent] if all kept revisions are younger.
+// LoadAsOf returns the greatest kept revision published at or before t, or [ErrAbsent] if all kept revisions were
+// published later.
 func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 	for range maxRestarts {
 		_, before, err := s.Boundary(ctx)

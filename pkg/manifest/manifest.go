@@ -10,15 +10,14 @@
 //
 // Three kinds of objects accompany the revisions:
 //
-//   - The boundary holds the number up to which revisions have been collected, or have
-//     ended with a rebuild. Revisions at or below that number do not exist, even if
-//     such an object does: a writer that slept for a day can re-create a deleted
-//     number. The boundary is replaced only if its version matches, and always
-//     before anything is deleted.
-//   - The hint names a recent newest revision. It saves a listing. It may be late,
-//     absent or garbage, so readers never trust it.
-//   - A pin is a byte-for-byte copy of a revision that outlives its collection. It
-//     is created before the boundary passes the revision.
+//   - The boundary holds the number up to which revisions have been collected, or were ended by a rebuild. Every
+//     revision at or below that number counts as absent, even if an object with its number exists: a writer that
+//     slept for a day can re-create a deleted object. A process replaces the boundary only if its version still
+//     matches, and always before it deletes anything.
+//   - The hint names a revision that was the newest a short time ago. It saves a listing. It may be outdated, absent
+//     or invalid, so readers never trust it.
+//   - A pin is a byte-for-byte copy of a revision that outlives its collection. It is created before the boundary
+//     passes the revision.
 //
 // # Publishing
 //
@@ -27,10 +26,9 @@
 //   - nil: r+1 is this manifest, and it is committed.
 //   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold and
 //     publish again.
-//   - [ErrNotCommitted]: the boundary is at or past r+1, because the writer was away
-//     for too long. Either its revision was never committed, or it was committed,
-//     followed by other revisions and collected. Load the newest revision to find out
-//     which.
+//   - [ErrNotCommitted]: the boundary is at or past r+1, because the writer stalled for too long. Either its revision
+//     was never committed, or it was committed, followed by other revisions and collected. Load the newest revision
+//     to find out which.
 //   - [ErrUnknown]: ctx ended before the outcome was known. Load, or publish the
 //     same manifest again.
 //
@@ -41,24 +39,22 @@
 //
 // # Reading
 //
-// [Store.Load] starts at the hint, probes forward until a number is absent, and
-// reads the boundary last. The order matters: a revision that the boundary does not
-// cover after it was read is committed. If the boundary covers the result, or there
-// is no hint, Load lists the revisions and takes the greatest.
+// [Store.Load] starts at the hint, probes forward until a number is absent, and reads the boundary last. The order
+// matters: a revision is committed if the boundary, read after the revision, does not cover it. If the boundary
+// covers the result, or there is no hint, Load lists the revisions and takes the greatest.
 //
 // [Store.Next] advances a reader from revision r with one request. It accepts r+1
 // only if r+1 names r's nonce as its parent. Revisions are kept for an hour, so a
 // reader that knows r was the newest does not read the boundary again for ten
-// seconds, the trust window. Only a rebuild raises the boundary without waiting an
-// hour. A reader may notice a rebuild late by the length of the trust window.
+// seconds, the trust window. Only a rebuild raises the boundary without waiting an hour, so a reader may notice a
+// rebuild late by up to the trust window.
 //
 // # Timelines
 //
-// A rebuild starts a new timeline. If the newest revision r can be read, the rebuild
-// publishes r+1 as the first revision of the new timeline, without a parent
-// ([Manifest.Rebuilt]). Creating that number is the whole switch: writers of the old
-// timeline lose the race for r+1, and readers see that r+1 does not descend from r. Both
-// then load the new timeline.
+// A rebuild starts a new timeline. If the newest revision r can be read, the rebuild publishes r+1 as the first
+// revision of the new timeline, without a parent ([Manifest.Rebuilt]). Nothing else is needed for the switch: writers
+// of the old timeline lose the race for r+1, and readers see that r+1 does not descend from r. Both then load the new
+// timeline.
 //
 // If no revision can be read, or some are missing, the next number is not certain. The
 // rebuild then first replaces the boundary with a number 2^20 above the greatest in use,
@@ -81,10 +77,9 @@
 // the oldest revision. Three rules for writers make that safe; the documentation of
 // Collect has the proof:
 //
-//   - A file that a revision references and its parent does not is named at or above
-//     the parent's floor. New names are, because [Store] raises the [ids.Source] to
-//     each floor. A file written before the parent was loaded, such as a rewritten
-//     base, must be checked with [NamedFrom] and dropped if it is below.
+//   - A file that a revision references and its parent does not is named at or above the parent's floor. New names
+//     satisfy this, because [Store] raises the [ids.Source] to each floor. A file written before the parent was
+//     loaded, such as a rewritten base, must be checked with [NamedFrom] and dropped if it is below the floor.
 //   - A floor is never lower than the parent's. A publish raises it to a time before
 //     which no running writer should have named its files; a writer that did starts over.
 //   - The first revision of a new timeline carries the floor of the revision before it,
@@ -138,8 +133,7 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 const (
 	// trustWindow is how long a reader does not read the boundary after it has seen that a revision is the newest.
 	trustWindow = 10 * time.Second
-	// hintInterval is the least time between two hints: stores accept about one
-	// mutation a second of one key.
+	// hintInterval is the least time between two hints: stores accept about one write per second to a key.
 	hintInterval = time.Second
 	// maxProbes is how many revisions a reader probes one by one before it lists.
 	maxProbes = 16
@@ -236,8 +230,8 @@ func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	return b, object.Version, nil
 }
 
-// Live reports whether a manifest still exists: neither collected nor replaced by a
-// rebuild. A reader that misses a file calls Live before it reports damage.
+// Live reports whether a manifest still exists: neither collected nor replaced by a rebuild. A reader that cannot
+// find a file calls Live before it reports damage.
 func (s *Store) Live(ctx context.Context, m *Manifest) (bool, error) {
 	b, _, err := s.Boundary(ctx)
 	return err == nil && !b.Covers(m.Revision), err

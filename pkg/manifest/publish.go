@@ -19,10 +19,9 @@ const (
 // Publish stores next, made by [First] or [Manifest.Successor], under next.Revision.
 // It sets Nonce, and raises PublishedAt to now.
 //
-// Publish returns nil if next is committed. [ErrConflict] and [ErrNotCommitted] mean
-// that it is not and never will be. An error that wraps [ErrUnknown] means that the
-// outcome is not known; publishing the same manifest again, unchanged, finds out.
-// Other errors mean that next cannot be written.
+// Publish returns nil if next is committed. [ErrConflict] and [ErrNotCommitted] mean that it is not and never will
+// be. An error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest again,
+// unchanged, to find out. Other errors mean that next cannot be written.
 func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Nonce == "" {
 		next.Nonce = s.ids.New()

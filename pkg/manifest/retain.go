@@ -45,7 +45,8 @@ const (
 )
 
 // OneMachine returns the policy of a state folder. A folder may get a hundred revisions a second, and a bucket gets
-// about one. So the policy keeps revisions only for seconds. Its processes share a clock.
+// about one. So the policy keeps revisions only for seconds. This is safe, because the processes of a folder share a
+// clock.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }
@@ -120,8 +121,8 @@ type Collector struct {
 // has not seen the newest revision: then no pin is deleted.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
-// NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it keeps no pins
-// of people.
+// NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it does not
+// keep the pins that people have asked for.
 func NewCollector(s *Store, p Policy) *Collector {
 	asked := func(context.Context) (map[int64]bool, bool, error) { return nil, true, nil }
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}

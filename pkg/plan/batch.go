@@ -15,9 +15,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch always form a
-// product of values. Either they differ in one dimension only, or the batch contains all selected partitions and these
-// form a product. So one list of values per dimension describes a batch exactly.
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always
+// all combinations of some values of each dimension, so one list of values per dimension describes the batch exactly.
+// There are two cases: the partitions differ in one dimension only, or the batch contains all selected partitions and
+// these are such a product.
 
 // CheckBatch returns an error if an asset has a batch, but cannot have one.
 func (a *Asset) CheckBatch() error {
@@ -138,8 +139,9 @@ func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	return lists
 }
 
-// batchSize returns how many of the listed partitions the next batch gets. If the query reads the span of the batch,
-// from the first start to the last end, a batch ends before a gap in time, because the span would contain the gap.
+// batchSize returns how many of the listed partitions the next batch gets. If the query reads the time span of the
+// batch, which lasts from the first start to the last end, the batch ends before a gap in time. Otherwise, the span
+// would include the gap.
 func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
 	spans := a.Partitions.Time() != nil && readsSpan(a, along)
 	var last *Period
@@ -191,7 +193,7 @@ func (n *node) addBatch(keys []string, cells []ids.Partition, list []int) {
 	n.batches = append(n.batches, batch)
 }
 
-// maxBatchKey bounds the values of one dimension in the key of a batch, in bytes.
+// maxBatchKey is the maximum size of the values of one dimension in the key of a batch, in bytes.
 const maxBatchKey = 100
 
 // batchKey returns the key of the task of a batch: "mart/sales[date=2025-01-01..2025-02-19]". No task of a single

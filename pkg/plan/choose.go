@@ -21,7 +21,7 @@ type chooser struct {
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset
-	// applied tells for each selection whether it restricts an asset of the run.
+	// applied has an item for each selection: whether the selection restricts an asset of the run.
 	applied []bool
 	// values are the selected values. used are the selected values that at least one asset declares.
 	values []string
@@ -175,8 +175,8 @@ func (c *chooser) withoutSelection() error {
 		len(names), someOf(names))
 }
 
-// fitting returns the clauses of a selection that restrict dimensions of an asset. If the request names the asset, the
-// asset must have all dimensions that the clauses restrict.
+// fitting returns the clauses of a selection that restrict dimensions of an asset. If the request names the asset,
+// the asset must have every dimension that the selection restricts.
 func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 	known := Selection{Everything: s.Everything}
 	for _, clause := range s.Clauses {
@@ -241,7 +241,7 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 	return nil
 }
 
-// advice returns what to do about a value that a dimension lacks.
+// advice returns the advice for a selected value that a dimension does not have.
 func (c *chooser) advice(d *space.Dimension, value string) string {
 	if d.Kind != space.Dynamic {
 		return "it has " + d.Range()
@@ -264,7 +264,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// withoutKeys returns the end of an error about an asset whose key set is empty.
+// withoutKeys returns the last part of an error message about an asset whose key set is empty.
 func withoutKeys(set string) string {
 	return fmt.Sprintf("has no partitions, because the key set %s has no keys: add them with `servo partitions add %s KEY…`", set, set)
 }
@@ -337,8 +337,7 @@ func (c *chooser) fill(n *node, keys map[string]bool) bool {
 	return true
 }
 
-// readBy returns the partitions of a deferred asset that the chosen partitions read and that have
-// begun.
+// readBy returns the partitions of a deferred asset that have begun and that the chosen partitions read.
 func (c *chooser) readBy(n *node) map[string]bool {
 	keys := map[string]bool{}
 	for _, down := range c.nodes {

@@ -12,7 +12,7 @@ import (
 // degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// dropDegraded leaves out the partitions of assets that would read a degraded output of an earlier run, although they
+// dropDegraded leaves out the partitions that would read a degraded output of an earlier run although their assets
 // require quality. Whether outputs of this run are degraded is known only after their checks.
 func (b *builder) dropDegraded() error {
 	var reports []string

@@ -38,7 +38,7 @@ type External struct {
 	Extension string `json:"extension"`
 	// Directory contains the files of extensions. If it is relative, it is relative to the project.
 	Directory string `json:"directory"`
-	// Prefixes are the beginnings of URLs that the query may read.
+	// Prefixes are the prefixes of the URLs that the query may read.
 	Prefixes []string         `json:"prefixes,omitempty"`
 	Secrets  []ExternalSecret `json:"secrets,omitempty"`
 	// Attach are the files of databases, by the name of the database in SQL.
@@ -49,7 +49,7 @@ type External struct {
 type ExternalSecret struct {
 	Name string `json:"name"`
 	Type string `json:"type"` // one of the types in [SecretTypes]
-	// Scope is the beginning of the URLs for which DuckDB uses the secret. Empty: all of its type.
+	// Scope is the prefix of the URLs for which DuckDB uses the secret; "": all URLs of the secret's type.
 	Scope string `json:"scope,omitempty"`
 	// Options are plain settings, such as region. References are the settings that are secret, as references for
 	// [ParseSecret].
@@ -87,7 +87,7 @@ func ExtensionOf(name string) string {
 }
 
 // PrefixPattern matches a prefix of httpfs: a scheme, a host or bucket, and folders, with a slash at the end. It is a
-// pattern of both RE2 and ECMAScript. [ValidPrefix] also rejects parts that a server might resolve.
+// pattern of both RE2 and ECMAScript. [ValidPrefix] also rejects segments such as "..", which a server might resolve.
 const PrefixPattern = `^(gcs|gs|http|https|s3)://[A-Za-z0-9._-]+(:[0-9]{1,5})?/([A-Za-z0-9._~=+,!$&()-]+/)*$`
 
 // ValidPrefix reports whether a text is a prefix of httpfs. The slash at its end matters: without it, the prefix

@@ -28,9 +28,8 @@ func (b *builder) readsAll(reader, dep ids.AssetKey) bool {
 
 func needsAll(a *Asset) bool { return a.TriggerRule == "" || a.TriggerRule == event.RuleAllSuccess }
 
-// shareInputs finds the upstream assets that several tasks read in full. The group nodes depend
-// only on the tasks of this run, never on earlier materializations: planning the same request
-// again returns the same tasks.
+// shareInputs finds the upstream assets that several tasks read in full. The group nodes depend only on the tasks of
+// this run, never on earlier materializations, so that planning the same request again returns the same tasks.
 func (b *builder) shareInputs() {
 	readers, waiters := map[ids.AssetKey]int{}, map[ids.AssetKey]int{}
 	for _, n := range b.order {

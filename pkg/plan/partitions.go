@@ -50,7 +50,7 @@ func (a *Asset) dep(key ids.AssetKey) Dep {
 	return Dep{Asset: key}
 }
 
-// RequiresComplete reports whether no expected partition of a dependency may be missing.
+// RequiresComplete reports whether every expected partition of a dependency must exist.
 func (a *Asset) RequiresComplete(key ids.AssetKey) bool {
 	return cmp.Or(a.dep(key).Requires, a.Requires, RequiresComplete) == RequiresComplete
 }

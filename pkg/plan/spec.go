@@ -15,10 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Plan is the execution plan of a run, stored content-addressed under
-// plans/tenant={t}/workspace={w}/{sha256}.json. Workers read from it what a task does. Data
-// that many tasks share, for example an asset's query or a group's members, is stored once: the
-// size grows with the number of tasks plus assets, not with their product.
+// Plan is the execution plan of a run, stored content-addressed under plans/tenant={t}/workspace={w}/{sha256}.json.
+// It tells a worker how to execute each task. Data that many tasks share, for example an asset's query or a group's
+// members, is stored once: the size grows with the number of tasks plus assets, not with their product.
 type Plan struct {
 	SchemaVersion int `json:"schema_version"` // 1
 	// Root is the absolute folder of the project's files, for workers on the same machine.
@@ -27,7 +26,8 @@ type Plan struct {
 	// use Root.
 	Source string `json:"source,omitempty"`
 	// Data lists the folders whose files queries may read: data folders relative to Root, for which [ValidDataFolder]
-	// holds, and folders outside of Root, for which [ValidSourcePath] holds. Without a data folder: "data".
+	// holds, and folders outside of Root, for which [ValidSourcePath] holds. If it lists no data folder, the data folder
+	// is "data".
 	Data []string `json:"data,omitempty"`
 	// SecretVariables are the worker variables that hold secrets of any asset of the project.
 	// No command inherits them.
@@ -175,7 +175,7 @@ type TextOutput struct {
 	Delimiter string   `json:"delimiter,omitempty"`
 	NoHeader  bool     `json:"no_header,omitempty"`
 	Nulls     []string `json:"nulls,omitempty"`
-	// DateFormat is how declared columns of type DATE are written, as strptime reads it; "": ISO 8601.
+	// DateFormat is the format of declared columns of type DATE, in the syntax of strptime; "": ISO 8601.
 	DateFormat string `json:"date_format,omitempty"`
 }
 
@@ -207,8 +207,9 @@ type Task struct {
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
-	// Past are the earlier values with which checks of the kind anomaly compare, by check, the newest last. Season is
-	// the day of the week of the partition, for checks that compare with values of the same day of the week.
+	// Past contains, for each check of the kind anomaly, the earlier values that it compares the new value with, the
+	// newest last. Season is the day of the week of the partition, for checks that compare only values of the same day
+	// of the week.
 	Past   map[string][]int64 `json:"past,omitempty"`
 	Season string             `json:"season,omitempty"`
 	// Checked is the output that a task of the kind check examines; nil if the asset has no files.
@@ -283,8 +284,8 @@ type Asset struct {
 	File string
 	// Query is the position of the asset's query.
 	Query Source
-	// Broken says why no run can materialize the asset: its file has problems. It is "" if runs can. Other assets still
-	// read the existing materializations of a broken asset.
+	// Broken describes problems of the asset's file that prevent runs from materializing the asset; "": there are none.
+	// Other assets still read the existing materializations of a broken asset.
 	Broken string
 }
 

@@ -43,7 +43,7 @@ type Var struct {
 	Value string `json:"value"`
 }
 
-// ParseVar reads the text of a value of a type.
+// ParseVar parses the text of a value of a type.
 func ParseVar(kind, text string) (Var, error) {
 	v := Var{Type: kind, Value: text}
 	switch kind {

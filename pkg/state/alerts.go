@@ -10,17 +10,17 @@ import (
 
 // Limits of notifications.
 const (
-	// MaxOpenNotifications limits the notifications of a domain that are not sent yet. Digests do not count.
+	// MaxOpenNotifications limits the unsent notifications of a domain. Digests do not count.
 	MaxOpenNotifications = 1000
 	// UndeliverableKept is how long a notification that could not be sent stays in the live state.
 	UndeliverableKept = 24 * time.Hour
-	// testKept is how long the notification of a test stays in the live state after its end. It is longer than the
-	// time in which the command of the test may be delivered again.
+	// testKept is how long a test notification stays in the live state after it has ended. It is longer than the period
+	// in which the command of the test may be redelivered.
 	testKept = time.Hour
 )
 
-// AlertRule is a row of alert_rules: a rule of the current release. Lists are joined by spaces, because no name
-// contains a space.
+// AlertRule is a row of alert_rules: a rule of the current release. A list is stored as names joined by spaces,
+// because no name contains a space.
 type AlertRule struct {
 	Rule      string `col:"rule,key"`
 	Causes    string `col:"causes,dict"`
@@ -116,7 +116,7 @@ type NotificationState string
 const (
 	NotificationCounting      NotificationState = "COUNTING"      // counts transitions until NextAt
 	NotificationPending       NotificationState = "PENDING"       // to be sent
-	NotificationWaiting       NotificationState = "WAITING"       // sending is tried again at NextAt
+	NotificationWaiting       NotificationState = "WAITING"       // a retry is due at NextAt
 	NotificationSent          NotificationState = "SENT"          //
 	NotificationUndeliverable NotificationState = "UNDELIVERABLE" // no try succeeded
 )

@@ -11,10 +11,10 @@ import (
 // RequestState is the state of a request.
 type RequestState string
 
-// Request states. The last three are final. Their rows stay for [RequestKept], so that a command that
-// arrives twice makes no second request.
+// Request states. The last three are final. The rows of ended requests stay for [RequestKept], so that a redelivered
+// command does not create a second request.
 const (
-	RequestWaiting   RequestState = "WAITING"   // waits until NextAt for its time, or for another try after a refusal
+	RequestWaiting   RequestState = "WAITING"   // is planned at NextAt: at its time, or at a retry after a refusal
 	RequestBuffered  RequestState = "BUFFERED"  // waits until another run or request of its schedule ends
 	RequestPending   RequestState = "PENDING"   // to be planned
 	RequestStarted   RequestState = "STARTED"   // has become a run
@@ -67,7 +67,7 @@ func (*RunRequest) newTable() store { return new(rowTable[string, RunRequest, *R
 // Schedule is a row of schedules.
 type Schedule struct {
 	ScheduleID string `col:"schedule_id,key"`
-	// Version identifies the definition, Spec: event.Schedule as JSON.
+	// Version identifies the definition. Spec is the definition itself: an event.Schedule as JSON.
 	Version   string     `col:"version"`
 	Spec      string     `col:"spec"`
 	DefinedAt event.Time `col:"defined_at"`            // when the deployment of this version took effect
@@ -77,9 +77,10 @@ type Schedule struct {
 	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": paused after failures
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
-	// Cursor is the last instant that was decided. Next is the instant after it, and NextAt the time at which
-	// Next ticks. Both are 0 if no instant follows, or if the schedule waits for the calendar. In the second
-	// case, WantedAt is the time up to which the calendar has to list the instants after the cursor.
+	// Cursor is the last instant for which the fold has decided whether the schedule ticks. Next is the instant after
+	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule waits for the
+	// calendar. In the second case, WantedAt is the time up to which the calendar has to list the instants after the
+	// cursor.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`

@@ -33,8 +33,8 @@ func (s BackfillState) Ended() bool {
 const (
 	// MaxBackfills limits the backfills of a domain that have not ended.
 	MaxBackfills = 100
-	// BackfillKept is how long an ended backfill stays in the live state. It is longer than the age at which
-	// the event that creates a backfill is still accepted.
+	// BackfillKept is how long an ended backfill stays in the live state. It is longer than the maximum age at which the
+	// fold accepts the event that creates a backfill.
 	BackfillKept = time.Hour
 	// RetryableFor is how long a FAILED backfill can be retried.
 	RetryableFor = 30 * 24 * time.Hour
@@ -73,7 +73,8 @@ type Backfill struct {
 	// backfill was created, resumed or retried.
 	Round    int32 `col:"retries"`
 	Failures int64 `col:"failures"`
-	// CreatedSeq is the fold sequence of the creation. Later versions of partitions are newer than the backfill.
+	// CreatedSeq is the fold sequence number of the creation. A version of a partition with a greater number is newer
+	// than the backfill.
 	CreatedSeq  int64      `col:"created_seq"`
 	Chunks      int32      `col:"chunks_total"`
 	ChunksEnded int32      `col:"chunks_ended"`

@@ -2,8 +2,9 @@ package state
 
 import "encoding/json"
 
-// Batch is a row of task_partitions: the partitions that a task materializes together. Other tasks have no row.
-// No event changes the row, so the state of a task stays small.
+// Batch is a row of task_partitions: the partitions that a task materializes together. Other tasks have no row. The
+// list is not part of the task's row, because the fold rewrites that row at every change of the task's state. It
+// never rewrites the row of task_partitions.
 type Batch struct {
 	RunID   string `col:"run_id,key"`
 	TaskKey string `col:"task_key,key"`
@@ -38,8 +39,8 @@ func (s *State) BatchOf(runID, taskKey string) []string {
 	return row.List()
 }
 
-// PartitionsOf returns the keys of the partitions that a task materializes: one, which is empty for an
-// unpartitioned asset, or those of its batch.
+// PartitionsOf returns the keys of the partitions that a task materializes: the keys of its batch, or else one key,
+// which is empty for an unpartitioned asset.
 func (s *State) PartitionsOf(t *Task) []string {
 	if keys := s.BatchOf(t.RunID, t.TaskKey); keys != nil {
 		return keys

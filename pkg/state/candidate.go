@@ -33,8 +33,8 @@ type Candidate struct {
 	ByteSize          int64          `col:"byte_size"`
 	SchemaHash        string         `col:"schema_hash,null,dict"`
 	Code              string         `col:"code,null,dict"`
-	// InputsSeq, RootRun and LeftOut have the same meaning as in [Partition]. MadeSeq is the fold
-	// sequence of the report.
+	// InputsSeq, RootRun and LeftOut have the same meaning as in [Partition]. MadeSeq is the fold sequence number of the
+	// event that reported the output.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -44,7 +44,7 @@ type Candidate struct {
 	// Measured are the values that its checks have measured: a JSON list of [MeasuredValue].
 	Measured  string     `col:"measured,null"`
 	BlockedAt event.Time `col:"blocked_at"`
-	// ExpiresAt is when the candidate is rejected, or approved if ApproveOnExpiry is set.
+	// ExpiresAt is when a candidate without a decision is rejected, or approved if ApproveOnExpiry is set.
 	ExpiresAt       event.Time `col:"expires_at"`
 	ApproveOnExpiry bool       `col:"approve_on_expiry"`
 	// ResolvedAt, ResolvedBy and Reason say how a candidate got its final state. CommandID is the id of the command

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MissKept is how long a missed deadline stays open. A later output does not close it.
+// MissKept is how long a missed deadline stays open. Outputs that are made after this period do not close it.
 const MissKept = 30 * 24 * time.Hour
 
 // Promise is a row of deadlines: what the current release promises about an asset.
@@ -52,7 +52,7 @@ type DeadlineMiss struct {
 	Missing  string     `col:"missing,null"`
 	More     int64      `col:"more"`
 	MissedAt event.Time `col:"missed_at"`
-	MetAt    event.Time `col:"met_at,null"` // when all of Missing were made
+	MetAt    event.Time `col:"met_at,null"` // when every partition of Missing had a newer output
 	Meta
 }
 
@@ -61,7 +61,7 @@ func (r *DeadlineMiss) Key() string { return r.MissID }
 
 func (*DeadlineMiss) newTable() store { return new(rowTable[string, DeadlineMiss, *DeadlineMiss]) }
 
-// Open reports whether the miss is open. A newer output of its partitions can close it.
+// Open reports whether the miss is open: newer outputs of its partitions can still close it.
 func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
@@ -164,7 +164,7 @@ func (s *State) MissesOf(asset string) (misses []*DeadlineMiss) {
 	return misses
 }
 
-// slaOf returns when the SLA of a task or a run that has not ended is judged, or 0.
+// sla returns the time at which the SLA of the task is judged; 0 if there is none or the task has ended.
 func (row *Task) sla() event.Time {
 	if row == nil || row.Deleted || row.State.Terminal() {
 		return 0

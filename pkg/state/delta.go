@@ -68,8 +68,8 @@ func (r *Rows) Len() int {
 	return n
 }
 
-// MinSeq returns the least sequence number of the rows of tables with history, or the greatest
-// number if they have no rows.
+// MinSeq returns the least sequence number of the rows of tables with history, or the greatest int64 if those tables
+// have no rows.
 func (r *Rows) MinSeq() int64 {
 	least := int64(math.MaxInt64)
 	for d, list := range r.Lists {
@@ -110,7 +110,7 @@ func (r *Rows) Without(newer *Rows) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any { return d.without(list, newer.at(i)) })
 }
 
-// PageRows is the maximum number of rows in a file of a paged table. A look-up decodes such a file.
+// PageRows is the maximum number of rows in a file of a paged table. A lookup decodes the whole file.
 const PageRows = 1 << 14
 
 // Chunks yields the rows of the tables with history in chunks of up to n rows of each table, and up

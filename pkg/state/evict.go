@@ -7,8 +7,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ClosedAfter is how long after its end a run is closed. Later reports about it are rejected as
-// late.
+// ClosedAfter is the time from the end of a run until the run is closed. The fold rejects reports about a closed run
+// as late.
 const ClosedAfter = 15 * time.Minute
 
 // Closed reports whether a run is closed at a fold time.
@@ -104,9 +104,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run that
-// gets its tasks later has an id below it. Runs that get their tasks later are runs in entries that are not
-// folded yet, runs without a plan, and runs in dead letters that wait for a newer build.
+// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run with an id
+// below it will get tasks in the future. The runs that may still get tasks are those in entries that are not folded
+// yet, those without a plan, and those in dead letters that wait for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {

@@ -25,8 +25,8 @@ func (*ForgottenAsset) newTable() store {
 	return new(rowTable[string, ForgottenAsset, *ForgottenAsset])
 }
 
-// ForgottenBy returns the row of an asset that was forgotten after an output of a run became visible, or nil. The output
-// became visible at a fold sequence number.
+// ForgottenBy returns the row of an asset if it hides an output of a run, and nil otherwise. seq is the fold sequence
+// number at which the output became visible.
 func (s *State) ForgottenBy(asset, run string, seq int64) *ForgottenAsset {
 	if row := s.Forgotten.Get(asset); row != nil && (seq < row.Seq || run < row.RunsBelow) {
 		return row

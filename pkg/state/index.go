@@ -99,7 +99,7 @@ type Deadline struct {
 	At             event.Time
 	Kind           DeadlineKind
 	RunID, TaskKey string
-	// Timeout is the duration that ends at At. The timer may fire late by a tenth of it.
+	// Timeout is the duration that ends at At. The timer may fire late by up to a tenth of it.
 	Timeout time.Duration
 	// Candidate is the key of the candidate, if Kind is DeadlineCandidate.
 	Candidate Key3
@@ -192,8 +192,8 @@ func runDeadline(r *Run) (Deadline, bool) {
 	return Deadline{}, false
 }
 
-// taskDeadline counts from the start time that the worker's clock gave, or from the admission if that is later. So a
-// worker's slow clock does not shorten the timeout.
+// taskDeadline measures the timeout from the start time that the worker reported, or from the admission if that is
+// later. So a slow clock of the worker does not shorten the timeout.
 func taskDeadline(t *Task) (Deadline, bool) {
 	if t.State != TaskRunning || t.TimeoutSec == 0 {
 		return Deadline{}, false

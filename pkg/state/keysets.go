@@ -32,7 +32,7 @@ type SetKey struct {
 	Key string
 	// Version is the event that last removed the key or added it again; "": it was never removed.
 	Version string
-	// ChangedSeq is the fold sequence of that event; 0: the set never had the key before.
+	// ChangedSeq is the fold sequence number of that event; 0: the set had never had the key before the event.
 	ChangedSeq int64
 	// Removed means that the key does not belong to the set now.
 	Removed bool
@@ -65,7 +65,7 @@ func (k *SetKey) appendTo(line []byte) []byte {
 	return strconv.AppendInt(line, k.ChangedSeq, 10)
 }
 
-// All yields the keys of the block in order, removed ones too.
+// All yields the keys of the block in order, including removed keys.
 func (r *KeyBlock) All() iter.Seq[SetKey] {
 	return func(yield func(SetKey) bool) {
 		if r.Keys == "" {
@@ -192,11 +192,11 @@ type KeySet struct {
 	Name string
 	// Keys is the number of its keys. Removed is the number of keys that were removed from it.
 	Keys, Removed int
-	// Bytes is the size of all these keys, also the removed ones, in the state.
+	// Bytes is the size of all keys in the state, including the removed ones.
 	Bytes int
 }
 
-// ListKeySets returns all key sets by name. A set exists from its first key on.
+// ListKeySets returns all key sets by name. A key set exists once it has received its first key.
 func (s *State) ListKeySets() []KeySet {
 	var sets []KeySet
 	for row := range s.KeySets.All {

@@ -128,8 +128,8 @@ func (d *Declaration) Text(c *table.Column, row Record) string {
 	return c.Of(reflect.ValueOf(row).Elem()).String()
 }
 
-// Bounds returns the least and the greatest value of a text column. They are empty without the
-// column or without rows. Not all lists are sorted by the column.
+// Bounds returns the least and the greatest value of a text column. Both are empty if there is no column or no row.
+// Bounds visits every row, because not all lists are sorted by the column.
 func (d *Declaration) Bounds(c *table.Column, list any) (least, greatest string) {
 	if c == nil {
 		return "", ""

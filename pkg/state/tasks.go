@@ -90,14 +90,14 @@ type Task struct {
 	DepsTotal     int32 `col:"deps_total"`
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of resolved edges, whatever their resolution
-	// LeftOut is 0 if all upstreams had succeeded when the task became ready, and a run that was triggered later had
-	// not overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task does not
-	// read later outputs of the upstreams that had not succeeded, or visible outputs of those that were overtaken.
+	// LeftOut is 0 if, when the task became ready, all upstreams had succeeded and no run that was triggered later had
+	// overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task does not read
+	// later outputs of the upstreams that had not succeeded, or visible outputs of those that were overtaken.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.
 	MaxAttempts int32 `col:"max_attempts"`
-	// GrantedAttempts is the number of attempts granted for losses to infrastructure.
+	// GrantedAttempts is the number of attempts granted because the infrastructure lost earlier ones.
 	GrantedAttempts         int32      `col:"granted_attempts"`
 	RetryInitialDelayMS     int64      `col:"retry_initial_delay_ms"`
 	RetryMaxDelayMS         int64      `col:"retry_max_delay_ms"`
@@ -260,7 +260,7 @@ const (
 // Reasons why another attempt follows a closed attempt.
 const (
 	RetryPolicy         = "POLICY"         // the task's retry policy allows another attempt
-	RetryInfrastructure = "INFRASTRUCTURE" // the loss of the attempt granted another one
+	RetryInfrastructure = "INFRASTRUCTURE" // the infrastructure lost the attempt and the fold granted another one
 )
 
 // Attempt is a row of attempts. Each attempt of a task has a row.

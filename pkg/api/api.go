@@ -1,5 +1,5 @@
-// Package api serves the API of one domain: runs, tasks, logs, assets, partitions, schedules, backfills,
-// alerts. This package is not a stable API.
+// Package api serves the API of one domain: runs, tasks, logs, assets, partitions, schedules, backfills and alerts.
+// This package is not a stable API.
 //
 // proto/servo/v1 describes the API. Each call is served in four protocols on the same port: Connect,
 // gRPC, gRPC-Web, and REST, which package rest translates into Connect within the process. The guard
@@ -189,7 +189,8 @@ const (
 	timelineHeader = "Servo-Timeline"
 )
 
-// current returns the snapshot that a call reads, by default the newest one, and writes its revision into a header of the response.
+// current returns the snapshot that a call reads, which is the newest one by default, and writes its revision into a
+// header of the response.
 func (s *server) current(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := s.snapshot(ctx)
 	if err == nil {
@@ -226,7 +227,7 @@ func header(ctx context.Context) http.Header {
 	return http.Header{}
 }
 
-// project returns the project, or says why there is none.
+// project returns the project, or an error that says why there is none.
 func (s *server) project() (*Project, error) {
 	p, err := s.Project()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // Headers of requests that change something.
 const (
-	// idempotencyKey makes a call unique.
+	// idempotencyKey identifies a call, so that a repetition of the call has no further effect.
 	idempotencyKey = "Idempotency-Key"
 	// ifMatch names the version that a call may change.
 	ifMatch = "If-Match"

@@ -271,8 +271,8 @@ func (s *server) started(ctx context.Context, handle engine.RunHandle) (*servov1
 // maxIncomplete is the maximum number of incomplete inputs that a response names.
 const maxIncomplete = 20
 
-// warningsOf returns the warnings about a started run. They include the inputs that lack partitions: the caller may have
-// accepted them with allow_incomplete, and still wants to know them.
+// warningsOf returns the warnings about a started run. They include the inputs that lack partitions: the caller may
+// have accepted them with allow_incomplete, but still wants to know about them.
 func warningsOf(handle engine.RunHandle) []string {
 	all, incomplete := slices.Clone(handle.Warnings), handle.Incomplete
 	if more := len(incomplete) - maxIncomplete; more > 0 {

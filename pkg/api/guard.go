@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// guard is the interceptor of all calls. It is the only place that authorizes callers and checks the
-// bounds of requests: it reads both from the options of the schema.
+// guard is the interceptor of all calls. It is the only place that authorizes callers and checks the bounds of
+// requests. The options of the schema define the permissions and the bounds.
 type guard struct {
 	rules  rules
 	domain ids.Domain

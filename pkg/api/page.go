@@ -19,10 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// All pages of a listing show the revision of its first page, so changes between two pages cause no skipped and no
-// repeated row. The server keeps the snapshots of the newest listings in memory, where they share most rows. If the
-// server does not have a snapshot, for example after a restart, it reads the revision from the store. A page token is
-// valid as long as the revision is kept, and for at most an hour.
+// All pages of a listing show the revision of its first page, so changes between two pages neither skip nor repeat a
+// row. The server keeps the snapshots of the newest listings in memory, where they share most rows. If the server
+// does not have a snapshot, for example after a restart, it reads the revision from the store. A page token is valid
+// as long as the revision is kept, and for at most an hour.
 const (
 	keptListings = 32
 	// keptRead is how many of these snapshots may have been read from the store: such snapshots share no rows.
@@ -245,7 +245,7 @@ func (p *pages) keep(snap *snapshot.Snapshot, now time.Time, read bool) {
 	}
 }
 
-// next returns the token of the next page. key is the key of the last row of this page.
+// next returns the token of the next page. last is the key of the last row of this page.
 func (p *page) next(last string) string {
 	p.pages.keep(p.snap, p.read, p.loaded)
 	c := p.cursor

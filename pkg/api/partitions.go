@@ -179,7 +179,8 @@ func summarize(
 	return sum, nil
 }
 
-// dimensionOf returns the index of the dimension to divide, or -1 for an asset without partitions.
+// dimensionOf returns the index of the dimension whose values the buckets divide, or -1 for an asset without
+// partitions.
 func dimensionOf(asset *plan.Asset, name string) (int, error) {
 	if asset.Partitions == nil {
 		if name != "" {

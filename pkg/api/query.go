@@ -101,7 +101,7 @@ func queryOf(w http.ResponseWriter, r *http.Request) (body queryRequest, format 
 	return body, format, nil
 }
 
-// answer returns an error only before it has written anything.
+// answer executes a query and writes the response. It returns an error only if it has not written anything yet.
 func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	body, format, err := queryOf(w, r)
 	if err != nil {
@@ -175,9 +175,9 @@ func (h *queries) place(ctx context.Context) (free func(), err error) {
 }
 
 // leave closes the session of a caller that has left, and returns the function that frees the place of its query.
-// DuckDB cannot be interrupted while it prepares a statement, so Close may take long. For the first few such sessions,
-// the returned function frees the place immediately. Beyond this number, the function first waits until DuckDB
-// returns, so that abandoned work cannot pile up.
+// DuckDB cannot be interrupted while it prepares a statement, so Close may take a long time. For the first few such
+// sessions, the returned function frees the place immediately. Beyond this number, the function first waits until
+// DuckDB returns, so that abandoned work cannot pile up.
 func (h *queries) leave(session QuerySession, rows *query.Rows, free func()) func() {
 	closed := make(chan struct{})
 	go func() {

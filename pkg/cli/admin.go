@@ -84,8 +84,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	}
 }
 
-// remedy returns what to do about the result of a verification. It suggests a rebuild only if
-// the ledger is complete and only the state is wrong.
+// remedy returns advice about the result of a verification. It suggests a rebuild only if the ledger is complete and
+// only the state is wrong.
 func remedy(r repair.Report) string {
 	switch {
 	case r.NoManifest:
@@ -153,8 +153,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	return cmd
 }
 
-// rebuildError adds what to do about an error of a rebuild. The failed rebuild has changed
-// nothing.
+// rebuildError adds advice to the error of a rebuild. A rebuild that fails changes nothing.
 func rebuildError(err error) error {
 	if lost, ok := errors.AsType[*repair.LostError](err); ok {
 		return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/ from a backup, or in a bucket with `gcloud storage restore`; or rebuild without them with --forget", lost)

@@ -51,8 +51,8 @@ func (i *assetInfo) countedText(of func(*engine.Counts) int) any {
 	return number(view.Grouped(int64(of(i.counts))))
 }
 
-// listed returns the project and the assets to list: without arguments, all assets. They include assets with problems,
-// because these assets have materializations, too.
+// listed returns the project and the assets to list: without arguments, all assets. They include assets with
+// problems, because these assets may also have materializations.
 func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *project.Project, chosen selector.Result, err error) {
 	f.all = f.all || len(args) == 0
 	choice, err := f.parse(args)
@@ -127,7 +127,7 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 	return infos, nil
 }
 
-// current returns the newest live state, or an empty one if nothing was ever run.
+// current returns the newest live state, or an empty one if no run was ever started.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
 	var s *state.State
 	err := a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {

@@ -321,7 +321,7 @@ func (a *app) waitBackfillCommand() *cobra.Command {
 	}
 }
 
-// followBackfill waits for a backfill if this process executes it. Otherwise it prints which process does.
+// followBackfill waits for a backfill if this process executes it. Otherwise it prints which process executes it.
 func (a *app) followBackfill(ctx context.Context, s *session, id string, f *backfillFlags) error {
 	switch {
 	case s.stack == nil:

@@ -65,7 +65,7 @@ func someKeys(keys []ids.AssetKey) string {
 	return text
 }
 
-// outputs gives access to the outputs of earlier runs. The zero value has no outputs.
+// outputs provides the outputs of earlier runs. The zero value has no outputs.
 type outputs struct {
 	store *fileblob.Store
 	snap  *snapshot.Snapshot

@@ -36,8 +36,8 @@ func (a *app) checkCommand() *cobra.Command {
 	return cmd
 }
 
-// check triggers a run that only checks. Unlike servo run it deploys nothing: a deployment would
-// change which partitions are stale.
+// check triggers a run that only checks. Unlike `servo run`, it deploys nothing: a deployment would change which
+// partitions are stale.
 func (a *app) check(ctx context.Context, f runFlags, args []string) error {
 	request, err := f.request(args)
 	if err != nil {
@@ -65,8 +65,8 @@ func (a *app) check(ctx context.Context, f runFlags, args []string) error {
 	return a.start(ctx, f, p, &request, func(ctx context.Context, s *session) (engine.RunHandle, error) { return s.Run(ctx, request) })
 }
 
-// checkedProject returns the project whose checks run: the deployed release in an environment that
-// deploys explicitly, else the files of the project.
+// checkedProject returns the project whose checks run. If the environment deploys explicitly, this is the deployed
+// release. Otherwise, it is the project in the folder.
 func (a *app) checkedProject(
 	ctx context.Context, request *engine.RunRequest, choose func([]plan.Asset) ([]ids.AssetKey, error),
 ) (*project.Project, error) {

@@ -235,7 +235,7 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take replaces the handler. The new handler also gets the number of signals since take was called. The returned
+// take replaces the handler. The new handler also receives the number of signals since take was called. The returned
 // function restores the old handler.
 func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
@@ -286,7 +286,7 @@ func noEmptyFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// checkTraces validates the flags of traces, including the ratio if there is no URL.
+// checkTraces validates the flags of traces. It validates the ratio even if there is no URL.
 func checkTraces(t *service.Traces) error {
 	checked := *t
 	if checked.URL == "" {

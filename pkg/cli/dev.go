@@ -227,7 +227,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	return nil
 }
 
-// reload reads the project again. While it has problems, the last good version stays.
+// reload reads the project again. While it has problems, the last good version remains in use.
 func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	root := current.project.Root
 	p, err := a.loadProject(ctx, root)

@@ -27,7 +27,7 @@ import (
 
 // dryRun describes a run that is not started.
 type dryRun struct {
-	// Tasks are executed; GroupNodes only order them.
+	// Tasks counts the tasks that workers execute. GroupNodes counts the nodes that only order these tasks.
 	Tasks      int            `json:"tasks"`
 	GroupNodes int            `json:"group_nodes"`
 	Assets     []dryAsset     `json:"assets"`

@@ -35,7 +35,7 @@ type usedPart struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// partNames are the parts of a state, by the first folder of a file. The rest is "other".
+// partNames are the parts of a state, by the first folder of a file. All other files belong to the part "other".
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
 	{"", "commit markers"}, // recognized by the name of the file, not by its folder

@@ -75,7 +75,7 @@ func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 	return texts
 }
 
-// dollars writes an amount in nano-dollars: with cents, and below a dollar with two significant digits.
+// dollars formats an amount in nano-dollars: with cents or, below one dollar, with two significant digits.
 func dollars(nano int64) string {
 	const dollar = 1_000_000_000
 	unit, decimals := int64(dollar/100), 2
@@ -100,7 +100,7 @@ func pad0(n int64, digits int) string {
 	return strings.Repeat("0", max(0, digits-len(text))) + text
 }
 
-// costOf returns what the tasks of an asset cost, or nil if that is unknown.
+// costOf returns the cost of the tasks of an asset, or nil if it is unknown.
 func costOf(a *estimate.Asset) *int64 {
 	if !a.Priced {
 		return nil

@@ -54,7 +54,7 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// noTask adds to the error about an unknown task which asset has that name, or a similar one.
+// noTask extends the error about an unknown task: it names an asset that has the given name, or a similar one.
 func (a *app) noTask(ctx context.Context, name string, err error) error {
 	key, _, _ := strings.Cut(name, "[")
 	if !errors.Is(err, engine.ErrNotFound) || !strings.Contains(key, "/") {

@@ -146,7 +146,7 @@ func (a *app) addExtensionCommand() *cobra.Command {
 }
 
 // addExtension copies a file into the folder of extensions. Workers on other platforms may share the folder, so the
-// platform may differ; its signature is then not verified.
+// file may be for another platform. In that case, its signature is not verified.
 func addExtension(ctx context.Context, e *worker.Extensions, from string) (path string, verified bool, err error) {
 	if from, err = filepath.Abs(from); err != nil {
 		return "", false, err
@@ -172,7 +172,7 @@ func addExtension(ctx context.Context, e *worker.Extensions, from string) (path 
 	return path, verified, copyFile(from, path)
 }
 
-// copyFile copies a file. If it fails, the old file stays.
+// copyFile copies a file. If it fails, an existing file at the target stays as it was.
 func copyFile(from, to string) (err error) {
 	source, err := os.Open(from) //nolint:gosec // the user names the file
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 // trigger starts a run, or returns the existing run to follow.
 type trigger func(context.Context, *session) (engine.RunHandle, error)
 
-// runner starts a run and follows it to its end. The run executes in this process, or in the
-// process that owns the state folder while there is one.
+// runner starts a run and follows it to its end. While another process owns the state folder, that process executes
+// the run. Otherwise, this process executes it.
 type runner struct {
 	a       *app
 	options embedded.Options

@@ -55,7 +55,7 @@ func (r *planReport) addStaleness(
 		}
 		keys, needy, err := becomeStale(before, after, key)
 		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
-			continue // unlisted below
+			continue // the loop over Unlisted below reports it
 		}
 		if err != nil {
 			return nil, err

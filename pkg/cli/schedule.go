@@ -113,7 +113,7 @@ func (a *app) nextOfSchedule(ctx context.Context, name string, f *nextFlags) err
 	return fmt.Errorf("unknown schedule %q: declare it in %s or below %s", name, project.ConfigFile, project.SchedulesDir)
 }
 
-// ofFlag names the flag of a field in an error.
+// ofFlag returns a usage error that names the flag of an invalid field. It returns other errors unchanged.
 func ofFlag(err error) error {
 	var field *calendar.FieldError
 	if !errors.As(err, &field) {
@@ -232,8 +232,8 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	return out.String()
 }
 
-// reasonsText returns the reasons of a tick, without those in written: both ticks of a repeated local time have the
-// same reason. If many local times were shifted to one tick, it writes the first three.
+// reasonsText returns the reasons of a tick, except those in written: both ticks of a repeated local time have the
+// same reason. If many local times were shifted to one tick, it returns the first three.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

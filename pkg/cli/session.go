@@ -21,7 +21,7 @@ const (
 	// startWait is how long to wait for another process to start or to end.
 	startWait = 15 * time.Second
 	startPoll = 100 * time.Millisecond
-	// slowWait is how long to wait for an owner that is alive and does not answer.
+	// slowWait is how long to wait for an owner that is alive but does not answer.
 	slowWait = 2 * time.Minute
 	// dyingWait is how long a process may take to end after its connections have broken.
 	dyingWait = 2 * time.Second
@@ -31,8 +31,8 @@ const (
 	maxTrouble = 15 * time.Second
 )
 
-// session gives access to change a state folder: by owning it, or by talking to the process
-// that does.
+// session sends commands that change a state folder. Either this process owns the folder, or the session talks to the
+// process that owns it.
 type session struct {
 	*engine.Engine
 	stack *embedded.Stack // nil: another process owns the folder
@@ -88,7 +88,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	}
 }
 
-// noteSilent says that the owner is alive and does not answer.
+// noteSilent says that the owner is alive but does not answer.
 func (a *app) noteSilent(o embedded.Owner) {
 	a.note("servo: process %d, which owns the state folder, is alive but does not answer yet; waiting for it", o.PID)
 }
@@ -136,9 +136,9 @@ const (
 // dialWait is how long an owner may take to accept a connection.
 const dialWait = time.Second
 
-// look returns the condition of an owner. Only a proof counts as its end: its process does not exist, its record is
-// gone or replaced, or the system refuses connections to its port. On a busy machine an owner that is alive may take
-// longer than dialWait, and so may this process.
+// look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not
+// exist, its record is gone or replaced, or the system refuses connections to its port. A timeout proves nothing: on
+// a busy machine, the owner may be alive but need longer than dialWait, and so may this process.
 func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
 		return ended
@@ -159,8 +159,8 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	return serving
 }
 
-// afterFailedDial returns the condition of an owner that could not be dialled. Any other error than a refusal may be a
-// trouble of this process, such as too many open files, or of the machine.
+// afterFailedDial returns the condition of an owner that could not be dialled. Any error except a refused connection
+// may be a problem of this process, such as too many open files, or of the machine.
 func afterFailedDial(err error) condition {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return ended
@@ -206,7 +206,7 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 	return errors.Join(err, s.close())
 }
 
-// unconfirmed returns what is known about a command whose owner ended before it answered.
+// unconfirmed returns the error for a command whose owner ended before it answered.
 func unconfirmed(err error) error {
 	if errors.Is(err, engine.ErrDurable) {
 		return fmt.Errorf("%w before it confirmed the command: the command is recorded, and takes effect when the next process owns the folder, such as `servo dev`", errOwnerGone)
@@ -252,7 +252,7 @@ func (a *app) guard(ctx context.Context, s *session, f func(context.Context, *se
 	return cause
 }
 
-// trouble returns why the work cannot continue, or nil.
+// trouble returns the reason why the work cannot continue, or nil.
 func (a *app) trouble(ctx context.Context, s *session) error {
 	if s.stack == nil {
 		return a.ownerTrouble(ctx, s)

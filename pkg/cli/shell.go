@@ -80,7 +80,7 @@ func (a *app) queryShell(ctx context.Context, db *query.DB, m *manifest.Manifest
 	return err
 }
 
-// interruptible executes a statement that Ctrl-C ends without ending the shell.
+// interruptible executes a statement. Ctrl-C interrupts the statement, but does not end the shell.
 func (a *app) interruptible(ctx context.Context, db *query.DB, sql string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -29,8 +29,9 @@ type testFile struct {
 	names         map[string]bool // the names of the updated tests
 }
 
-// updateTests changes tests that expect other rows than their queries have returned: it writes the returned rows into
-// the test files. Then it executes the tests again. If an updated test of a file does not pass, it restores the file.
+// updateTests changes tests whose expected rows differ from the rows that their queries returned: it writes the
+// returned rows into the test files. Then it executes the tests again. If an updated test of a file does not pass, it
+// restores the file.
 func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun, execute func(context.Context) (testRun, error)) (testRun, error) {
 	files, err := rewrittenTests(p, first.results)
 	if err != nil || len(files) == 0 {
@@ -61,7 +62,7 @@ func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun
 	return again, errors.Join(append(failed, err)...)
 }
 
-// rewrittenTests returns the files with tests that expect other rows, with their new text, by name.
+// rewrittenTests returns the files with tests whose expected rows differ, with their new text, by name.
 func rewrittenTests(p *project.Project, results []testcase.Result) (map[string]*testFile, error) {
 	files := map[string]*testFile{}
 	failed := slices.DeleteFunc(slices.Clone(results), func(r testcase.Result) bool { return r.Actual == nil })

@@ -45,7 +45,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, route *Route, r
 	events.finish()
 }
 
-// resume changes a request so that its stream continues after the event that the client has received last.
+// resume changes a request so that its stream continues after the last event that the client has received.
 func resume(request proto.Message, id string) error {
 	if id == "" {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// A client reads on from the end of a log that has omitted text, while its attempt runs and after it.
+// A client continues to read at the end of a log with omitted text, both while its attempt runs and after it has
+// ended.
 func TestLongLogIsReadFromAnyOffset(t *testing.T) {
 	const printed = 14_888_896 // bytes of the numbers up to 2,000,000
 	gate := filepath.Join(t.TempDir(), "gate")

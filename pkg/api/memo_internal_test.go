@@ -62,8 +62,8 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	require.NotSame(t, j, m.assetsAt(momentOf(third, nil, now.Add(time.Minute))))
 }
 
-// Fails if a caller waits for a computation that only another caller has requested, or if a caller keeps waiting for
-// its own computation after its context has ended.
+// This test fails if a caller waits for a computation that only another caller has requested, or if a caller keeps
+// waiting for its own computation after its context has ended.
 func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memo

@@ -108,8 +108,8 @@ func TestPagesReadKeptRevisions(t *testing.T) {
 	}
 }
 
-// Fails if the server reads a revision from the store more than once when, after a restart, several clients continue
-// the same listing at the same time.
+// After a restart, several clients continue the same listing at the same time. This test fails if the server reads a
+// revision from the store more than once.
 func TestPagesReadRevisionOnceForAllClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)

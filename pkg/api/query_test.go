@@ -103,7 +103,7 @@ func TestQueryLimits(t *testing.T) {
 	require.Equal(t, 5001, strings.Count(got.body, "\n")) // CSV has no default limit
 }
 
-// Fails if an answer that ends early looks complete.
+// This test fails if an answer that ends early looks complete.
 func TestQueryErrorAfterRows(t *testing.T) {
 	const sql = `{"sql": "FROM range(1100000)", "row_limit": 0}`
 	for _, accept := range []string{"text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"} {
@@ -168,8 +168,8 @@ func postQuery(ctx context.Context, h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// Fails if a query that finds no place does not wait, if the number of waiting queries has no bound, or if a query that
-// has ended keeps its place.
+// This test fails if a query that finds no place does not wait, if the number of waiting queries has no bound, or if
+// a query that has ended keeps its place.
 func TestQueriesAtOnce(t *testing.T) {
 	mux, entered, release := blockedQueries()
 	const running, waiting = 2, 8
@@ -196,7 +196,7 @@ func TestQueriesAtOnce(t *testing.T) {
 	}
 }
 
-// Fails if a query still counts as waiting after its caller has left.
+// This test fails if a query still counts as waiting after its caller has left.
 func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 	mux, entered, release := blockedQueries()
 	answers := make(chan string)
@@ -217,8 +217,8 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 	<-answers
 }
 
-// A caller leaves while DuckDB is still preparing the caller's statement. Fails if such a query keeps other queries
-// from running, or if the number of such queries is not limited.
+// A caller leaves while DuckDB is still preparing the caller's statement. This test fails if such a query keeps other
+// queries from running, or if the number of such queries is not limited.
 func TestStuckQueriesAreBounded(t *testing.T) {
 	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -269,7 +269,7 @@ func (s *stuckSession) Close() error {
 	return nil
 }
 
-// Fails if a client that does not read its answer occupies a place forever.
+// This test fails if a client that does not read its answer occupies a place forever.
 func TestQueryHasWriteDeadline(t *testing.T) {
 	mux := http.NewServeMux()
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: openEmpty})

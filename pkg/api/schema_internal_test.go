@@ -69,8 +69,8 @@ func TestEveryMethodIsServedWithPermission(t *testing.T) {
 	}
 }
 
-// Fails if a text or a list has no bound, because it could exhaust the server, or if an integer may have more than 53
-// bits, because readers would round it.
+// This test fails if a text or a list has no bound, because it could exhaust the server. It also fails if an integer
+// may have more than 53 bits, because readers would round it.
 func TestEveryFieldIsBounded(t *testing.T) {
 	sent, received := map[protoreflect.FullName]bool{}, map[protoreflect.FullName]bool{}
 	const most = 1<<53 - 1

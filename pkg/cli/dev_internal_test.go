@@ -16,8 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Fails if `servo dev` hides the reason why it ended, for example a full disk, and exits with
-// 0.
+// This test fails if `servo dev` hides the reason why it ended, for example a full disk, and exits with 0.
 func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 	full := errors.New("the disk is full")
 	for _, c := range []struct{ cause, want error }{

@@ -140,8 +140,8 @@ func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 	w.verify()
 }
 
-// poison creates the state of a build that folded entries far ahead and then named all later
-// entries after them. The first entry has wrong timestamps as well.
+// poison creates the state that an older build produced: it folded entries that are far ahead, so all later entries
+// got names that are ahead, too. The first entry has wrong timestamps as well.
 func (w *world) poison(c *compactor.Compactor) (runs []string) {
 	w.t.Helper()
 	wrong := twoYears

@@ -313,8 +313,8 @@ func TestOvertakenBaseIsDropped(t *testing.T) {
 	w.verify()
 }
 
-// The event that ends a run may be folded long after the run has ended. A base that was made before
-// that does not close the run. This test fails if the cutoff considers only time.
+// The event that ends a run may be folded long after the run has ended. A base that was made before this fold does
+// not close the run. This test fails if the cutoff considers only time.
 func TestRunWithLateEndEventIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

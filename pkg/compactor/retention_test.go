@@ -64,7 +64,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			}
 			w.verify()
 
-			// An event of the deleted run is recorded as late, and does not wait as for an unknown run.
+			// An event of the deleted run is recorded as late. It does not wait for the run to appear.
 			late := w.append(w.Finished(old, "a", 1, event.Failed))
 			w.step(c, late)
 			require.Equal(t, state.Late, outcome(c, late.ID))

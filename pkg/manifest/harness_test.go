@@ -82,7 +82,7 @@ func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
 	}
 }
 
-// boundary replaces the boundary like retention and rebuilds.
+// boundary replaces the boundary as retention and rebuilds do.
 func (fx *fixture) boundary(t *testing.T, timeline string, through int64) {
 	t.Helper()
 	_, version, err := fx.writer().Boundary(t.Context())

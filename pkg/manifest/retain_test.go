@@ -380,8 +380,8 @@ func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	require.NotContains(t, fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 3))
 }
 
-// A delayed writer creates the number of a collected revision again while a reader may still trust the revision before
-// it. The collector's clock is as far ahead as Policy.All permits. This test fails if that clock is an hour ahead.
+// A delayed writer re-creates a collected revision while a reader may still trust the revision before it. The
+// collector's clock is as far ahead as Policy.All permits. This test fails if that clock is an hour ahead.
 func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
 	fx, c := newTickFixture()
 	const trusted = 10 * time.Second

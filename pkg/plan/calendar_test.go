@@ -45,7 +45,7 @@ func planned(t *testing.T, now string, selection string, all bool, assets ...pla
 }
 
 func TestBuildRejectsDaysThatHaveNotBegun(t *testing.T) {
-	const noon = "2025-03-01T12:00:00Z" // 2025-03-02 has begun at UTC+14 only
+	const noon = "2025-03-01T12:00:00Z" // 2025-03-02 has begun only at UTC+14
 	for zone, last := range map[string]string{
 		"": "2025-03-01", "UTC": "2025-03-01", "Pacific/Kiritimati": "2025-03-02", "America/New_York": "2025-03-01", "Pacific/Midway": "2025-03-01",
 	} {

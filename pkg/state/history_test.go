@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestAddHistoryKeepsNewestOfEachPartition adds values in any order. The newest runs count, and each
-// partition once.
+// TestAddHistoryKeepsNewestOfEachPartition adds values in any order. It checks that the values of the newest runs are
+// kept, and that each partition has one value.
 func TestAddHistoryKeepsNewestOfEachPartition(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		partitioned := rapid.Bool().Draw(r, "partitioned")

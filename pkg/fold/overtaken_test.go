@@ -30,6 +30,51 @@ func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, reader.Incomplete())
 }
 
+// A node of a group stands for its upstreams, also for an output that is not visible.
+func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
+	w := foldtest.New(t)
+	group := event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"a", "c"}, TriggerRule: event.RuleAllSuccess}
+	first := w.Run(assetTask("a"), assetTask("c"), group, assetTask("b", "g"))
+	w.Pass(minute)
+	second := w.Run(assetTask("a"))
+	for _, done := range []*event.TaskFinished{
+		w.Finished(second, "a", 1, event.Succeeded), w.Finished(first, "a", 1, event.Succeeded),
+		w.Finished(first, "c", 1, event.Succeeded), w.Finished(first, "b", 1, event.Succeeded),
+	} {
+		w.MustFold(done)
+	}
+	require.Equal(t, state.TaskSucceeded, w.Task(first, "g").State)
+	require.False(t, w.State.Partitions.Get(state.Key2{A: "c"}).Incomplete())
+	require.True(t, w.State.Partitions.Get(state.Key2{A: "b"}).Incomplete())
+}
+
+// A later run has made one partition of a batch. It is not the partition that names the task.
+func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
+	for _, test := range []struct {
+		name, later string
+		incomplete  bool
+	}{
+		{"a partition of the batch", days[1], true},
+		{"another partition", `{"date":"2025-02-01"}`, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := foldtest.New(t)
+			reader := foldtest.Task("b", "a")
+			reader.PartitionKey = days[0]
+			first := w.Run(batched(), reader)
+			w.Pass(minute)
+			one := foldtest.Retrying("a", 3)
+			one.PartitionKey = test.later
+			w.MustFold(w.Finished(w.Run(one), "a", 1, event.Succeeded))
+			w.MustFold(cellsOf(w, first, 3))
+			w.MustFold(w.Finished(first, "b", 1, event.Succeeded))
+			row := w.State.Partitions.Get(state.Key2{A: reader.AssetKey, B: days[0]})
+			require.Equal(t, first, row.RunID)
+			require.Equal(t, test.incomplete, row.Incomplete())
+		})
+	}
+}
+
 func assetTask(key string, dependsOn ...string) event.TaskDef {
 	def := foldtest.Task(key, dependsOn...)
 	def.AssetKey = key

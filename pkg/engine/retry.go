@@ -79,14 +79,15 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return RunHandle{}, err
 	}
-	if err := e.checkInputs(ctx, snap, built); err != nil {
+	seq, err := e.checkInputs(ctx, snap, built, parent.InputsSeq)
+	if err != nil {
 		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
 	}
 	warnings, err := replacedOutputs(ctx, snap, parent.RunID, built)
 	if err != nil {
 		return RunHandle{}, err
 	}
-	t, err := e.trigger(ctx, snap, built, p, observed{parent.InputsSeq, parent.InputsAt})
+	t, err := e.trigger(ctx, snap, built, p, observed{seq, parent.InputsAt})
 	t.Warnings = warnings
 	return t, err
 }
@@ -162,15 +163,16 @@ func (in *retryInput) label() string {
 
 // retryInputs returns the outputs of earlier runs that a plan reads, each once.
 func retryInputs(built *plan.Plan) []retryInput {
+	type key struct{ asset, partition, id string }
 	var found []retryInput
-	seen := map[string]bool{}
+	seen := map[key]bool{}
 	for i := range built.Tasks {
 		t := &built.Tasks[i]
 		for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
 			set := t.Inputs[asset]
 			for _, in := range slices.Concat(set.Items, built.Groups[set.Group]) {
-				if in.URI != "" && !seen[in.URI] {
-					seen[in.URI] = true
+				if k := (key{asset, in.PartitionKey, in.MaterializationID}); k.id != "" && !seen[k] {
+					seen[k] = true
 					found = append(found, retryInput{t.TaskKey, asset, in})
 				}
 			}
@@ -185,7 +187,11 @@ const markerReads = 16
 // checkInputs returns an error if a retry reads an output that a person has hidden or that was deleted. A visible
 // output is never deleted, so only the markers of other outputs are read. A collector that deletes an output after
 // this check makes the task fail with the same code.
-func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan) error {
+//
+// The parent was planned on the state at the fold sequence seq. checkInputs returns the sequence that the retry may
+// claim to have read. It is lower than seq if that state showed a later output than the one that the retry reads: the
+// parent was requested before, and planned after, the run that made the later output.
+func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, seq int64) (int64, error) {
 	inputs := retryInputs(built)
 	problems := make([]string, len(inputs))
 	group, reading := errgroup.WithContext(ctx)
@@ -194,12 +200,18 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 		in := &inputs[i]
 		row, err := snap.Stored(ctx, in.asset, in.PartitionKey)
 		if err != nil {
-			return errors.Join(fmt.Errorf("read the output of %s: %w", in.label(), err), group.Wait())
+			return 0, errors.Join(fmt.Errorf("read the output of %s: %w", in.label(), err), group.Wait())
 		}
 		if row != nil && row.MaterializationID == in.MaterializationID {
 			if snap.State.Hidden(row) {
 				problems[i] = view.MarkOf(snap.State.MarkOf(row)).String()
 			}
+			continue
+		}
+		if row != nil {
+			seq = min(seq, max(row.VersionSeq-1, 0))
+		}
+		if in.URI == "" { // the output has no files
 			continue
 		}
 		group.Go(func() error {
@@ -212,9 +224,9 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("read the markers of its inputs: %w", err)
+		return 0, fmt.Errorf("read the markers of its inputs: %w", err)
 	}
-	return unreadableInputs(inputs, problems)
+	return seq, unreadableInputs(inputs, problems)
 }
 
 // unreadableInputs returns an error that describes the inputs with a problem, or nil.

@@ -3,15 +3,16 @@ package engine_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/faultblob"
-	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // failedAfter starts a run of a, and of b, which reads a. Only a succeeds.
@@ -38,13 +39,30 @@ func TestRetryRefusesHiddenInput(t *testing.T) {
 	})
 }
 
+// madeA reports that a run has made a. The output has the URI of a worker.
+func (w *fixture) madeA(run string) *event.TaskFinished {
+	made := w.finished(run, "raw/a", event.Succeeded)
+	id := ids.MaterializationID(w.Domain(), run, "raw/a")
+	made.Output.URI = contract.ExecutionPrefix(w.Domain(), ids.AssetKey{Namespace: "raw", Name: "a"}, "", id, made.AttemptID, "n")
+	return made
+}
+
+// commit stores the commit marker of a.
+func (w *fixture) commit(made *event.TaskFinished) {
+	w.t.Helper()
+	marker, err := json.Marshal(&contract.CommitMarker{
+		MaterializationID: ids.MaterializationID(w.Domain(), made.RunID, "raw/a"), RunID: made.RunID, TaskKey: "raw/a", AssetKey: "raw/a",
+		Attempt: 1, AttemptID: made.AttemptID, Nonce: "n", URI: made.Output.URI, CommittedAt: made.CompletedAt, StartedAt: made.StartedAt,
+	})
+	require.NoError(w.t, err)
+	_, err = w.blobs.Create(w.t.Context(), contract.CommitMarkerKeyOf(made.Output.URI), marker)
+	require.NoError(w.t, err)
+}
+
 func TestRetryRefusesDeletedInput(t *testing.T) {
 	w := newFixture(t, false)
 	parent := w.run(request(asset("a"), asset("b", "a")))
-	id := ids.MaterializationID(w.Domain(), parent.RunID, "raw/a")
-	ref := foldtest.Ref(parent.RunID, "raw/a", 1)
-	made := w.finished(parent.RunID, "raw/a", event.Succeeded)
-	made.Output.URI = contract.ExecutionPrefix(w.Domain(), ids.AssetKey{Namespace: "raw", Name: "a"}, "", id, ref.AttemptID, "n")
+	made := w.madeA(parent.RunID)
 	w.report(made, w.finished(parent.RunID, "raw/b", event.Failed))
 	later := w.run(request(asset("a")))
 	w.report(w.finished(later.RunID, "raw/a", event.Succeeded))
@@ -63,14 +81,58 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.NotErrorIs(t, err, engine.ErrMissingInput)
 	w.faults(nil)
 
-	marker, err := json.Marshal(&contract.CommitMarker{
-		MaterializationID: id, RunID: parent.RunID, TaskKey: "raw/a", AssetKey: "raw/a", Attempt: 1, AttemptID: ref.AttemptID,
-		Nonce: "n", URI: made.Output.URI, CommittedAt: made.CompletedAt, StartedAt: made.StartedAt,
-	})
-	require.NoError(t, err)
-	_, err = w.blobs.Create(t.Context(), contract.CommitMarkerKeyOf(made.Output.URI), marker)
-	require.NoError(t, err)
+	w.commit(made)
 	handle, err := w.Retry(t.Context(), parent.RunID)
 	require.NoError(t, err, "the output is superseded, but still stored")
 	require.Equal(t, 1, handle.Tasks)
+}
+
+// A request fixes the id of its run. If the run is planned after a later run has made a, its own a does not become
+// visible. A retry reads this a, so its b must be stale: the state on which the run was planned contained the visible a.
+func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
+	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
+	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })
+}
+
+func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
+	t.Helper()
+	w := newFixture(t, false)
+	r := request(asset("a"), asset("b", "a"))
+	asked, err := w.RequestRun(t.Context(), time.Now().Add(-time.Hour), event.RunSpec{All: true})
+	require.NoError(t, err)
+	for timer := range w.state().Timers.All {
+		w.report(&event.TimerFired{
+			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(time.Now()),
+			Observed: event.Observed{CaughtUpAt: event.At(time.Now())},
+		})
+	}
+	w.cfg.IDs.Observe(w.state().Requests.Get(asked.ID).RunID)
+	later := w.run(request(asset("a")))
+	w.report(w.finished(later.RunID, "raw/a", event.Succeeded))
+	visible := w.state().Partitions.Get(state.Key2{A: "raw/a"})
+
+	snap, err := w.Current(t.Context())
+	require.NoError(t, err)
+	row := snap.State.Requests.Get(asked.ID)
+	planned, err := w.PlanRequest(t.Context(), snap, row, r, time.Now())
+	require.NoError(t, err)
+	require.NoError(t, w.StartRequest(t.Context(), planned))
+	parent := w.state().Runs.Get(row.RunID)
+	require.GreaterOrEqual(t, parent.InputsSeq, visible.VersionSeq)
+	made := w.madeA(parent.RunID)
+	if noFiles {
+		made.Output = nil
+	} else {
+		w.commit(made)
+	}
+	w.report(made, w.finished(parent.RunID, "raw/b", event.Failed))
+	require.Equal(t, visible, w.state().Partitions.Get(state.Key2{A: "raw/a"}))
+
+	retry, err := w.Retry(t.Context(), parent.RunID)
+	require.NoError(t, err)
+	w.report(w.finished(retry.RunID, "raw/b", event.Succeeded))
+	reader := w.state().Partitions.Get(state.Key2{A: "raw/b"})
+	require.Equal(t, retry.RunID, reader.RunID)
+	require.Less(t, reader.InputsSeq, visible.VersionSeq, "it seems to have read the visible output of a")
+	require.NotEqual(t, visible.ReadIn(), reader.Root())
 }

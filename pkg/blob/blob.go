@@ -1,5 +1,5 @@
-// Package blob is the port to object storage: named objects that by convention are never
-// changed, with create-if-absent. This package is not a stable API.
+// Package blob is the port to object storage: a store of named objects with create-if-absent. By convention, an
+// object is never changed. This package is not a stable API.
 //
 // The core relies on two properties of a store. Creating a name succeeds for exactly one
 // caller. A listing shows every object whose creation was acknowledged before the listing
@@ -60,8 +60,8 @@ type Store interface {
 	// appears with the whole content or not at all.
 	CreateFrom(ctx context.Context, key string, r io.Reader) (Object, error)
 
-	// Replace stores data under a key that has this version; 0 means that the key must
-	// be absent. If the version differs, the error is ErrMismatch.
+	// Replace stores data under a key if the object has this version; 0 means that the key must be absent. If the
+	// version differs, the error is ErrMismatch.
 	Replace(ctx context.Context, key string, data []byte, version int64) (Object, error)
 
 	// Put stores data under a key unconditionally. Use it only for hints, which readers

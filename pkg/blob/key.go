@@ -25,7 +25,7 @@ const (
 // single slashes. A segment has 1 to [MaxSegmentBytes] bytes, is neither "." nor "..", and
 // does not begin with [TempPrefix].
 //
-// A further rule applies to keys together: no key may be a folder of another, like "a" of "a/b". A store in a
+// A further rule applies to pairs of keys: no key may be a folder of another key, as "a" is of "a/b". A store in a
 // directory cannot contain both and rejects the second key with ErrInvalid; cloud stores would accept it.
 func ValidateKey(key string) error {
 	switch {

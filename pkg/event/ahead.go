@@ -6,11 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Latest looks at the name of an entry and at the events of one of its groups. It returns the
-// latest time that it finds there, and the field that has this time. It reads the ids that the
-// group creates, and the times at which something happened. It skips references, because the
-// entry that created an id is checked itself. It also skips planned times, for example the time
-// of a timer.
+// Latest returns the latest time in the name of an entry and in the events of one of its groups, and the name of
+// the field that contains this time. It reads the ids that the group creates, and the times at which something
+// happened. It skips references, because the entry that created an id is checked itself. It also skips planned
+// times, for example the time of a timer.
 //
 // The result depends on the entry alone, so a replay returns the same time and field.
 func Latest(entry string, group []*Envelope) (at time.Time, where string) {
@@ -47,8 +46,8 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp looks at the timestamps of a group that say when something happened. It replaces each that is later than limit
-// with to.
+// Clamp replaces each timestamp of a group that is later than limit with to. It changes only timestamps that say
+// when something happened.
 func Clamp(group []*Envelope, limit, to Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {
@@ -59,7 +58,7 @@ func Clamp(group []*Envelope, limit, to Time) {
 	}
 }
 
-// happened visits the timestamps at which something happened, as opposed to planned times.
+// happened visits the timestamps that say when something happened. It skips planned times.
 func happened(e *Envelope, see func(t *Time, name string)) {
 	see(&e.Time, "timestamp")
 	switch p := e.Payload.(type) {

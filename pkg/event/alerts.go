@@ -51,7 +51,7 @@ func AssetCause(cause string) bool {
 	}, cause)
 }
 
-// AlertRule says what is reported to which channels.
+// AlertRule says which alerts are reported to which channels.
 type AlertRule struct {
 	Name string   `json:"name"`
 	On   []string `json:"on"` // causes
@@ -60,11 +60,11 @@ type AlertRule struct {
 	// assets, sorted.
 	Select string   `json:"select,omitempty"`
 	Assets []string `json:"assets,omitempty"`
-	// GroupSec is how long alerts about one subject are counted before the next message.
+	// GroupSec is how long after a message further alerts about the same subject are only counted.
 	GroupSec int64 `json:"group_sec"`
 }
 
-// NotificationEnded reports a try to send a notification.
+// NotificationEnded reports the outcome of one try to send a notification.
 type NotificationEnded struct {
 	NotificationID string `json:"notification_id"`
 	// Try counts the tries, from 1.

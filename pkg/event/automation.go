@@ -65,14 +65,14 @@ func Overlaps() []string {
 	}
 }
 
-// Catch-up policies: which of the instants that passed while nothing could tick become ticks.
+// Catch-up policies: which of the instants that passed while Servo could not tick still become ticks.
 const (
 	CatchUpNone   = "none"   // the instants that are at most 15 minutes late; the default
 	CatchUpLatest = "latest" // the newest one within the window
 	CatchUpAll    = "all"    // all within the window, oldest first
 )
 
-// Policies for local times that a change of the clock skips or repeats.
+// Policies for local times that a clock change skips or repeats.
 const (
 	GapShift      = "shift" // a tick at the first instant after the gap; the default
 	GapSkip       = "skip"  // no tick
@@ -81,12 +81,12 @@ const (
 	RepeatedBoth  = "both"
 )
 
-// Schedule is a schedule as a release and SchedulesDefined contain it. The fold reads only the
-// policies; Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
+// Schedule is the definition of a schedule in a release and in SchedulesDefined. The fold reads only the policies;
+// Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
 type Schedule struct {
 	Name string `json:"name"`
-	// Either Cron is an expression of five fields, or EverySec is the number of seconds between two ticks, counted
-	// from Start or from 1970.
+	// Either Cron is an expression of five fields, or EverySec is the number of seconds between two ticks. They are
+	// counted from Start, or from 1970 if there is no Start.
 	Cron     string `json:"cron,omitempty"`
 	EverySec int64  `json:"every_sec,omitempty"`
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"
@@ -108,20 +108,20 @@ type Schedule struct {
 	PauseAfterFailures int32 `json:"pause_after_failures,omitempty"`
 	// SLASec is how long a run may take from its trigger before an alert reports it; 0: no limit.
 	SLASec int64 `json:"sla_sec,omitempty"`
-	// Paused is the state of the schedule when it is new.
+	// Paused means that a new schedule starts paused.
 	Paused bool `json:"paused,omitempty"`
 }
 
-// DefinitionVersion returns the version of a schedule: it changes with the definition, but not with
-// Paused, which has no effect on a schedule that exists.
+// DefinitionVersion returns the version of a schedule's definition. The version depends on every field except
+// Paused, which has no effect on an existing schedule.
 func (s *Schedule) DefinitionVersion() string {
 	with := *s
 	with.Paused = false
 	return shortHash(with)
 }
 
-// HashSchedules identifies the schedules of a release, in the order of their names. It returns "" for
-// none.
+// HashSchedules returns a hash of the schedules of a release, which must be sorted by name. It returns "" if there
+// are none.
 func HashSchedules(schedules []Schedule) string {
 	if len(schedules) == 0 {
 		return ""
@@ -139,8 +139,8 @@ func shortHash(v any) string {
 	return hex.EncodeToString(sum[:digitsOfCode/2])
 }
 
-// PlanHash returns the beginning of the hash in the object key of a plan, as reports of tasks contain it,
-// or "".
+// PlanHash returns the prefix of a plan's hash by which the reports of tasks name the plan. ref is the object key
+// of the plan. If ref contains no hash, PlanHash returns "".
 func PlanHash(ref string) string {
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	if len(name) < digitsOfCode || strings.Trim(name[:digitsOfCode], "0123456789abcdef") != "" {
@@ -149,7 +149,7 @@ func PlanHash(ref string) string {
 	return name[:digitsOfCode]
 }
 
-// RunRequested is the command to run assets at a time. The fold keeps the request until then.
+// RunRequested is the command to run assets at a given time. The fold keeps the request until then.
 type RunRequested struct {
 	// CommandID is a ULID and makes the request unique: the id of the request is "at:" and the command id.
 	CommandID string  `json:"command_id"`
@@ -169,8 +169,8 @@ type RequestRefused struct {
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
-// SchedulesDefined brings the schedules of a domain in line with its current release. It has the
-// schedules that differ from those of the state.
+// SchedulesDefined brings the schedules of a domain in line with its current release. It contains only the
+// schedules that differ from those in the state.
 type SchedulesDefined struct {
 	// DeployID is the deployment that the writer saw as the current one.
 	DeployID string `json:"deploy_id"`
@@ -191,8 +191,8 @@ type CalendarItem struct {
 	Schedule string `json:"schedule"`
 	// Version is the version of the definition that was read.
 	Version string `json:"version"`
-	// After is the cursor of the schedule that was read. Missed are the instants after it, up to Through, that the
-	// catch-up policy may take, oldest first. Dropped counts the instants that the policy does not take.
+	// After is the cursor of the schedule that was read. Missed lists the later instants up to Through that the
+	// catch-up policy may still take, oldest first. Dropped counts the instants that the policy does not take.
 	After   Time   `json:"after,omitempty,omitzero"`
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -229,34 +229,34 @@ const (
 	VerbTest        = "test"         // a channel of alerts: send a test message
 )
 
-// AutomationCommand is a command that a person gives for a schedule, a request or a backfill.
+// AutomationCommand is a person's command about a schedule, a request, a backfill or an alert.
 type AutomationCommand struct {
-	// CommandID makes the command unique. The command with the greatest id wins among those that pause or
-	// resume the same schedule. The same holds for commands that mute or unmute the same rule, and for
-	// commands about the same backfill.
+	// CommandID makes the command unique. Among the commands that pause or resume the same schedule, the command with
+	// the greatest id wins. The same holds for commands that mute or unmute the same rule, and for commands about the
+	// same backfill.
 	CommandID string `json:"command_id"`
 	Target    string `json:"target"` // schedule, request, backfill or alert
 	Name      string `json:"name"`   // the name of the schedule, the rule or the channel, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
-	// CatchUp makes the verb resume tick for the instants that passed during the pause, by the catch-up policy.
+	// With the verb resume, CatchUp applies the catch-up policy to the instants that passed during the pause.
 	CatchUp bool `json:"catch_up,omitempty"`
 	// Overlap is the overlap policy for the verb trigger; it replaces the policy of the schedule.
 	Overlap string `json:"overlap,omitempty"`
 	// Instants are the past instants for the verb backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`
-	// Now makes the verb pause cancel the running chunks of a backfill. Their unfinished partitions run after it is
-	// resumed.
+	// With the verb pause, Now cancels the running chunks of a backfill. Their unfinished partitions run after the
+	// backfill is resumed.
 	Now bool `json:"now,omitempty"`
 	// MaxParallel is the new value for the verb set.
 	MaxParallel int32 `json:"max_parallel,omitempty"`
 	// Until is when the effect of the verb mute ends.
 	Until Time `json:"until,omitempty,omitzero"`
-	// IfTag is the edit tag of the schedule or the backfill that the caller has seen: the command has no effect if
-	// another command or a deployment has changed it since. "": in any case.
+	// IfTag is the edit tag of the schedule or the backfill that the caller has seen. The command has no effect if
+	// another command or a deployment has changed the schedule or backfill since. "": the command is unconditional.
 	IfTag string `json:"if_tag,omitempty"`
-	// CommandKey makes the command take effect once: a second command with the same key and Fingerprint, a hash of
-	// the request, changes nothing, and a second command with another fingerprint is a conflict. "": no key.
+	// CommandKey deduplicates the command. A second command with the same key and the same Fingerprint, a hash of the
+	// request, changes nothing. A second command with another fingerprint is a conflict. "": no key.
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }

@@ -21,13 +21,13 @@ const (
 	NewestFirst = "newest"
 )
 
-// BackfillCreated is the command to materialize many partitions, in chunks that are runs. The document
+// BackfillCreated is the command to materialize many partitions in chunks. Each chunk is a run. The document at
 // ChunksRef lists the partitions of each chunk, sorted by the keys of their tasks.
 type BackfillCreated struct {
 	// BackfillID is a ULID.
 	BackfillID string `json:"backfill_id"`
-	// Assets are the keys of the assets, or the first of them. Partitions and Only describe to people what the caller
-	// has selected.
+	// Assets are the keys of the assets; a long list is cut off. Partitions and Only show people what the caller has
+	// selected.
 	Assets     []string `json:"assets"`
 	Partitions []string `json:"partitions,omitempty"`
 	Only       string   `json:"only,omitempty"` // stale, missing or failed
@@ -43,17 +43,17 @@ type BackfillCreated struct {
 	Order   string `json:"order,omitempty"` // oldest (default) or newest: the order of the chunks
 	// MaxParallel is how many chunks run at once.
 	MaxParallel int32 `json:"max_parallel"`
-	// StopAt is the number of failed partitions at which the backfill pauses; 0: it never does.
+	// StopAt is the number of failed partitions at which the backfill pauses; 0: failures do not pause it.
 	StopAt int64 `json:"stop_at,omitempty"`
-	// Priority is the priority of its tasks. Pool is the pool of its tasks; "": the pools of their assets.
+	// Priority is the priority of the backfill's tasks. Pool is their pool; "": the pools of their assets.
 	Priority int32  `json:"priority,omitempty"`
 	Pool     string `json:"pool,omitempty"`
-	// AllowIncomplete accepts missing partitions of upstream assets where an asset requires all.
+	// AllowIncomplete accepts missing upstream partitions even for an asset that requires all of them.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
-	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is
-	// current at that time.
+	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is current
+	// when the chunk is planned.
 	Release string `json:"release,omitempty"`
-	// CommandKey and Fingerprint make the request take effect once, as those of [AutomationCommand] do.
+	// CommandKey and Fingerprint deduplicate the request, as in [AutomationCommand].
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }

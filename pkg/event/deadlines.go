@@ -9,7 +9,7 @@ import (
 
 // Limits of deadlines.
 const (
-	MaxWatched      = 2000 // assets of a release with a deadline, a freshness or an SLA
+	MaxWatched      = 2000 // assets of a release with a deadline, a freshness limit or an SLA
 	MaxJudged       = 200  // items of one DeadlineJudged
 	MaxMissing      = 1000 // missing partitions that one event names
 	MaxDaysAfter    = 366
@@ -17,22 +17,22 @@ const (
 	layoutOfTheTime = "15:04"
 )
 
-// WatchedAsset is an asset with a deadline, a freshness or an SLA.
+// WatchedAsset is an asset with a deadline, a freshness limit or an SLA.
 type WatchedAsset struct {
 	Asset    string    `json:"asset"`
 	Deadline *Deadline `json:"deadline,omitempty"`
 	// MaxLagSec is how old the newest output may be; 0: any age.
 	MaxLagSec int64 `json:"max_lag_sec,omitempty"`
-	// RunSec bounds the time from the trigger of a run to the end of the asset's tasks, and TaskSec the time
-	// from the admission of a task to its end; 0: no bound.
+	// RunSec limits the time from the trigger of a run to the end of the asset's tasks. TaskSec limits the time from
+	// the admission of a task to its end. 0: no limit.
 	RunSec  int64 `json:"run_sec,omitempty"`
 	TaskSec int64 `json:"task_sec,omitempty"`
 }
 
-// Deadline is the time by which the partitions of a period must be materialized. An asset without a dimension
-// of time has one deadline a day.
+// Deadline is the time by which the partitions of a period must be materialized. An asset without a time dimension
+// has one deadline a day.
 type Deadline struct {
-	// By is a local time, HH:MM, DaysAfter days after the last day of the period.
+	// By is the local time of the deadline, HH:MM, on the day that is DaysAfter days after the last day of the period.
 	By        string `json:"by,omitempty"`
 	Timezone  string `json:"timezone,omitempty"` // default: that of the partitions, or "UTC"
 	DaysAfter int32  `json:"days_after,omitempty"`
@@ -59,8 +59,8 @@ const (
 type JudgedDeadline struct {
 	Asset   string `json:"asset"`
 	Version string `json:"version"` // the version of the definition that was read
-	// Period is the value of the dimension of time, and DueAt its deadline, as in the row of the asset. They
-	// are empty if the row has no deadline yet; Verdict is empty then, too.
+	// Period is the value of the time dimension, and DueAt is its deadline. Both are copied from the row of the asset.
+	// If the row has no deadline yet, Period, DueAt and Verdict are empty.
 	Period  string `json:"period,omitempty"`
 	DueAt   Time   `json:"due_at,omitempty,omitzero"`
 	Verdict string `json:"verdict,omitempty"`

@@ -22,7 +22,7 @@ const (
 	digitsOfCode    = 16 // the first digits of a SHA-256
 )
 
-// ProjectDeployed is the command to make a release the current one of the domain.
+// ProjectDeployed is the command to make a release the current release of the domain.
 type ProjectDeployed struct {
 	// DeployID is a ULID greater than the id of the deployment that the writer saw.
 	DeployID string `json:"deploy_id"`
@@ -47,7 +47,7 @@ type ProjectDeployed struct {
 	Schedules string `json:"schedules,omitempty"`
 	// Alerts are the rules of the release.
 	Alerts []AlertRule `json:"alerts,omitempty"`
-	// Watched are the assets of the release that have a deadline, a freshness or an SLA, sorted by asset.
+	// Watched are the assets of the release that have a deadline, a freshness limit or an SLA, sorted by asset.
 	Watched []WatchedAsset `json:"watched,omitempty"`
 }
 
@@ -59,8 +59,8 @@ type Git struct {
 	Dirty bool `json:"dirty,omitempty"`
 }
 
-// AcceptedCode lists codes of an asset that are accepted in place of Code. A partition that one of them made
-// counts as made by Code.
+// AcceptedCode lists codes of an asset that are accepted in place of Code. A partition that was made by one of
+// these codes counts as made by Code.
 type AcceptedCode struct {
 	Asset string `json:"asset"`
 	Code  string `json:"code"`

@@ -6,11 +6,11 @@ const MaxForgotten = 1_000
 // AssetsForgotten is a person's command to forget assets that have left the project: their outputs become
 // invisible, and the collector may delete them.
 type AssetsForgotten struct {
-	// CommandID makes the command unique. The command hides the outputs that are visible when it is folded. In a rebuild
-	// without the recorded order, it also hides the outputs of runs with smaller ids.
+	// CommandID makes the command unique. The command hides the outputs that are visible when it is folded. In a
+	// rebuild without the recorded order, it also hides the outputs of runs whose ids are less than CommandID.
 	CommandID string   `json:"command_id"`
 	Assets    []string `json:"assets"` // sorted
-	// Release is the release that was deployed, which has none of the assets. Empty: none was deployed.
+	// Release is the deployed release, which contains none of the assets. Empty: none was deployed.
 	Release string `json:"release,omitempty"`
 	Reason  string `json:"reason"`
 }

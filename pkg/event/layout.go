@@ -218,8 +218,7 @@ func text(raw json.RawMessage) (string, error) {
 	return s, nil
 }
 
-// assignTime accepts only the form of time that [Encode] writes, so that the order of texts is
-// the order of times in every ledger.
+// assignTime accepts only the format that [Encode] writes, so that times in every ledger sort correctly as texts.
 func assignTime(v reflect.Value, raw json.RawMessage) error {
 	s, err := text(raw)
 	if err != nil {

@@ -98,8 +98,8 @@ func splitQuickly(raw []byte) (members, error) {
 // scratches hold members until their number is known.
 var scratches = sync.Pool{New: func() any { return &members{} }}
 
-// nameAt returns the name in a token. raw ends with the name in quotes, which avoids an allocation if the name is a
-// known one.
+// nameAt returns the name in a token. raw ends with the name in quotes: nameAt looks the name up there first,
+// because a known name then needs no allocation.
 func nameAt(raw []byte, token jsontext.Token) string {
 	start := bytes.LastIndexByte(raw[:len(raw)-1], '"')
 	if start > 0 && raw[start-1] != '\\' { // otherwise the quote is a part of the name

@@ -18,7 +18,7 @@ type PartitionsChanged struct {
 	// Add and Remove have no key in common.
 	Add    []string `json:"add,omitempty"`
 	Remove []string `json:"remove,omitempty"`
-	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	// CommandKey and Fingerprint deduplicate the command, as in [AutomationCommand].
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }

@@ -59,8 +59,8 @@ type RunTriggered struct {
 	Vars map[string]string `json:"vars,omitempty"`
 	// AllowIncomplete means that the request accepts missing partitions of upstream assets.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
-	// RequestID is the row of run_requests that the run was planned for; "": a caller has triggered the run itself. If
-	// it is set, RunID is the run of the request.
+	// RequestID is the row of run_requests for which the run was planned; "": a caller has triggered the run directly.
+	// If RequestID is set, RunID is the run of the request.
 	RequestID string `json:"request_id,omitempty"`
 	// Chunk says which partitions of the chunk of a backfill the run materializes; nil: the request is not for
 	// a chunk.
@@ -70,8 +70,8 @@ type RunTriggered struct {
 // Task kinds.
 const (
 	KindTask = "task"
-	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams
-	// have succeeded, so that downstreams need only one edge.
+	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams have succeeded. A downstream
+	// task needs only one edge to it instead of an edge to each upstream.
 	KindGroup = "group"
 	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing.
 	// The kind occurs only in stored plans, never in events. A build that does not know it rejects the
@@ -168,7 +168,7 @@ type RunCancelRequested struct {
 	Reason string `json:"reason,omitempty"`
 	// Force ends running attempts immediately, without a grace period.
 	Force bool `json:"force,omitempty"`
-	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	// CommandKey and Fingerprint deduplicate the command, as in [AutomationCommand].
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
@@ -194,8 +194,8 @@ type LimitSet struct {
 	Remove bool `json:"remove,omitempty"`
 }
 
-// DispatchRequested requests that a lost attempt is dispatched again. The fold derives first
-// dispatches.
+// DispatchRequested requests that a lost attempt is dispatched again. The first dispatch of an attempt needs no
+// event: the fold derives it.
 type DispatchRequested struct {
 	RunID       string `json:"run_id"`
 	TaskKey     string `json:"task_key"`
@@ -267,7 +267,7 @@ type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// HopAt is when the queue will call, if that is before the timer is due.
+	// HopAt is when the queue will call, if it cannot schedule a task as far ahead as the timer is due.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 
@@ -306,8 +306,8 @@ const MaxGrantedAttempts = 10
 type TaskStarted struct {
 	AttemptRef
 	StartedAt Time `json:"started_at"`
-	// Plan is the beginning of the hash of the plan that is executed. It is set only if two plans may exist for the
-	// run, that is, if the run comes from a request.
+	// Plan is a prefix of the hash of the executed plan. It is set only if two plans may exist for the run, that is,
+	// if the run comes from a request.
 	Plan string `json:"plan,omitempty"`
 }
 
@@ -377,7 +377,7 @@ type TaskFinished struct {
 	Plan    string  `json:"plan,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	Error   *Error  `json:"error,omitempty"`
-	// Output is the output of a success. With a failure, it is the output that a check has blocked and
+	// Output is the output of a success. In the report of a failure, it is the output that a check has blocked and
 	// that is in quarantine.
 	Output            *Output       `json:"output,omitempty"`
 	MaterializationID string        `json:"materialization_id,omitempty"`

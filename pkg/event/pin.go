@@ -5,7 +5,7 @@ type RevisionPinned struct {
 	// CommandID makes the command unique. For one revision, the command with the greatest id counts.
 	CommandID string `json:"command_id"`
 	Revision  int64  `json:"revision"`
-	// Until is when the pin ends. A time that is not after the command ends it immediately.
+	// Until is when the pin ends. If Until is not after the time of the command, the pin ends immediately.
 	Until  Time   `json:"until"`
 	Reason string `json:"reason"`
 }

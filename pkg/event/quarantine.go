@@ -28,7 +28,7 @@ type QuarantineResolved struct {
 	// Decision is approve or reject.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
-	// CommandKey and Fingerprint make the command take effect once, as those of [AutomationCommand] do.
+	// CommandKey and Fingerprint deduplicate the command, as in [AutomationCommand].
 	CommandKey  string `json:"command_key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }

@@ -59,8 +59,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// completeBelow returns an id. A listing that starts now finds every entry below this id, because the store's clock has
-// reached at least the time of its newest object, and the name of an entry is close to the store's time.
+// completeBelow returns an id below which a listing that starts now finds every entry. The store's clock has
+// reached at least the time of the store's newest object, and the name of an entry is close to the store's time of
+// its upload.
 func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	var stored time.Time
 	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {
@@ -86,7 +87,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 // if the revision was read before this call.
 func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
 
-// ledger folds the entries above an id, in the ledger and the archive, that the state has not recorded.
+// ledger folds the entries of the ledger and the archive that are above an id and that the state has not recorded.
 func (f *bareFold) ledger(ctx context.Context, after string) error {
 	f.deferred = newDeferred()
 	var ahead []archive.Entry
@@ -170,7 +171,7 @@ func (f *bareFold) all(ctx context.Context, groups []fold.Group) error {
 	return nil
 }
 
-// one folds a group, and then the dead letters that waited for the runs that it created.
+// one folds a group, and then the dead letters that were waiting for a run that this group created.
 func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 	queue := []fold.Group{g}
 	for len(queue) > 0 {

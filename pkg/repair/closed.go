@@ -30,7 +30,7 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes evicts closed rows once per evictEvery groups, or less often. Rows above the history cutoff never move to
+// sometimes evicts closed rows at most once per evictEvery groups. Rows above the history cutoff never move to
 // history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {

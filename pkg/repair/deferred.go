@@ -23,14 +23,15 @@ import (
 // Several automators may have planned the run of a request. The triggers of this run wait until a report of a task
 // names the plan that was executed.
 //
-// A cancel waits for the facts that must have been folded before it: its run exists and, if a task of the run has
-// begun, the upstreams of that task have ended. Other facts came too late to have an effect.
+// A cancel waits for the facts that must have been folded before it. The run must exist, and if a task of the run
+// has begun, the upstreams of that task must have ended. Other facts came too late to have an effect.
 //
 // Commands to forget assets never wait. They are folded even if the state says that an asset is in use, because the
-// decisions of timers that ended its runs come later, or may be decided differently.
+// timer decisions that ended the asset's runs are folded later, or may turn out differently.
 //
-// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts show it: later ones
-// belong to the next attempt. If no such facts exist, a report may have preceded the decision.
+// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts show it: the
+// facts after it belong to the next attempt. If no such facts exist, a report may have been folded before the
+// decision.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // the runs in groups, in the order of arrival
@@ -165,7 +166,7 @@ func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	return true
 }
 
-// dueCancels returns the cancels that need not wait any longer after the last returned groups.
+// dueCancels returns the cancels that no longer have to wait once the last returned groups are folded.
 func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.touched {
@@ -186,8 +187,9 @@ func timeOf(st *state.State, g fold.Group) event.Time {
 	return now
 }
 
-// isEarly reports whether a group must wait because its events name a deployment, schedule or alert rule that does not
-// exist yet. It returns false if one of the groups in before deploys a release, because that deployment may create it.
+// isEarly reports whether a group must wait because its events name a deployment, schedule or alert rule that does
+// not exist yet. It returns false if one of the groups in before deploys a release, because this deployment may
+// create the schedule or rule.
 func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) bool {
 	if slices.ContainsFunc(before, func(b fold.Group) bool { return deploymentIn(b) != nil }) {
 		return false

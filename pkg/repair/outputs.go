@@ -30,8 +30,8 @@ type outputs struct {
 	unread string
 }
 
-// check compares the outputs of some tasks. A superseded output may lack its commit marker, because collection deletes
-// the marker before the files.
+// check compares the outputs of the given tasks with their commit markers. A superseded output may lack its commit
+// marker, because collection deletes the marker before the files.
 func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {

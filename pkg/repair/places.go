@@ -30,8 +30,8 @@ type place struct {
 	refused  *refusal
 }
 
-// refusal is the recorded reason for a refusal: of a whole entry, or of a group because of its clock or its unknown
-// type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
+// refusal is the recorded reason why a whole entry was refused, or why a group was refused because of its clock or
+// its unknown type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -80,7 +80,8 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	return g, err
 }
 
-// bare reports whether a bare rebuild has folded the group. A compactor records its revision, a bare rebuild 0.
+// bare reports whether a bare rebuild has folded the group. A compactor records its revision; a bare rebuild
+// records 0.
 func (p place) bare() bool { return p.revision == 0 }
 
 // unread reports whether [place.group] does not read the entry of the group.

@@ -26,8 +26,8 @@ type Result struct {
 	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
 	// Otherwise the state is valid, and contains all facts.
 	Recorded bool `json:"recorded_order"`
-	// Lost is the number of groups that the state had folded and the ledger has lost. The new state
-	// does not contain them.
+	// Lost is the number of groups that the state had folded and that the ledger has lost. The new state does not
+	// contain them.
 	Lost int `json:"lost_groups,omitempty"`
 	// Renamed is the number of entries that were named far ahead of the store's clock and were
 	// renamed to the store's time.
@@ -70,9 +70,9 @@ const maxConflicts = 64
 // entries. If damage hides the order, the error is a [RecordError]. If the ledger lacks recorded groups, the error is a
 // [LostError], unless cfg.AllowLoss is set.
 //
-// With cfg.Bare the record is not read, and the ledger is folded entry by entry in the order of
-// their ids. If the newest manifest is unreadable or manifests are missing, the boundary ends the
-// old revision numbers before the first revision of the new timeline is published.
+// With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry in the order of their ids.
+// If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old revision
+// numbers before it publishes the first revision of the new timeline.
 //
 // Closed rows move to history during the replay. Memory is proportional to the live rows and to the
 // number of groups, runs and partitions.
@@ -145,7 +145,7 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// rejectLoss returns an error if the replay has lost groups, unless they may be forgotten.
+// rejectLoss returns an error if the ledger lacks groups that the state had folded, unless cfg.AllowLoss is set.
 func (b *built) rejectLoss() error {
 	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.AllowLoss {
 		return &LostError{Groups: b.replay.lost}

@@ -33,7 +33,7 @@ type Config struct {
 const (
 	// maxProblems is the maximum number of differences that a report lists.
 	maxProblems = 50
-	// maxPlaces bounds the memory that is allocated for a stored number of groups, which may be wrong.
+	// maxPlaces limits the memory that is allocated for a stored number of groups, because the number may be wrong.
 	maxPlaces = 4 << 20
 )
 

@@ -98,8 +98,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	return nil
 }
 
-// apply folds a group again, with the same result as when it was folded first. If a bare rebuild folded the group,
-// apply needs two facts that the rebuild took from other groups: the state that the group's plan observed, and that a
+// apply folds a group again, with the same result as the first time. If a bare rebuild folded the group, apply
+// needs two facts that the rebuild took from other groups: the state that the group's plan observed, and that a
 // retry in the group was not rejected.
 func (r *replay) apply(p place, g fold.Group) {
 	if !p.bare() {

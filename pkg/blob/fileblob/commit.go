@@ -52,7 +52,7 @@ type queue struct {
 	waiting []*change
 }
 
-// commit commits a change, in this goroutine or in another goroutine that leads.
+// commit waits until a change is committed, by this goroutine or by another one that is the leader.
 func (s *Store) commit(c *change) {
 	c.done = make(chan struct{})
 	s.queue.mu.Lock()
@@ -206,7 +206,7 @@ func (s *Store) stamp(temp string, version int64) error {
 	}))
 }
 
-// look returns what a key names.
+// look describes the file or folder to which the key of a change leads.
 func (s *Store) look(c *change) (existing, error) {
 	var st unix.Stat_t
 	err := retry(func() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// failed describes a system error: the operation, the object, its file, and what may help.
+// failed returns an error that names the operation, the object and its file, and suggests how to fix the cause.
 func (s *Store) failed(verb, key string, err error) error {
 	if obstacle := s.obstacle(key); obstacle != "" {
 		return fmt.Errorf("%s object %q: %w: %s (%w)", verb, key, blob.ErrInvalid, obstacle, err)

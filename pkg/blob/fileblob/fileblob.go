@@ -13,8 +13,8 @@
 //     (ErrExists, ErrMismatch) end here.
 //  2. The records of the other changes, with their content, are appended in one write.
 //  3. The journal is flushed with fdatasync(2). This is the commit point.
-//  4. The files, already written under temporary names, get their names with rename(2), or
-//     are removed.
+//  4. Each file, already written under a temporary name, is renamed to its final name with
+//     rename(2). A deletion removes the file.
 //
 // So a reader never sees a change that a power loss could undo: an existing object is
 // durable, and so is the answer that it exists. A power loss cannot replace a durable
@@ -26,18 +26,18 @@
 //
 // # After a crash
 //
-// The lock file records how far the journal is valid and in which state its last user left
-// it. It is never flushed, and is trusted only until the machine restarts. A process that
-// takes the lock reads it first.
+// The lock file records how far the journal is valid, and the state in which the last lock holder left it. The lock
+// file is never flushed, and is trusted only until the machine restarts. A process that takes the lock reads it
+// first.
 //
-//   - A process died while it changed the directory. Every file that has its name is correct.
-//     A change whose file does not have its name was not acknowledged. All files are flushed,
-//     and a new journal starts.
+//   - A process died while it changed the directory. Every file that has its final name is
+//     correct. A change whose file does not have its final name was not acknowledged. All files
+//     are flushed, and a new journal starts.
 //   - The machine has restarted, as the journal's header shows. The journal is replayed up to
 //     its last complete record: every object is written as its last record says. Then all
 //     files are flushed, and a new journal starts.
 //   - A flush has failed. The system may report data as written that is not on the disk. The
-//     journal is replayed too, except for the records after the last good flush.
+//     journal is replayed in this case too, but only up to the last successful flush.
 //
 // # Length
 //
@@ -47,11 +47,10 @@
 //
 // # Outcomes
 //
-// If a temporary file cannot be written, or there is no space for the journal, nothing has
-// changed. After a crash, a temporary file may remain; it is removed when a store is opened
-// more than an hour later. If the journal cannot be flushed, or a file cannot be renamed, the change
-// may still take effect later. The caller gets an error with an unknown outcome, as the
-// port defines it, and must read the key.
+// If a temporary file cannot be written, or there is no space for the journal, the write changes nothing. After a
+// crash, a temporary file may remain; it is removed when a store is opened more than an hour later. If the journal
+// cannot be flushed, or a file cannot be renamed, the change may still take effect later. The caller gets an error with
+// an unknown outcome, as the port defines it, and must read the key.
 //
 // # Versions
 //
@@ -92,8 +91,8 @@ const (
 	fileMode   = 0o644
 	// journalLimit is the length at which a journal is rotated.
 	journalLimit = 32 << 20
-	// journalAtRest is the length above which Close rotates a journal, so that the directory
-	// of a process that has ended is small.
+	// journalAtRest is the length above which Close rotates a journal. It keeps a directory small while no process
+	// uses it.
 	journalAtRest = 4 << 20
 	// allocate is the number of bytes by which a journal grows at once. Writing into allocated space does not change
 	// the file's size, so that a flush is one write and takes half the time.
@@ -106,10 +105,10 @@ const (
 type Options struct {
 	// NoSync skips every flush. It is fast, but a machine crash loses data. Only for tests.
 	NoSync bool
-	// Now dates the objects; nil means the system clock.
+	// Now returns the time with which the store dates objects; nil means the system clock.
 	Now func() time.Time
-	// Read opens the store for reading. It also opens a directory that cannot be written;
-	// writes then fail with the reason.
+	// Read opens the store for reading, even if the directory cannot be written. Writes to such a directory fail with
+	// the reason.
 	Read bool
 }
 

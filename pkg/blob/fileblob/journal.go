@@ -274,8 +274,8 @@ func zeroBytes(n int64) []byte {
 	return make([]byte, n)
 }
 
-// leave records that the directory is consistent. If a file could not get its name, the
-// journal must not contain its record: a new journal starts.
+// leave marks the directory as consistent. If a file could not be renamed to its final name, the journal must not
+// contain its record, so leave starts a new journal.
 func (s *Store) leave(failed error) {
 	j := s.journal
 	if j == nil {

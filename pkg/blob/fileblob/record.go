@@ -27,8 +27,8 @@ const (
 	headerBytes = 80
 	bootBytes   = 51
 	headBytes   = 28
-	// maxInline is the size of the largest content that is copied into the journal. For
-	// larger content the journal has the checksum.
+	// maxInline is the size of the largest content that is copied into the journal. For larger content, the journal
+	// contains only the checksum.
 	maxInline = 1 << 20
 )
 

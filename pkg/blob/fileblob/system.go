@@ -22,7 +22,7 @@ type system struct {
 	fsync func(f *os.File) error
 	// openBeneath opens a file below a folder. It follows only links that stay below it.
 	openBeneath func(root *os.File, name string, flags int) (*os.File, error)
-	// rename gives a file its name in a folder; remove deletes it.
+	// rename moves a file to a name in another folder; remove deletes a file.
 	rename func(from *os.File, name string, to *os.File, base string) error
 	remove func(folder *os.File, base string) error
 	// syncAll flushes every file of the file system; nil if the system cannot do that.

@@ -19,8 +19,7 @@ type temp struct {
 	name  string // in the folder of temporary files
 	size  int64
 	crc   uint32
-	// data is the content for the journal, or nil if it is too large and on the disk
-	// instead.
+	// data is the content for the journal, or nil if the content is too large for the journal.
 	data []byte
 	// placed is true after the file was renamed from its temporary name to the name of its key.
 	placed bool

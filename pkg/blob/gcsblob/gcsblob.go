@@ -1,10 +1,9 @@
 // Package gcsblob implements [blob.Store] with a bucket of Google Cloud Storage. This package is
 // not a stable API.
 //
-// It never retries a conditional write. If the answer was lost, a retry would be refused
-// because of the first try's own object, and the caller would believe that it had lost a
-// race. Instead it reports an unknown outcome, and the caller reads. Calls that change
-// nothing are retried a few times.
+// It never retries a conditional write. If the response to the first try was lost, a retry would be refused because
+// the object exists, and the caller would believe that another writer had won. Instead, the store reports an
+// unknown outcome, and the caller reads the object. Calls that change nothing are retried a few times.
 //
 // If the environment variable STORAGE_EMULATOR_HOST is set to host:port, the client uses
 // that emulator, without credentials.
@@ -55,9 +54,8 @@ var _ blob.Store = (*Store)(nil)
 // too.
 const probe = "wakeups/"
 
-// Open opens the bucket gs://BUCKET with the default credentials of Google's libraries. It
-// lists the bucket to verify that it exists: the answer to a read does not distinguish a
-// missing bucket from a missing object.
+// Open opens the bucket gs://BUCKET with the default credentials of Google's libraries. It lists the bucket to
+// verify that it exists: the response to a read does not distinguish a missing bucket from a missing object.
 func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store, error) {
 	bucket := strings.TrimSuffix(strings.TrimPrefix(name, Scheme), "/")
 	if !strings.HasPrefix(name, Scheme) || bucket == "" || strings.Contains(bucket, "/") {
@@ -190,8 +188,8 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 	}
 }
 
-// bounded returns a [*blob.TooLargeError] for an object above the caller's limit. If the
-// answer did not contain the size, it requests the size.
+// bounded returns a [*blob.TooLargeError] for an object above the caller's limit. If the response did not contain
+// the size, it requests the size.
 func (s *Store) bounded(ctx context.Context, key string, size int64) error {
 	if size >= 0 || blob.CheckSize(ctx, key, math.MaxInt64) == nil {
 		return blob.CheckSize(ctx, key, size)
@@ -209,7 +207,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	if err != nil {
 		return nil, blob.Object{}, err
 	}
-	if o.Size < 0 { // the answer did not contain the size
+	if o.Size < 0 { // the response did not contain the size
 		described, err := s.Head(ctx, key)
 		if err == nil && described.Version != o.Version {
 			err = fmt.Errorf("open object %q: %w", key, errReplaced)
@@ -230,7 +228,7 @@ func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob
 	if err != nil {
 		return nil, blob.Object{}, s.failed(ctx, verb, key, err, nil)
 	}
-	// The HTTP header has a time in whole seconds, which is too coarse: leave it zero.
+	// The HTTP header has a time in whole seconds, which is too coarse: leave Updated zero.
 	return reader{r}, blob.Object{Key: key, Size: r.Attrs.Size, Version: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
 }
 
@@ -267,8 +265,8 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 // clockKey is a key that is never written.
 const clockKey = "servo-asks-for-the-time"
 
-// Now implements [blob.Clock] with the Date header of an answer. The client exposes the header only for errors, so
-// Now requests an object that does not exist. An answer that denies access has the header, too.
+// Now implements [blob.Clock] with the Date header of a response. The client exposes the header only for errors, so
+// Now requests an object that does not exist. A response that denies access also has the header.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -29,8 +29,8 @@ type asset struct {
 	problem         string // why the asset has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
-	// sample is set for the failing rows of a check: no commit marker describes their file, and they have a view only if
-	// the SQL names it.
+	// sample means that the asset stands for the failing rows of a check. No commit marker describes their file, and
+	// the view exists only if the SQL names it.
 	sample bool
 	unread bool // the session's SQL does not mention the asset, so its files are unknown
 }
@@ -108,8 +108,8 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
-// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions. It records the
-// other assets without their files: to read the commit marker of each output takes long if there are many.
+// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions. It records
+// the other assets without their files, because reading the commit markers of many outputs takes long.
 func (db *DB) onlyMentioned(ctx context.Context, lower string) (outputs string, err error) {
 	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
 	if err != nil {
@@ -317,9 +317,9 @@ var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|co
 // listsViews reports whether SQL may list the views of all assets.
 func listsViews(sql string) bool { return listing.MatchString(sql) }
 
-// createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, these are all
-// assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL may be a column of an
-// alias. If the query fails, hint reports the reason.
+// createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, it creates
+// the views of all assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL
+// may be a column of an alias. If the query fails, hint reports the reason.
 //
 // createAssetViews verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {

@@ -221,8 +221,8 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 }
 
 const (
-	// retiredName is a file in the folder with the links of an output. Its time is when Export first wrote a catalog
-	// that does not need these links.
+	// retiredName is the name of a file in the folder with the links of an output. Its modification time is when
+	// Export first wrote a catalog that does not need these links.
 	retiredName = "retired"
 	// retiredFor is how long Export keeps links that the newest catalog does not need.
 	retiredFor = time.Hour

@@ -28,8 +28,8 @@ type Rows struct {
 	// only describe the effect.
 	Changes bool
 
-	// MaxRowBytes limits the memory of one converted row, in bytes. A larger row is an error, which occurs before the
-	// row is converted. 0: no limit. Callers set it before All.
+	// MaxRowBytes limits the memory of one converted row, in bytes. A larger row causes an error before the row is
+	// converted. 0: no limit. Callers set it before All.
 	MaxRowBytes int64
 
 	ctx   context.Context //nolint:containedctx // the query's context also ends its rows

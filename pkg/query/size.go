@@ -38,7 +38,7 @@ func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	return &sizes{result: result, most: most}, nil
 }
 
-// resultOf returns the result that the driver's rows read. The driver keeps it in a field that is not exported.
+// resultOf returns the result that the driver's rows read. The driver keeps it in an unexported field.
 func resultOf(rows driver.Rows) (mapping.Result, error) {
 	if value := reflect.ValueOf(rows); value.Kind() == reflect.Pointer && value.Elem().Kind() == reflect.Struct {
 		field := value.Elem().FieldByName("res")

@@ -63,7 +63,8 @@ func kindNamed(name string) kind {
 type Type struct {
 	// Name is LIST, MAP, STRUCT or the name of a scalar type without its parameters.
 	Name string
-	// Parts are the element of a list, the key and the value of a map, or the fields of a struct, whose names are Fields.
+	// Parts are the types of a list's element, of a map's key and value, or of a struct's fields. Fields are the names
+	// of the struct's fields.
 	Parts  []Type
 	Fields []string
 	// Width and Scale are those of a DECIMAL.

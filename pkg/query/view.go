@@ -35,11 +35,11 @@ func Script(tables map[string]Table) (string, error) {
 	return script.String(), nil
 }
 
-// createView returns the SQL that creates the view of a table. The SELECT without rows defines the order and the types
-// of the columns. So these do not depend on the builds that wrote the files, and exist even if there are no files. A
-// key is unique within a file, so with a single file there is no search for the newest rows. With several files, a
-// window function searches for them. This was the fastest way, and DuckDB applies filters on the key before the window
-// function.
+// createView returns the SQL that creates the view of a table. The SELECT without rows defines the order and the
+// types of the columns, so that the columns do not depend on the builds that wrote the files, and exist even if
+// there are no files. A key is unique within a file, so with a single file there is no search for the newest rows.
+// With several files, a window function searches for them. The window function was the fastest solution, and DuckDB
+// applies filters on the key before it.
 func createView(d *table.Schema, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

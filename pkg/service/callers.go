@@ -154,7 +154,7 @@ func (p Process) client(cfg config) (*http.Client, error) {
 	return client, nil
 }
 
-// open lists the routes without authentication: their answers are not secret, or their requests are signed
+// open lists the routes without authentication. Their responses are not secret, or their requests are signed
 // (callbacks).
 var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, contract.CallbackPattern: true}
 

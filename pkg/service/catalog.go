@@ -281,8 +281,8 @@ func begin(r metrics.Recorder, service string) {
 	}
 }
 
-// beginAt creates series of a metric. The first labels have the chosen values. Each combination of values of the other
-// labels gets a series.
+// beginAt creates one series of a metric for each combination of its labels' values. The first labels have only the
+// chosen values.
 func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []string) {
 	if len(chosen) == len(m.Labels) {
 		r.Begin(m, chosen...)

@@ -35,7 +35,7 @@ type config struct {
 	CompactorURL  string
 	DispatcherURL string
 	WorkerURL     string
-	// WorkerURLs are the addresses of queues' own workers: QUEUE=URL, separated by commas.
+	// WorkerURLs are the addresses of workers that serve a single queue: QUEUE=URL, separated by commas.
 	WorkerURLs string
 	// URL is the address at which workers and the queue reach this service. "": Listen.
 	URL string
@@ -191,7 +191,7 @@ var (
 const (
 	defaultConcurrency = 32
 	defaultFullEvery   = 24 * time.Hour
-	// defaultDispatchRate is the rate at which Cloud Tasks dispatches a queue.
+	// defaultDispatchRate is the rate at which Cloud Tasks dispatches the tasks of a queue.
 	defaultDispatchRate = 500
 	// queueCalls is the maximum number of concurrent calls to the queue, for all domains together.
 	queueCalls = 64

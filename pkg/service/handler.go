@@ -70,7 +70,7 @@ func (s *server) serveTraced(answer *recorder, r *http.Request, route string) *h
 	return r
 }
 
-// recorder records the status of an answer.
+// recorder records the status of a response.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -99,7 +99,7 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	httpx.Refuse(w, probe.status, "unknown route "+r.Method+" "+r.URL.Path)
 }
 
-// captured is an answer that is inspected and not sent.
+// captured is a response that is inspected and not sent.
 type captured struct {
 	header http.Header
 	status int

@@ -55,7 +55,7 @@ type Process struct {
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
 	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to Pub/Sub.
-	// Both may be nil. Send sends an alert, and uses neither of them; nil: a [notify.Sender] sends alerts with both.
+	// Both may be nil. Send sends alerts without Secrets and Publish; nil: a [notify.Sender] sends alerts with both.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error

@@ -14,7 +14,7 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	// callTimeout bounds one hand-over.
+	// callTimeout bounds one call of the receiver.
 	callTimeout = time.Minute
 )
 
@@ -138,8 +138,8 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	}
 }
 
-// next returns the waiting value once its delay is over. It returns false if ctx is done or nothing
-// waits; then it deletes the lane.
+// next returns the waiting value once its delay is over. It returns false if ctx is done. If no value waits, it
+// deletes the lane and returns false.
 func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()

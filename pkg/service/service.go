@@ -27,7 +27,7 @@ const (
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
 	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while the store is
-	// unavailable. After this time, an answer would be too late for them.
+	// unavailable. After this time, a response would come too late for them.
 	requestTimeout = 2 * time.Minute
 	// drainTimeout bounds how long running requests may continue at shutdown. With flushTimeout it fits into the 10
 	// seconds of Cloud Run.

@@ -494,7 +494,8 @@ func TestStoreRequestsAreCountedAndTimed(t *testing.T) {
 	require.Equal(t, 3.0, m.values()[`servo_store_request_duration_seconds_count{op="list"}`])
 }
 
-// A bucket's listing streams; the time that its caller takes for each object is not the store's.
+// A bucket's listing streams objects. The time that the caller spends on each object does not belong to the
+// request.
 func TestListDurationEndsWithTheFirstObject(t *testing.T) {
 	m := newMetrics()
 	clk := &handClock{now: time.Unix(1_800_000_000, 0)}

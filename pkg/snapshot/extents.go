@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// extent is what a reader of partition_status decodes at once: a part of a file, or a whole file.
+// extent is the unit in which readers decode partition_status: a part of a file, or a whole file.
 type extent struct {
 	file  manifest.File
 	parts table.Parts // nil: the extent is the whole file
 	part  int
-	min   manifest.Cell // no key is less, but the least key may be greater
+	min   manifest.Cell // a lower bound of the keys, not necessarily a key
 }
 
 func wholeFile(f manifest.File) []extent { return []extent{{file: f, min: f.Min}} }
@@ -36,8 +36,8 @@ func (e extent) count() int {
 	return e.parts.Rows(e.part)
 }
 
-// divide returns the parts of a file that may contain keys of an asset from a key on. It returns the whole file if the
-// file has no parts.
+// divide returns the parts of a file that may contain keys of an asset that are not less than from. It returns the
+// whole file if the file has no parts.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil

@@ -123,8 +123,8 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// runIDCache caches the run ids of the segments of table runs that Has read last. A burst
-// of late reports concerns few segments.
+// runIDCache caches the run ids of the segments of table runs that Has has read most recently. A burst of late
+// reports concerns few segments.
 type runIDCache struct {
 	mu       sync.Mutex
 	segments []cachedSegment

@@ -141,7 +141,7 @@ type merge struct {
 	// from is the least key to yield. asset restricts the rows to an asset; "": all.
 	from  manifest.Cell
 	asset string
-	// parallel means that the first files of the runs, which contain from, are read at the same time.
+	// parallel means that the first extents of the sorted runs are read concurrently: see openAll.
 	parallel bool
 }
 
@@ -273,8 +273,8 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 	return state.List[state.Partition](rows), nil
 }
 
-// Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of their
-// keys. It begins with the given key or the next one. Rows must not be modified.
+// Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of
+// their keys. It starts at the first key that is not less than from. Rows must not be modified.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }
@@ -299,7 +299,8 @@ func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*s
 }
 
 // MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its hidden outputs are marked as
-// missing. The sequence ends at a row that cannot be read: readers of the rows get the error.
+// missing. If a row cannot be read, the sequence ends without an error, because the caller also reads the rows and
+// gets the error there.
 func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
 	return func(yield func(*state.Mark) bool) {
 		if s.State.Forgotten.Get(asset) == nil {
@@ -328,7 +329,7 @@ func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*sta
 	return s.partition(ctx, asset, partition, s.History.row)
 }
 
-// Version is [Snapshot.Partition] with the columns of [Snapshot.Versions].
+// Version is like [Snapshot.Partition], but a row from history has only the columns of [Snapshot.Versions].
 func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state.Partition, error) {
 	if s.marked(asset) {
 		return s.Partition(ctx, asset, partition)
@@ -349,7 +350,7 @@ func (s *Snapshot) Stored(ctx context.Context, asset, partition string) (*state.
 	return s.newest(ctx, asset, partition, s.History.row)
 }
 
-// newest is like partition, but includes hidden outputs.
+// newest returns the newest row of a partition, even if its output is hidden.
 func (s *Snapshot) newest(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
 	if row := s.State.Partitions.Get(state.Key2{A: asset, B: partition}); row != nil {
 		return row, nil // the live row is newer than any version in history
@@ -527,11 +528,11 @@ const (
 	partitionBytes = 600
 )
 
-// pageCache caches the files of partition_status that were used last. Files never change.
+// pageCache caches the most recently used files of partition_status. Files never change.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[string]*list.Element
-	used  list.List // a list of *cachedPage, the one used last first
+	used  list.List // a list of *cachedPage, the most recently used first
 	rows  int
 }
 

@@ -24,7 +24,7 @@ const (
 	maxOpen = 128 << 20
 	// maxHeads is the number of rows whose keys and filtered columns are cached.
 	maxHeads = 1 << 18
-	// maxFailed is the number of cached failed tasks of closed runs, and maxCells that of cached partitions.
+	// maxFailed is the number of cached failed tasks of closed runs. maxCells is the number of cached partitions.
 	maxFailed, maxCells = 1 << 14, 1 << 14
 )
 
@@ -59,12 +59,12 @@ func unreadable(f manifest.File, err error) error {
 	return fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
 }
 
-// runKey is the column of every table of runs by which its files are sorted.
+// runKey is the column by which the files of every table of runs are sorted.
 type runKey struct {
 	RunID string `col:"run_id,key"`
 }
 
-// stretch are the neighbouring rows of a run in a part.
+// stretch is a sequence of adjacent rows of one run in a part.
 type stretch struct {
 	run  string
 	rows table.Range
@@ -235,13 +235,13 @@ func declarationOf(name string) *state.Declaration {
 
 var runsDeclaration, tasksDeclaration, batchesDeclaration = declarationOf(runsTable), declarationOf("tasks"), declarationOf("task_partitions")
 
-// cache holds the values that were used last. Its zero value is empty; max is the size of all values.
+// cache holds the most recently used values. Its zero value is empty; max limits the total size of the values.
 type cache[V any] struct {
 	max int
 
 	mu     sync.Mutex
 	values map[string]*list.Element
-	used   list.List // of *cached[V], the one used last first
+	used   list.List // of *cached[V], the most recently used first
 	size   int
 }
 

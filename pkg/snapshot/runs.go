@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// RunHead has the columns of a run that a [RunQuery] compares. Decoding them takes a tenth of the time that
-// whole rows take.
+// RunHead has the columns of a run that a [RunQuery] compares. Decoding them takes a tenth of the time of decoding
+// whole rows.
 type RunHead struct {
 	RunID       string         `col:"run_id,key"`
 	TriggerType string         `col:"trigger_type,dict"`
@@ -35,13 +35,13 @@ type RunQuery struct {
 	Limit         int
 	// Match accepts runs; nil: all.
 	Match func(RunHead) bool
-	// Most limits how many closed runs are looked at, approximately; 0: no limit.
+	// Most is the approximate maximum number of closed runs that the query examines; 0: no limit.
 	Most int
 	// Enough reports whether the query must stop because it has taken long enough; nil: the query has no time limit.
 	Enough func() bool
 }
 
-// RunPage is the answer to a [RunQuery].
+// RunPage is the result of a [RunQuery].
 type RunPage struct {
 	// Runs are the newest runs, newest first.
 	Runs []*state.Run
@@ -93,7 +93,7 @@ type runPart struct {
 	least, greatest string
 }
 
-// runFinder answers a query.
+// runFinder executes a query.
 type runFinder struct {
 	h      History
 	q      RunQuery
@@ -128,7 +128,7 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // the next query includes bound, but no greater id, and so is not this query again
+			return bound + "!", nil // the next query includes bound, but no greater id, so it differs from this query
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)

@@ -34,11 +34,11 @@ type TaskQuery struct {
 	Limit int
 	// Match accepts tasks; nil: all.
 	Match func(TaskHead) bool
-	// Most limits how many tasks of a closed run are looked at, approximately; 0: no limit.
+	// Most is the approximate maximum number of tasks of a closed run that the query examines; 0: no limit.
 	Most int
 }
 
-// TaskPage is the answer to a [TaskQuery].
+// TaskPage is the result of a [TaskQuery].
 type TaskPage struct {
 	Tasks []*state.Task
 	// Next is the value of [TaskQuery.After] with which a query returns the tasks after these; "": there are none. If
@@ -204,7 +204,7 @@ type taskPart struct {
 	file  manifest.File
 	parts table.Parts
 	part  int
-	// least is at most the least key of the run's tasks in the part.
+	// least is a lower bound of the keys of the run's tasks in the part.
 	least string
 }
 
@@ -215,7 +215,7 @@ type foundTask struct {
 	at  int
 }
 
-// taskFinder answers a query.
+// taskFinder executes a query.
 type taskFinder struct {
 	h      History
 	q      TaskQuery

@@ -42,7 +42,7 @@ type axis struct {
 	*Dimension
 	zone  *time.Location
 	phase int64
-	// first and last are the numbers of the declared periods. last is noEnd without an end.
+	// first and last are the numbers of the declared periods. If no end is declared, last is noEnd.
 	first, last int64
 }
 
@@ -190,7 +190,7 @@ func (c Calendar) expected(a *axis) int64 {
 // readyAfter returns the delay from the end of a period until the period is expected.
 func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
-// Interval returns the instants at which the period with a key begins and ends, half-open.
+// Interval returns the start and the end of the period with a key. The end does not belong to the period.
 func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err error) {
 	n, err := d.index(key)
 	if err != nil {

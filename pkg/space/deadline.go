@@ -12,7 +12,7 @@ type Deadlines struct {
 	due  func(start, end time.Time) time.Time
 }
 
-// Deadlines returns the deadlines of a dimension of time. due returns the deadline of a period; it must not
+// Deadlines returns the deadlines of a time dimension. due returns the deadline of a period. The deadline must not
 // decrease from one period to the next.
 func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Time) (*Deadlines, error) {
 	a, err := c.axis(d)
@@ -36,7 +36,7 @@ func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
 	return d.from(lo + int64(n))
 }
 
-// Next returns the declared period after the one with a key, and its deadline.
+// Next returns the declared period that follows the period with a key, and its deadline.
 func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err error) {
 	n, err := d.axis.index(key)
 	if err != nil {

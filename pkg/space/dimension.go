@@ -129,7 +129,7 @@ func ValidName(s string) bool { return ids.ValidName(s) }
 // CheckValue returns an error if s cannot be a key of a static or dynamic dimension.
 func CheckValue(s string) error { return ids.CheckValue(s) }
 
-// Validate checks the dimension. [Calendar.CheckZone] checks what depends on zone data.
+// Validate checks the dimension. [Calendar.CheckZone] checks the rules that depend on zone data.
 func (d *Dimension) Validate() error {
 	if !ValidName(d.Name) {
 		return fmt.Errorf("invalid dimension name %q: use a-z, 0-9 and _, beginning with a letter", d.Name)

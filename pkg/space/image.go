@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Reader computes the images of a mapping. The image of a partition is the set of upstream partitions that it reads. A
-// Reader can compute the images of many partitions.
+// Reader computes the images of a mapping. The image of a partition is the set of upstream partitions that it
+// reads. One Reader serves any number of partitions.
 type Reader struct {
 	*Mapping
 	calendar Calendar
@@ -63,7 +63,7 @@ func (c Calendar) axes(s *Space) ([]axis, error) {
 type Image struct {
 	// All means every partition of the upstream asset; Keys is empty.
 	All bool
-	// Keys are the partition keys, in order. They are declared upstream, but need not have begun.
+	// Keys are the partition keys, in order. The upstream asset declares them, but their periods need not have begun.
 	Keys []string
 	// Latest means that the partition reads only a part of Keys: the keys of the newest materialized
 	// period.

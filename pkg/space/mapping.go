@@ -40,7 +40,7 @@ type DimensionMap struct {
 	// From and To are the offsets of a [Window].
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
-	// Values are the upstream values of each value of the reader.
+	// Values maps each value of the reader to the upstream values that it reads.
 	Values map[string][]string `json:"values,omitempty"`
 }
 
@@ -158,10 +158,10 @@ func (m *Mapping) dimensions() []Dimension {
 	return m.Downstream.Dimensions
 }
 
-// upstreamOf returns the upstream dimension that a declared operation maps, or -1. If the operation does not name an
-// upstream dimension, it maps the dimension with the same name as the reader's dimension. If there is none, it maps the
-// upstream dimension of time if the reader's dimension is one of time. Otherwise it maps the only other upstream
-// dimension whose name the reader does not have.
+// upstreamOf returns the upstream dimension that a declared operation maps, or -1. If the operation does not name
+// an upstream dimension, it maps the dimension with the same name as the reader's dimension. If no dimension has
+// this name and the reader's dimension is a time dimension, the operation maps the upstream time dimension.
+// Otherwise it maps the only other upstream dimension whose name the reader does not have.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })

@@ -11,13 +11,13 @@ type Members struct {
 	axes  []axis
 	sets  []map[string]bool // the values of static dimensions
 	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest contains the last expected period of each dimension of time. due is the time since which all of these
+	// newest contains the last expected period of each time dimension. due is the time since which all of these
 	// periods are expected, so a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }
 
-// Members returns the set of the declared partitions. Periods that have not begun belong to it.
+// Members returns the set of the declared partitions, including those whose periods have not begun.
 func (c Calendar) Members(s *Space) (*Members, error) {
 	if s == nil {
 		return &Members{}, nil

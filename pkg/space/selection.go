@@ -30,7 +30,7 @@ const (
 
 // Clause selects values of one dimension: the union of its items.
 type Clause struct {
-	// Dimension is the name of the dimension; "": the asset's dimension of time.
+	// Dimension is the name of the dimension; "": the asset's time dimension.
 	Dimension string
 	Items     []Item
 }
@@ -56,12 +56,11 @@ const (
 	everything = "all"
 )
 
-// ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of
-// items: "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as
-// 2025-03 (its declared periods), a range that may be open at one end, today, yesterday, latest,
-// latest-N, or "*". The dimension of time may be left out: "2025-01-15". The text "all" selects every
-// expected partition. One of the words missing, stale and failed, as a clause or alone, selects the
-// partitions with this status: "2025-03;missing".
+// ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of items:
+// "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as 2025-03 (its declared
+// periods), a range that may be open at one end, today, yesterday, latest, latest-N, or "*". The name of the time
+// dimension may be omitted: "2025-01-15". The text "all" selects every expected partition. One of the words
+// missing, stale and failed, as a clause or alone, selects the partitions with this status: "2025-03;missing".
 func ParseSelection(text string) (Selection, error) {
 	var s Selection
 	if strings.TrimSpace(text) == everything {
@@ -191,8 +190,8 @@ func (s Selection) Relative() bool {
 	return s.Everything || s.Status != ""
 }
 
-// Filter returns a function that reports whether a selection selects the partition with a key, whatever
-// its status.
+// Filter returns a function that reports whether a selection selects the partition with a key. It ignores the
+// status of the partition.
 func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error) {
 	sel.Status = ""
 	if sel.Everything {

@@ -27,7 +27,7 @@ func Days(start, end string) *Space {
 	return New(Dimension{Name: Daily.DefaultName(), Kind: Daily, Start: start, End: end})
 }
 
-// Validate checks the space. [Calendar.CheckZone] checks what depends on zone data.
+// Validate checks the space. [Calendar.CheckZone] checks the rules that depend on zone data.
 func (s *Space) Validate() error {
 	if len(s.Dimensions) == 0 || len(s.Dimensions) > MaxDimensions {
 		return fmt.Errorf("the partitions have %d dimensions: write 1 to %d", len(s.Dimensions), MaxDimensions)
@@ -179,8 +179,9 @@ func (s *Space) parse(key string) ([]string, error) {
 	return values, nil
 }
 
-// split returns the values of a key in canonical form without escapes, in the order of the dimensions. It reports false
-// for every other key. A table may have millions of keys, and parsing JSON takes microseconds.
+// split returns the values of a key in canonical form without escapes, in the order of the dimensions. It reports
+// false for every other key. It exists because a table may have millions of keys, and parsing a key as JSON takes
+// microseconds.
 func (s *Space) split(key string) (values []string, ok bool) {
 	if s == nil || key == "" {
 		return nil, false

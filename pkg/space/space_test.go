@@ -272,7 +272,7 @@ func window(from, to int64) space.Map {
 	return space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: from, To: to}}}
 }
 
-// dimensions are drawn by the property tests. All have a few declared values in early 2025.
+// dimension returns a dimension for the property tests. It has a few declared values in early 2025.
 func dimension(kind space.Kind, zone string) space.Dimension {
 	d := space.Dimension{Name: kind.DefaultName(), Kind: kind, Timezone: zone}
 	switch kind {

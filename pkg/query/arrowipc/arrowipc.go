@@ -18,8 +18,8 @@ import (
 // MediaType is the media type of a stream.
 const MediaType = "application/vnd.apache.arrow.stream"
 
-// A record batch ends when it has maxBatchRows rows, or about maxBatchBytes bytes. A reader needs the memory of one
-// batch, and so does the writer.
+// A record batch ends when it has maxBatchRows rows, or about maxBatchBytes bytes. The writer and the reader each
+// hold one batch in memory.
 const (
 	maxBatchRows  = 4096
 	maxBatchBytes = 1 << 20
@@ -58,7 +58,7 @@ func Write(w io.Writer, columns []query.Column, rows iter.Seq2[[]any, error]) er
 type batch struct {
 	builder *array.RecordBuilder
 	rows    int
-	bytes   int // about the size of the cells
+	bytes   int // the approximate size of the cells
 }
 
 func (b *batch) add(row []any, columns []query.Column) error {
@@ -84,7 +84,7 @@ func (b *batch) flush(out *ipc.Writer) error {
 	return nil
 }
 
-// schemaOf returns the schema of a result. Columns with the same name get different names, as in the other formats.
+// schemaOf returns the schema of a result. Columns with the same name get distinct names, as in the other formats.
 func schemaOf(columns []query.Column) *arrow.Schema {
 	names := make([]string, len(columns))
 	for i, c := range columns {

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// fixedSize is the size of a cell that is neither text nor bytes, as it counts for the size of a batch.
+// fixedSize is the number of bytes that a cell adds to the size of its batch, unless the cell is text or bytes.
 const fixedSize = 8
 
 // append appends a cell to the column or the part of a column that a builder builds.
@@ -134,7 +134,8 @@ func appendAs[T any](add func(T), cell any) error {
 	return matches(ok, cell)
 }
 
-// appendDecimal appends a number with 128 bits. The cell is its text, with the digits of its type after the point.
+// appendDecimal appends a number with 128 bits. The cell is the number as text, with as many digits after the point
+// as its type has.
 func appendDecimal(to *array.Decimal128Builder, cell any) error {
 	text, ok := cell.(render.Number)
 	if !ok {
@@ -217,7 +218,8 @@ func parse(layout string, cell any) (time.Time, error) {
 	return at, nil
 }
 
-// textOf returns a cell of a type that has no Arrow type of its own. Values that are not text are written as JSON.
+// textOf returns the text of a cell whose type has no Arrow type of its own. A value that is not text is written as
+// JSON.
 func textOf(cell any) (string, error) {
 	if text, ok := cell.(string); ok {
 		return strings.ToValidUTF8(text, "\uFFFD"), nil

@@ -16,8 +16,8 @@ const (
 	// truncated on a terminal; elsewhere, it shifts the rest of its line.
 	sampleRows = 1000
 	gap        = "  "
-	// A column of text is never narrowed below an eighth of the terminal's width, within these bounds, because it would
-	// be unreadable.
+	// A text column is never narrowed below an eighth of the terminal's width, because it would be unreadable. If the
+	// eighth is less than minWidth or greater than mostMinWidth, that bound applies instead.
 	minWidth, mostMinWidth, minShare = 4, 12, 8
 	// dots replace the omitted columns.
 	dots = "…"

@@ -168,8 +168,8 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed returns what [Schedule.Between] returns, for the ticks that are due at or before a time. The
-// jitter of a tick is part of the time at which it is due.
+// Missed is like [Schedule.Between], but returns the ticks that are due at or before by. The time at which a tick
+// is due includes its jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
 	// Each tick is due before the next tick begins. So among the ticks at or before by, only the last one can be due

@@ -194,8 +194,8 @@ func (z *zone) resolve(wall int64) local {
 	return l
 }
 
-// Bound reads a start or an end of a schedule: 2026-01-31, or 2026-01-31T06:00, in a time zone, or a
-// time with a UTC offset. For a local time in a gap, Bound returns the end of the gap. For a local time
+// Bound parses the start or the end of a schedule: a date (2026-01-31) or a local time (2026-01-31T06:00) in a time
+// zone, or a time with a UTC offset. For a local time in a gap, Bound returns the end of the gap. For a local time
 // that occurs twice, it returns the first occurrence.
 func Bound(text, timezone string) (time.Time, error) {
 	z, err := loadZone(timezone)

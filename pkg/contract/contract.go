@@ -43,8 +43,8 @@ type Envelope struct {
 	Callbacks Callbacks `json:"callbacks"`
 	// AdmittedUntil is set if the sender verified that the attempt is the current one. A worker that begins the task
 	// before this time need not wait for the response to the started callback. If the attempt ends before the worker
-	// has reported its start, the worker may answer 200 with [Finished] instead of sending callbacks. If AdmittedUntil
-	// is 0, the worker may do neither.
+	// has reported its start, the worker may respond with 200 and [Finished] instead of sending callbacks. If
+	// AdmittedUntil is 0, the worker may do neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`
@@ -120,7 +120,7 @@ type Finished struct {
 	WorkerID  string        `json:"worker_id"`
 	Outcome   event.Outcome `json:"outcome"`
 	Error     *event.Error  `json:"error,omitempty"`
-	// Output is the output of a success. With a failure, it is the output in quarantine.
+	// Output is the output of a success. In the report of a failure, it is the output in quarantine.
 	Output            *event.Output       `json:"output,omitempty"`
 	MaterializationID string              `json:"materialization_id,omitempty"`
 	CheckResults      []event.CheckResult `json:"check_results,omitempty"`
@@ -204,7 +204,7 @@ type CommitMarkerColumn struct {
 // CommitMarkerCell is one partition of a batch.
 type CommitMarkerCell struct {
 	PartitionKey string `json:"partition_key"`
-	// Files is how many files the partition has. Those of the first cell come first in the list of files.
+	// Files is how many files the partition has. The files of the first cell come first in the list of files.
 	Files    int   `json:"files"`
 	RowCount int64 `json:"row_count"`
 	ByteSize int64 `json:"byte_size"`

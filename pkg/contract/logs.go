@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// LogEnd is how many bytes a log keeps of its beginning, and also of its end.
+// LogEnd is the number of bytes that a long log keeps at its beginning, and also at its end.
 const LogEnd = 5 << 20
 
 // omitted is the line that replaces omitted text.

@@ -35,7 +35,7 @@ const (
 	valid   = "valid"
 	forged  = "forged"
 	expired = "expired"
-	invalid = "invalid" // the body is no valid envelope
+	invalid = "invalid" // the body is not a valid envelope
 )
 
 // vectors are envelopes and callbacks with the result that every implementation must return.

@@ -185,7 +185,7 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 	return c, nil
 }
 
-// closedRun returns the answer to a report about a run that is closed.
+// closedRun returns the problem that answers a report about a closed run.
 func closedRun(cb contract.Callback, err error) *contract.Problem {
 	if err != nil {
 		return internal(err)
@@ -297,9 +297,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	d.write(w, r, struct{}{})
 }
 
-// answered handles a worker's answer to a delivery of this process. The answer is empty or reports
-// the end of the attempt. An error means that the report was not stored and is delivered again. An
-// invalid report is dropped, because it would be invalid the next time, too.
+// answered handles a worker's response to a delivery of this process. The response is empty or reports the end of
+// the attempt. An error means that the report was not stored and is delivered again. An invalid report is dropped,
+// because it would be invalid the next time, too.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
 		return nil
@@ -369,9 +369,9 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 // codeMarkerMissing is the error code of a success whose commit marker does not exist.
 const codeMarkerMissing = "MARKER_MISSING"
 
-// requireMarker turns a reported success into a retryable failure if its commit marker does not
-// exist: no reader could find the output. An asset without files (`output: none`) has no marker.
-// An error means that the store did not answer; the report is delivered again.
+// requireMarker turns a reported success into a retryable failure if its commit marker does not exist: no reader
+// could find the output. An asset without files (`output: none`) has no marker. An error means that the store did
+// not respond; the report is delivered again.
 func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
 		return nil

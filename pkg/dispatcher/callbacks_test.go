@@ -27,7 +27,7 @@ func TestCallbacksReportAttemptFromStartToEnd(t *testing.T) {
 	w.fold()
 	require.Equal(t, state.TaskRunning, w.task(run, "a").State)
 
-	// The URLs in the answers to start and heartbeat work.
+	// The URLs in the responses to the callbacks start and heartbeat are valid.
 	cb := w.callback(run, "a", contract.VerbHeartbeat, 1)
 	beat := decoded[contract.HeartbeatResponse](t, w.postAs(started.Callbacks.Heartbeat, started.Callbacks.Authorization.Heartbeat, w.body(cb)))
 	require.False(t, beat.ShouldCancel)
@@ -246,7 +246,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	w.fold()
 	require.Equal(t, http.StatusOK, w.report(finish).status)
 	require.Len(t, appended[*event.TaskFinished](w), 1)
-	// The answer to a late heartbeat tells the worker to stop. The heartbeat is not stored.
+	// The response to a late heartbeat tells the worker to stop. The heartbeat is not stored.
 	beat := decoded[contract.HeartbeatResponse](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
 	require.True(t, beat.ShouldCancel)
 	require.Empty(t, appended[*event.TaskHeartbeat](w))

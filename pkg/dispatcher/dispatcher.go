@@ -55,7 +55,7 @@ type Config struct {
 	Snapshots Snapshots
 	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
 	Keys contract.Keyring
-	// WorkerKeys seal envelopes, and workers have them, too. Without WorkerKeys, Keys seal envelopes.
+	// WorkerKeys seal envelopes. Workers have these keys, too. Without WorkerKeys, Keys seal envelopes.
 	WorkerKeys contract.Keyring
 	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	FairQueue *FairQueue
@@ -189,7 +189,7 @@ func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []cont
 	return g.Wait()
 }
 
-// dispatchesLast sorts actions that wait in the fair queue behind all other actions.
+// dispatchesLast is a sort key that puts the actions that wait in the fair queue after all other actions.
 func dispatchesLast(o order) int {
 	if _, ok := o.Action.(control.CreateDispatch); ok {
 		return 1
@@ -345,8 +345,8 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds the total length of the names in an envelope that is built at delivery: a queue can no longer
-// reject an envelope that is too large at that time.
+// maxPrepared bounds the total length of the names in an envelope that is built at delivery. At that time, a queue
+// can no longer reject an envelope that is too large.
 const maxPrepared = 8 << 10
 
 // envelope returns the envelope that a worker receives for an attempt.
@@ -383,7 +383,7 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 }
 
 // admissionValid is how long after a delivery the worker may start the attempt without asking. If the worker asked
-// instead, the dispatcher's answer could be under way for as long.
+// instead, the dispatcher's response could take as long.
 const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery, and false if the attempt is no longer the current

@@ -156,9 +156,9 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 	}
 }
 
-// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, a tenth of a
-// second's turns may begin at once. At most one turn per slot is granted and has not begun. If the next turn would
-// begin even later than these turns explain, the clock was set back, and the pace starts again from now.
+// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, a tenth of
+// a second's turns may begin at once. Each slot has at most one granted turn that has not begun. If the next turn
+// would begin later than these turns can explain, the clock was set back, and the pace starts again from now.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {

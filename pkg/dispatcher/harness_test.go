@@ -424,7 +424,7 @@ func (w *fixture) body(cb contract.Callback) any {
 	}
 }
 
-// decoded decodes an answer with status 200.
+// decoded decodes a response with status 200.
 func decoded[T any](t *testing.T, a answer) T {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.status, "%s", a.body)

@@ -31,8 +31,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// beStranger is an environment variable. It makes the test binary run as a process of another user: the process reads
-// requests from its standard input, sends them, and prints the statuses of the answers.
+// beStranger is an environment variable. It makes the test binary run as a process of another user: the process
+// reads requests from its standard input, sends them, and prints the statuses of the responses.
 const beStranger = "SERVO_TEST_STRANGER"
 
 // nobody is the id of a user other than the user of the tests.
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // noRedirects is a client that does not follow redirects. It shares connections with [http.DefaultClient].
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// call is a request of a test and the status of its answer.
+// call is a request of a test and the status of the response.
 type call struct {
 	Method, URL, Body, Token string
 	Read                     string // if set, the call reads this file

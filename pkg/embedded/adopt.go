@@ -43,8 +43,8 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	return s.lock.publish(s.opts.Dir, s.owner())
 }
 
-// refill fills the queue with the pending work of a snapshot. The queue starts to deliver afterwards, so that the first
-// deliveries are those of the greatest priority.
+// refill fills the queue with the pending work of a snapshot. The queue starts to deliver afterwards, so that the
+// tasks with the greatest priority are delivered first.
 func (s *Stack) refill(ctx context.Context, snap *snapshot.Snapshot) {
 	err := s.dispatch.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	if err != nil && ctx.Err() == nil {

@@ -127,8 +127,9 @@ func (b *browsers) authenticated(r *http.Request) bool {
 	return err == nil && b.now().Unix() < second
 }
 
-// ownOrigin reports whether a page of this server caused a browser's request, or a user who typed the address. Pages at
-// other ports of this host are other origins, although browsers send the cookie with their requests, too.
+// ownOrigin reports whether a browser's request was caused by a page of this server or by a user who typed the
+// address. Pages at other ports of this host are other origins, although browsers send the cookie with their
+// requests, too.
 func ownOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -141,7 +142,8 @@ func ownOrigin(r *http.Request) bool {
 	return false
 }
 
-// registerPage adds the web page of a domain and the routes with which browsers log in to the server at an address.
+// registerPage registers the web page of a domain, and the routes with which browsers log in. The server has the
+// given address.
 func (b *browsers) registerPage(mux *http.ServeMux, page http.Handler, d ids.Domain, address string) {
 	home := fmt.Sprintf("/w/%s/%s/", url.PathEscape(d.Tenant), url.PathEscape(d.Workspace))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {

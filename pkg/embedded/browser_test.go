@@ -25,7 +25,7 @@ func loginURL(t *testing.T, owner embedded.Owner) string {
 	return made.URL
 }
 
-// visited is the answer to a browser that opens an address. Its cookie is "name=value".
+// visited is the response to a browser that opens an address. Its cookie is "name=value".
 type visited struct {
 	status           int
 	location, cookie string

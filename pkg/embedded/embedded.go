@@ -57,7 +57,7 @@ type Options struct {
 	Listen string
 	// Concurrency is the number of tasks that execute at once. 0 is twice the number of cores.
 	Concurrency int
-	// DuckDB bounds each query.
+	// DuckDB limits the resources of each query.
 	DuckDB worker.DuckDB
 	Clock  clock.Clock
 	Logger *slog.Logger
@@ -295,7 +295,7 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	s.server = newServer(mux, s.token, s.browsers)
 }
 
-// newServer returns a server that answers the owner of a token and the given browsers.
+// newServer returns a server that rejects requests without the token or a session of browsers: see [requireToken].
 func newServer(mux *http.ServeMux, token string, sessions *browsers) *http.Server {
 	server := &http.Server{
 		Handler: localOnly(requireToken(mux, token, sessions)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
@@ -378,8 +378,8 @@ func (s *Stack) Failure() (since time.Time, err error) {
 // Done waits until the stack ends by itself and returns the reason.
 func (s *Stack) Done() error { return s.group.Wait() }
 
-// answerWithin is how long a closing stack still answers the requests of a worker in another process. A worker repeats
-// a report that gets no answer, and no process would receive the repetition.
+// answerWithin is how long a closing stack still answers the requests of a worker in another process. A worker
+// repeats a report that gets no response, and then no process would receive the report.
 const answerWithin = time.Second
 
 // flushWithin is how long a closing stack waits for running merges. Without this wait, a series of

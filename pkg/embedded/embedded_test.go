@@ -283,7 +283,7 @@ func TestStackRejectsWebPages(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
 }
 
-// A worker in another process repeats a report that gets no answer.
+// A worker in another process repeats a report that gets no response.
 func TestCloseAnswersAcceptedRequests(t *testing.T) {
 	entered := make(chan string, 1)
 	dir := t.TempDir()

@@ -50,8 +50,7 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("state folder %s is in use by servo process %d, serving on %s", e.Dir, e.Owner.PID, e.Owner.URL)
 }
 
-// lock is an advisory lock on a state folder. The system releases it when the process ends, also
-// after a crash.
+// lock is an advisory lock on a state folder. The system releases it when the process ends, even after a crash.
 type lock struct{ file *os.File }
 
 func acquire(dir string) (*lock, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// batch is a stored materialization of several partitions. Its objects are below the prefix of the first of them.
+// batch is a stored materialization of several partitions. Its objects are below the prefix of the first partition.
 type batch struct {
 	asset string
 	of    Materialization

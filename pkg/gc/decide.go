@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition to keep. A version is kept while it was superseded less than For
-// ago and is among the newest versions. Versions is how many versions are kept, including the visible one.
+// Keep says which superseded versions of a partition to keep. A superseded version is kept while it is among the
+// newest Versions versions and was superseded less than For ago. The visible version counts as one of them.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
@@ -95,7 +95,7 @@ type Rows struct {
 	Successes []Success
 	// Failed reports whether the state contains the task of a materialization and the task did not succeed.
 	Failed func(materialization string) bool
-	// Live reports whether a live run writes or reads a materialization, or whether it waits in
+	// Live reports whether a live run writes or reads a materialization, or whether the materialization waits in
 	// quarantine for a decision.
 	Live func(materialization string) bool
 	// Settled is the FoldSeq of an old revision: it was published at least Keep.Superseded before the

@@ -351,7 +351,7 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 		return nil
 	}
 	gone := g.Objects
-	// A merged file contains no files of executions that lost.
+	// Delete the merged copies first. The files of an execution that lost have no copies.
 	if asset != "" && g.Reason != Merged && (g.Reason != Lost || contract.IsMarker(g.Objects[0].Key)) {
 		if err := p.unmergeOutput(ctx, asset, g.Version); err != nil {
 			return p.failed(ctx, err) // a copy must not outlive its output

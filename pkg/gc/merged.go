@@ -83,7 +83,7 @@ func (p *pass) loadIndexes(ctx context.Context, now event.Time, batch []Object) 
 	return nil
 }
 
-// checkNew deletes merged files of which an output does not exist, and marks those that are a day old as checked.
+// checkNew deletes merged files that contain a deleted output, and marks the files that are a day old as checked.
 func (p *pass) checkNew(ctx context.Context, now event.Time, asset string, m *mergedAsset) error {
 	var gone, old []string
 	for i := range m.index.Files {
@@ -285,7 +285,8 @@ func (p *pass) loadHolders(ctx context.Context, asset string, m *mergedAsset) er
 	return nil
 }
 
-// hashOf keeps the memory small. If two outputs have the same hash, a merged file is deleted too early, which is safe.
+// hashOf returns a hash, which takes less memory than the id. If two outputs have the same hash, a merged file is
+// deleted too early, which is safe.
 func hashOf(materialization string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(materialization)) // never fails

@@ -348,8 +348,8 @@ func keyOf(g fold.Group) string {
 	return ""
 }
 
-// rest returns the remaining deployments, commands about schedules and alerts, triggers and cancels, each in the order of
-// their ids.
+// rest returns the remaining deployments, commands about schedules and alerts, triggers and cancels, each in the
+// order of their ids.
 func (h *deferred) rest() []fold.Group {
 	groups := h.deployments.rest()
 	groups = append(groups, h.commands...)

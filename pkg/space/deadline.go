@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Deadlines computes the deadlines of the periods of a dimension of time.
+// Deadlines computes the deadlines of the periods of a time dimension.
 type Deadlines struct {
 	axis axis
 	due  func(start, end time.Time) time.Time

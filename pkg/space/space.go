@@ -11,7 +11,7 @@ import (
 )
 
 // Space is the space of an asset's partitions: one to [MaxDimensions] dimensions, sorted by name. At most one is a
-// dimension of time. An asset without a space has one partition, with the empty key.
+// time dimension. An asset without a space has one partition, with the empty key.
 type Space struct {
 	Dimensions []Dimension `json:"dimensions"`
 }
@@ -72,7 +72,7 @@ func (s *Space) Has(c Clause) bool {
 	return s.Dimension(c.Dimension) != nil
 }
 
-// Time returns the dimension of time, or nil.
+// Time returns the time dimension, or nil.
 func (s *Space) Time() *Dimension {
 	if s == nil {
 		return nil
@@ -434,7 +434,7 @@ func (s *Space) Selections(keys []string) []string {
 	}
 	type member struct {
 		others string // the values of the other dimensions
-		n      int64  // the number of the period; 0 if the space has no dimension of time
+		n      int64  // the number of the period; 0 if the space has no time dimension
 		values []string
 	}
 	time := slices.IndexFunc(s.Dimensions, func(d Dimension) bool { return d.IsTime() })

@@ -522,10 +522,10 @@ func byTime(a *plan.Asset, partitions []Partition) []Partition {
 	return sorted
 }
 
-// inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are
-// complete. For each upstream asset, at least one partition that it reads must exist or be chosen, except
-// for the asset itself: its first partitions have nothing to read. If the asset requires complete inputs, this must hold for every expected partition that it reads. The lists in
-// chosen are sorted.
+// inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. For
+// each upstream asset, at least one partition that it reads must exist or be chosen, except for the asset itself:
+// its first partitions have nothing to read. If the asset requires complete inputs, this must hold for every
+// expected partition that it reads. The lists in chosen are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {
@@ -553,8 +553,8 @@ func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.Asse
 	return rereads, complete, nil
 }
 
-// missingInput reports whether a reader requires complete inputs and lacks an expected partition of an
-// upstream asset. It reads the partitions in keys, or every partition if all is set.
+// missingInput reports whether a reader requires complete inputs and lacks an expected partition of an upstream
+// asset. The reader reads the partitions in keys, or every partition if all is set.
 func (e *Evaluation) missingInput(reader *plan.Asset, up *evaluated, keys []string, all bool, chosen []string) (bool, error) {
 	if e.incomplete || !reader.RequiresComplete(up.asset.Key) {
 		return false, nil

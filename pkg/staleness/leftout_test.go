@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestI21LeftOutOfRetryIsStale: a run makes total and its reader copy. In a retry, total is skipped, so copy runs without
-// it. The output of total that the first run made is still visible, and the new copy has not read it.
+// TestI21LeftOutOfRetryIsStale: a run makes total and its reader copy. In a retry, total is skipped, so copy runs
+// without it. The output of total that the first run made is still visible, and the new copy has not read it.
 func TestI21LeftOutOfRetryIsStale(t *testing.T) {
 	status := func(copied *state.Partition) staleness.Status {
 		rows := map[ids.AssetKey][]*state.Partition{

@@ -36,7 +36,7 @@ type Column struct {
 	inner int // index of the field within Meta, or -1
 }
 
-// Of returns the column's field of a row, which is a struct.
+// Of returns the column's field in a row. The row is a struct.
 func (c *Column) Of(row reflect.Value) reflect.Value {
 	v := row.Field(c.field)
 	if c.inner >= 0 {

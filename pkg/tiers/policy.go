@@ -13,8 +13,8 @@ import (
 const (
 	// rowBytes is the approximate length of a row as JSON.
 	rowBytes = 400
-	// taskBytes is approximately what an ended task takes in memory, with all its rows. baseDue
-	// uses it to convert MinBase to a number of tasks.
+	// taskBytes is the approximate memory of an ended task with all its rows. baseDue uses it to convert MinBase to a
+	// number of tasks.
 	taskBytes = 3000
 	// inlineSlack limits the inline rows of a manifest until a merge has written them to files. If the rows of a new
 	// delta would exceed inlineSlack times MaxInline bytes together with the other inline rows, the delta is stored in

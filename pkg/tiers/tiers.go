@@ -178,7 +178,7 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 	return err
 }
 
-// Advance makes the published manifest that includes a change the current one.
+// Advance makes next the current manifest. next includes the change c and has been published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
 // Oldest returns the least id of files that this process has not published yet: id, or the id of a

@@ -25,8 +25,8 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// Write writes rows with the cells that [query.Rows.All] yields. If it returns an error, the stream lacks its end, so that
-// no reader mistakes it for the whole result.
+// Write writes rows with the cells that [query.Rows.All] yields. If it returns an error, the stream lacks its end, so
+// that no reader mistakes it for the whole result.
 func Write(w io.Writer, columns []query.Column, rows iter.Seq2[[]any, error]) error {
 	schema := schemaOf(columns)
 	out := ipc.NewWriter(w, ipc.WithSchema(schema))

@@ -59,7 +59,7 @@ type bounds struct {
 	first, last string
 }
 
-// number includes a number in the bounds.
+// number extends the bounds to a number.
 func (b *bounds) number(v int64) {
 	if !b.set {
 		b.set, b.least, b.most = true, v, v
@@ -68,7 +68,7 @@ func (b *bounds) number(v int64) {
 	b.least, b.most = min(b.least, v), max(b.most, v)
 }
 
-// text includes a text in the bounds, and reports whether the bounds can be stored.
+// text extends the bounds to a text, and reports whether the bounds can be stored.
 func (b *bounds) text(v string) bool {
 	if !b.wanted {
 		return true
@@ -110,8 +110,8 @@ func plain(c *column, v int64) string {
 	return string(data)
 }
 
-// dictionaryPage writes the page with the dictionary of the column, and encodes the values of the column as places in
-// this dictionary.
+// dictionaryPage writes the page with the dictionary of the column, and encodes the values of the column as indexes
+// into this dictionary.
 func (w *writer) dictionaryPage(to *chunk) {
 	packed := w.compress(w.dict)
 	w.head.reset()
@@ -134,7 +134,7 @@ func (w *writer) dictionaryPage(to *chunk) {
 	w.values = w.index.finish()
 }
 
-// placeBits returns the number of bits of a place in a dictionary.
+// placeBits returns the number of bits of an index into a dictionary.
 func placeBits(size int) int {
 	if size == 1 {
 		return 1

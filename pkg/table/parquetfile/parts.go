@@ -131,7 +131,7 @@ func (p *parts) Decode(s *table.Schema, part int, within []table.Range, add func
 	return nil
 }
 
-// checkCount rejects a number of rows that a file of a size cannot have.
+// checkCount rejects a number of rows that is impossible for a file of the given size.
 func checkCount(count, size int64) error {
 	if count < 0 || count > MaxRows || count > size*maxRowsPerByte {
 		return fmt.Errorf("a file of %d bytes cannot have the %d rows that its footer declares", size, count)

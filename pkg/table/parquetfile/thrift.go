@@ -33,7 +33,7 @@ func (t *compact) field(id int, kind byte) {
 	t.last = id
 }
 
-// varint appends a number. Numbers close to zero, also negative ones, take few bytes.
+// varint appends a number. Numbers close to zero, including negative ones, take few bytes.
 func (t *compact) varint(v int64) { t.buf = binary.AppendVarint(t.buf, v) }
 
 func (t *compact) i16(id int, v int64) { t.field(id, thriftI16); t.varint(v) }

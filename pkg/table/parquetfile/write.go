@@ -38,7 +38,7 @@ type writer struct {
 	rows   []reflect.Value
 	values []byte // the values of the column, encoded
 	levels hybrid // for each row whether the column has a value
-	index  hybrid // for each value its place in the dictionary
+	index  hybrid // for each value its index in the dictionary
 	head   compact
 	page   []byte
 	packed []byte
@@ -167,8 +167,8 @@ func (w *writer) has(c *column, b *bounds, value bool) bool {
 	return true
 }
 
-// gatherText encodes the texts of the column: one after the other, or as places in a dictionary. It reports whether
-// the texts fit in one page.
+// gatherText encodes the texts of the column: one after the other, or as indexes into a dictionary. It reports
+// whether the texts fit in one page.
 func (w *writer) gatherText(c *column, b *bounds) (bool, error) {
 	clear(w.places)
 	w.dict, w.indices = w.dict[:0], w.indices[:0]

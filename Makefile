@@ -84,7 +84,7 @@ simulate-large: ## run SEEDS (1000) simulated worlds with thousands of tasks, fr
 	go test ./tests/simulation -count 1 -timeout 0 -v -run TestWorldsKeep -large -seeds $(SEEDS) -first $(FIRST)
 
 .PHONY: deaths
-deaths: ## simulate a tick many times; each time, a process dies at another one of its calls
+deaths: ## simulate a tick many times; each time, a process dies at a different call
 	go test ./tests/simulation -count 1 -timeout 0 -v -run TestI26TicksSurviveDeathAtAnyCall -stride 1
 
 .PHONY: simulate-mutants
@@ -116,7 +116,7 @@ soak-schedules: servo ## let servo dev run SCHEDULES (100) minutely schedules fo
 	@scripts/soak-schedules $(or $(MINUTES),60) $(or $(SCHEDULES),100)
 
 .PHONY: bench-peers
-bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3), PEERS="river dbos" or all, into bench/
+bench-peers: build ## measure Servo and other engines alternately, SAMPLES times (3), PEERS="river dbos" or all, into bench/
 	@scripts/bench-peers $(SAMPLES) $(PEERS)
 
 .PHONY: bench-models
@@ -172,7 +172,7 @@ proto-check: $(PROTO_TOOLS) ## check proto/servo/v1: lint, compatible changes on
 	@scripts/proto-check $(TOOLS) $(GENERATED)
 
 .PHONY: api-check
-api-check: servo ## send requests that follow from the OpenAPI document to servo dev, EXAMPLES (3) random ones to each call
+api-check: servo ## send requests derived from the OpenAPI document to servo dev, EXAMPLES (3) random ones to each call
 	@scripts/api-check $(or $(EXAMPLES),3)
 
 .PHONY: proto-baseline

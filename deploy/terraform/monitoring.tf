@@ -20,8 +20,9 @@ locals {
       duration = "0s"
       todo     = "Check that the scheduler calls the sweeper every minute, and that the calls succeed: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50` shows what fails."
     }
-    # A full sweep succeeds once a day. A series with a single point does not increase, and without
-    # a success there is no series. So the alert is on absence, with an hour for a retried sweep.
+    # A full sweep succeeds once a day. This alert cannot query an increase, because a series with a single point does
+    # not increase, and without any success there is no series. It therefore fires if the series is absent, after an
+    # extra hour in which a retried sweep may succeed.
     full_sweep_fails = {
       title    = "No complete full sweep for a day"
       query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-full-sweep\"}[25h])) > 0)"

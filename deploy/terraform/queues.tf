@@ -19,9 +19,10 @@ resource "google_cloud_tasks_queue" "this" {
   }
 
   # Cloud Tasks drops a task after an hour and a half of failed deliveries, and the next
-  # sweep dispatches it again, with an envelope that is valid for another week. Otherwise a
-  # worker that returns after a week would refuse the expired envelope for as long as Cloud
-  # Tasks repeats it, which is a month. Timers carry nothing that expires.
+  # sweep dispatches it again, with an envelope that is valid for another week. Without
+  # this limit, Cloud Tasks would repeat an expired envelope for up to a month, and a
+  # worker that is back after a week would refuse it each time. Timers carry nothing that
+  # expires.
   retry_config {
     max_attempts       = each.key == "timers" ? -1 : 100
     max_retry_duration = each.key == "timers" ? "0s" : "3600s"

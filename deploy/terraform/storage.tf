@@ -1,5 +1,5 @@
-# The bucket of the state. Servo collects objects that it no longer needs. The only lifecycle
-# rule removes the parts of aborted uploads.
+# The bucket of the state. Servo itself deletes objects that it no longer needs. The only
+# lifecycle rule removes the parts of aborted uploads.
 resource "google_storage_bucket" "state" {
   project                     = var.project
   name                        = var.bucket

@@ -3,7 +3,7 @@ description: The records, and how unusual each was for the time of year.
 owners: [weather@example.com]
 tags: [report]
 priority: 10
-deadline: {by: "09:00", timezone: America/Los_Angeles}   # every day, fresh
+deadline: {by: "09:00", timezone: America/Los_Angeles}   # by then, the output must be fresh every day
 */
 SELECT
     r.city,

@@ -5,21 +5,21 @@
 //
 // An archiver moves whole days that lie below the history cutoff of the oldest existing revision. A later revision
 // never has a lower cutoff, and a writer recognizes entries below the cutoff of its own revision by name, without
-// reading them. Therefore no writer that may still publish lists or reads an entry that has left the ledger.
+// reading them. Therefore a writer that may still publish never lists or reads an entry that has left the ledger.
 //
 // # The listing is the index
 //
 // A file is named after its first entry, and is stored in the folder of that entry's day. So keys sort like entries,
-// and a listing of one folder shows which file may contain an entry. An archiver that restarts after a crash, or that
-// works beside another one, starts with the same entry. So it uses the same file name, whatever its size limits. If the
-// file exists, the archiver reads the file and counts the entries in it as archived.
+// and a listing of one folder shows which file may contain an entry. An archiver that replaces a crashed one, or that
+// works beside another one, starts with the same entry. So all of them use the same file name, even if their size
+// limits differ. If the file exists, the archiver reads the file and counts the entries in it as archived.
 //
 // # Order
 //
-// An archiver reads entries, encodes them, decodes the result to check it, creates the file if absent, and then deletes
-// the entries from the ledger, the first one last. A process may die after any of these steps, and any response may be
-// lost. An entry may then be in both places. Its bytes are the same in both, and the next pass deletes it from the
-// ledger.
+// An archiver reads entries, encodes them, decodes the result to check it, creates the file if absent, and then
+// deletes the entries from the ledger. It deletes the first entry last. A process may die after any of these steps,
+// and any response may be lost. An entry may then be in both places. Its bytes are the same in both, and the next
+// pass deletes it from the ledger.
 //
 // # Reading
 //

@@ -40,8 +40,8 @@ type Config struct {
 	Clock  clock.Clock
 	// Logger logs archived entries, and those that cannot be archived. It may be nil.
 	Logger *slog.Logger
-	// Span is the unit of time that is archived at once: entries wait until their whole
-	// span, aligned to 1970, is below the cutoff. 0: a day.
+	// Span is the length of the periods that are archived as a whole: an entry stays in the ledger until its whole
+	// period is below the cutoff. Periods are aligned to 1970. 0: a day.
 	Span time.Duration
 	// MaxBytes and MaxEntries limit a file, by the sizes of its entries in the ledger.
 	// 0: 16 MiB and 10,000.
@@ -180,9 +180,9 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 	return names, false, nil
 }
 
-// read reads entries. It skips unreadable entries: they stay in the ledger until this process archives the next span,
-// or another process tries to read them. contended reports whether some entries were deleted meanwhile, so that another
-// archiver must be working on them.
+// read reads entries. It skips unreadable entries, which stay in the ledger. This process retries them when it
+// archives the next span. contended reports whether some entries were deleted meanwhile: another archiver must then
+// be working on them.
 func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group
@@ -295,8 +295,8 @@ func (a *Archiver) archived(ctx context.Context, entries []Entry) ([]Entry, erro
 	return archived, nil
 }
 
-// remove deletes entries from the ledger, the first one last: until all are deleted, any
-// archiver starts with the same entry and so with the same file name.
+// remove deletes entries from the ledger, the first one last: until all are deleted, every archiver starts with the
+// same entry and therefore uses the same file name.
 func (a *Archiver) remove(ctx context.Context, entries []Entry) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers)

@@ -15,9 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
-// row is a row of an archive file: one line of a ledger entry, or a whole entry that is not
-// NDJSON. Unlike rows of projections, it is never replaced or merged, and has no columns of
-// [table.Meta]. See docs/format/archive.md.
+// row is a row of an archive file: one line of a ledger entry, or a whole entry that is not NDJSON. Unlike a row of a
+// projection, it is never replaced or merged, and it lacks the columns of [table.Meta]. See docs/format/archive.md.
 type row struct {
 	Entry string `col:"entry,key"`  // ULID
 	Line  int32  `col:"line,key"`   // the number of the line from 0

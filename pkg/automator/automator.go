@@ -147,7 +147,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
 	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
-	// A schedule gets its new definition only after the old one has decided all instants up to the deployment.
+	// Replace the definition of a schedule only after the old definition has decided all instants up to the deployment.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil
 	}
@@ -165,7 +165,7 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	if len(work.Wanted) > 0 {
 		g.Go(func() error { return a.advance(ctx, work.Wanted) })
 	}
-	// Read the release once, before the goroutines below start. They share it, so no lock is held during the read.
+	// Read the release once, before the goroutines below start: they share it and need no lock.
 	var p *project
 	var err error
 	if len(work.Pending) > 0 || len(work.Deadlines) > 0 || work.Define != nil && work.Define.Schedules != "" {

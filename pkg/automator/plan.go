@@ -36,7 +36,7 @@ const (
 
 var errNoRelease = errors.New("no release is deployed: start `servo dev`, or deploy the project with `servo deploy`")
 
-// plan starts the run that a request asks for, or refuses the request. err says why the project could not be read.
+// plan starts the run that a request asks for, or refuses the request. If p could not be read, err is the reason.
 func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, p *project, err error) error {
 	_, _, ofChunk := state.ParseChunkRequest(row.RequestID)
 	switch {
@@ -94,9 +94,9 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// planning is how much of the automator's memory for plans a request reserves while it is planned. While the finished
-// plan is stored, a plan of largePlan tasks keeps all of it reserved, and a smaller plan keeps less. So a few requests
-// are planned at the same time, and many small runs start in the same ledger entry.
+// planning is the share of the automator's memory for plans that a request reserves while it is planned. Until the
+// run has started, a plan of at least largePlan tasks keeps the whole share, and a smaller plan keeps less. So only a
+// few requests are planned at the same time, but many small runs can start in the same ledger entry.
 const (
 	planning  = starting / parallel
 	largePlan = 10_000

@@ -17,8 +17,8 @@ const MaxBytes = 256 << 20
 // documentVersion is the version of the format.
 const documentVersion = 1
 
-// document is the stored form of chunks. A chunk maps assets to partition keys. A position in a chunk is the index of a
-// partition after sorting by task key.
+// document is the stored form of chunks. A chunk maps assets to partition keys. The position of a partition in its
+// chunk is its index in the order of the task keys.
 type document struct {
 	Version int                   `json:"schema_version"`
 	Chunks  []map[string][]string `json:"chunks"`
@@ -72,7 +72,7 @@ func (c *Chunks) Total() int {
 // Document is a decoded document. [Document.Chunk] decodes the cells of a chunk when it is called.
 type Document struct{ chunks []map[string][]string }
 
-// Decode reads and verifies a document with a hash.
+// Decode decodes a document and verifies it against its hash.
 func Decode(data []byte, sha string) (*Document, error) {
 	sum := sha256.Sum256(data)
 	if hex.EncodeToString(sum[:]) != sha {

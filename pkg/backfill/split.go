@@ -118,7 +118,7 @@ type splitter struct {
 	assets   map[ids.AssetKey]*selection
 	cells    []placed
 	// parents joins cells that depend on each other into trees: the entry of a cell is its parent. The entry of a root
-	// is negative: minus the number of cells of its tree.
+	// is the negated number of cells in its tree.
 	parents []int32
 	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. itself contains
 	// pairs of cells of such assets: the first cell of a pair reads the second.
@@ -342,8 +342,8 @@ func (s *splitter) chunks() (*Chunks, error) {
 	return out, nil
 }
 
-// checkOrder makes every chunk a stage. It returns an error if a partition of an asset that reads itself reads a
-// partition of a later chunk.
+// checkOrder makes every chunk a stage. It returns an error if an asset reads one of its own partitions from a later
+// chunk.
 func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 	if s.options.Newest {
 		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove --order newest", s.ordered)

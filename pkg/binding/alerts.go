@@ -18,8 +18,8 @@ func Secrets(lookup func(name string) (string, bool)) func(ctx context.Context, 
 	return secret.Sources{plan.SecretEnv: secret.Variables(lookup), plan.SecretGCP: gcpsecret.Source()}.Resolve
 }
 
-// Publisher returns a function that publishes to topics of Pub/Sub. It connects to a project when it first
-// publishes to one of its topics, and keeps the connection.
+// Publisher returns a function that publishes to topics of Pub/Sub. It connects to a Google Cloud project when it
+// first publishes to a topic of the project, and keeps the connection.
 func Publisher() func(ctx context.Context, topic string, data []byte, attributes map[string]string) error {
 	p := &publisher{clients: map[string]*pubsub.Client{}}
 	return p.publish

@@ -3,9 +3,8 @@
 // (INV-3). This package is not a stable API.
 //
 // A controller receives the state, never a store: it cannot read the ledger (INV-7). An action is a
-// proposal. Executing an action twice or late is harmless. The name of a queue task is derived from
-// its purpose, so creating it twice has no effect. The events about it take effect only if the fold
-// accepts them.
+// proposal. Executing an action twice or late is harmless. The name of a queue task is derived from its purpose, so
+// creating it twice has no effect. The events that report the action take effect only if the fold accepts them.
 package control
 
 import (
@@ -23,8 +22,8 @@ const (
 	PendingAge = 5 * time.Second
 	// TimerGrace is how late a timer may be before a sweep checks it.
 	TimerGrace = time.Minute
-	// maxSchedule is how far ahead queues schedule a task (30 days), minus a margin for
-	// clock differences. Timers further ahead use hops.
+	// maxSchedule is how far ahead a queue can schedule a task (30 days), minus a margin for clock differences. Timers
+	// further ahead use hops.
 	maxSchedule = 30*24*time.Hour - time.Hour
 )
 
@@ -49,8 +48,8 @@ type CreateDispatch struct {
 // it yet.
 type DeleteDispatch struct{ Row *state.Dispatch }
 
-// CreateTimer creates the queue task that fires a timer when it is due or, if that is
-// further ahead than a queue can schedule, at HopAt.
+// CreateTimer creates the queue task that fires a timer. The task fires when the timer is due or, if a queue cannot
+// schedule that far ahead, at HopAt.
 type CreateTimer struct {
 	Row         *state.Timer
 	HopAt       event.Time

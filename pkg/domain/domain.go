@@ -21,7 +21,7 @@ type Handle struct {
 	Store     blob.Store
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
-	// IDs is this domain's own source: ids that it observes must not advance those of other domains.
+	// IDs serves only this domain: an id that it observes must not advance the ids of other domains.
 	IDs    *ids.Source
 	Clock  clock.Clock
 	Logger *slog.Logger

@@ -77,7 +77,7 @@ type Estimate struct {
 	Makespan, MakespanP95 time.Duration
 	// Cost and CostP95 are the sums of the priced assets, in nano-dollars. [Estimate.Price] sets them.
 	Cost, CostP95 int64
-	// Unpriced is the number of tasks that are not part of the costs.
+	// Unpriced is the number of tasks whose cost is unknown, and which the costs exclude.
 	Unpriced int
 	// Assets are sorted by name.
 	Assets []Asset
@@ -222,7 +222,7 @@ func (s *schedule) ready(i int) {
 	}
 }
 
-// released returns the tasks that waited only for a task that has ended.
+// released records that task i has ended, and returns the tasks that no longer wait for any task.
 func (s *schedule) released(i int) []int {
 	var free []int
 	for _, j := range s.next[i] {

@@ -60,8 +60,8 @@ type Verifier struct {
 	tokens *oidc.IDTokenVerifier
 }
 
-// New returns a verifier. It reads the issuer's keys with the first token, and again when a token names an unknown key.
-// The verifier uses only the values of ctx and continues when ctx ends.
+// New returns a verifier. It reads the issuer's keys with the first token, and again when a token names an unknown
+// key. The verifier uses only the values of ctx, and keeps working after ctx ends.
 func New(ctx context.Context, cfg Config) *Verifier {
 	cfg.Audience = strings.TrimSuffix(cfg.Audience, "/")
 	client := &http.Client{Transport: &paced{inner: cmp.Or(cfg.Client.Transport, http.DefaultTransport), now: cfg.Now}, Timeout: keysTimeout}
@@ -128,8 +128,8 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 	return payload, err
 }
 
-// errFresh rejects a token whose key is not among the keys that were read less than keysAge ago. They are not read
-// again so soon: the key is assumed not to exist.
+// errFresh rejects a token whose key is not among the keys that were read less than keysAge ago. The keys are not
+// read again so soon, so the token's key is assumed not to exist.
 var errFresh = errors.New("the issuer has no such key")
 
 // paced rejects requests for the keys until keysAge after the last successful request.

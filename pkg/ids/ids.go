@@ -116,8 +116,8 @@ func AttemptID(d Domain, runID, taskKey string, attempt int32) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, strconv.Itoa(int(attempt)))
 }
 
-// MaterializationID returns the id of the materialization that a task of a run makes, whichever
-// attempt makes it.
+// MaterializationID returns the id of the materialization that a task of a run makes. All attempts of the task share
+// it.
 func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }

@@ -70,8 +70,8 @@ func (p Partition) Key() string {
 	return string(canonical)
 }
 
-// plainKey returns the key if its texts need no escapes. The bytes of such texts are in the order that the canonical form
-// requires.
+// plainKey returns the key if its texts need no escapes. For such texts, the order of the bytes is the order that the
+// canonical form requires.
 func (p Partition) plainKey() (string, bool) {
 	size := len("{}")
 	for name, value := range p {
@@ -140,9 +140,9 @@ func parsePlain(key string) (Partition, bool) {
 	return nil, false
 }
 
-// plainText reads a text in quotes at the beginning of object, and the string after that follows it. It returns the
-// text and the rest of the object. It reports false if the object begins in another way, or if JSON may write the text
-// in another form.
+// plainText parses the beginning of object: a text in quotes, followed by the value of the parameter after. It
+// returns the text and the remainder of object. It reports false if object begins in another way, or if JSON could
+// encode the text in another form.
 func plainText(object, after string) (text, rest string, ok bool) {
 	object, opened := strings.CutPrefix(object, `"`)
 	text, rest, closed := strings.Cut(object, `"`)

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// defaultMaxWaitingBytes bounds the bytes of the groups that wait in an [Appender]: as many as eight full entries.
+// defaultMaxWaitingBytes bounds the bytes of the groups that wait in an [Appender]: the size of eight full entries.
 const defaultMaxWaitingBytes = 8 * MaxEntryBytes
 
 // Config configures an [Appender].

@@ -19,7 +19,7 @@ const (
 // started, or is alive. They precede the events of the next entry that contains facts. If no entry follows within
 // [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered returns.
 //
-// If Linger is zero, AppendBuffered is Append.
+// If Linger is zero, AppendBuffered works like Append.
 func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) error {
 	if a.cfg.Linger <= 0 || event.HasFiredTimer(group) {
 		_, err := a.Append(ctx, group)
@@ -95,11 +95,11 @@ func (a *Appender) takeBuffered() *waiter {
 	return buffered
 }
 
-// Linger returns how long buffered facts wait at most while Run runs.
+// Linger returns the maximum time that buffered facts wait while Run runs.
 func (a *Appender) Linger() time.Duration { return a.cfg.Linger }
 
-// Run appends buffered facts after [Config.Linger] until ctx is done. Facts that are still
-// buffered then are lost, unless the caller calls Flush.
+// Run appends buffered facts when they have waited for [Config.Linger]. It returns when ctx is done. Facts that are
+// still buffered then are lost, unless the caller calls Flush.
 func (a *Appender) Run(ctx context.Context) error {
 	for {
 		select {

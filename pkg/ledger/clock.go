@@ -27,9 +27,9 @@ func clockError(off time.Duration, store time.Time) error {
 		ErrClock, off.Abs().Round(time.Second), direction, event.At(store), maxSkew)
 }
 
-// skew returns a lower bound of the amount by which this machine's clock is ahead of the store's
-// clock (negative: behind). store is the time that the store reported. before and after are
-// readings of this machine's clock, before and after that report.
+// skew returns a lower bound of the amount by which this machine's clock is ahead of the store's clock (negative:
+// behind). store is the time that the store reported. before and after are the times on this machine's clock before
+// the request to the store and after its response.
 func skew(before, store, after time.Time) time.Duration {
 	switch {
 	case store.Before(before) && before.Before(after), store.Before(after) && !before.Before(after):
@@ -42,8 +42,8 @@ func skew(before, store, after time.Time) time.Duration {
 
 // checkClock verifies that this machine's clock agrees with the store's. It asks the store for its time before the
 // first append, and again after the store's answer to a write has contradicted the clock. If the clocks differ, the
-// error is an [ErrClock]: the compactor would reject an entry written under a wrong clock, or its times would be
-// misleading.
+// error is an [ErrClock]: the compactor would reject an entry that was written under a wrong clock, or the times in
+// the entry would be misleading.
 func (a *Appender) checkClock(ctx context.Context) error {
 	for try := 1; !a.clockChecked.Load(); try++ {
 		before := a.cfg.Clock.Now()

@@ -54,7 +54,7 @@ func (b *batch) entry(stored blob.Object) Entry {
 	return Entry{Name: b.name, Data: b.data, Object: stored, Events: b.events, Urgent: b.urgent}
 }
 
-// write stores a batch. Its error is final, unless ctx is done or it matches ErrUnknown.
+// write stores a batch. Its error is final, unless ctx is done or the error matches ErrUnknown.
 func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 	for {
 		if b.name == "" || a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge {
@@ -90,9 +90,8 @@ func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 	}
 }
 
-// mayBeMissed reports whether a listing may have missed an entry that has been stored. It
-// observes the store's time, so that later ids are not older than it even if this machine's
-// clock is behind.
+// mayBeMissed reports whether a listing may have missed an entry that has been stored. It observes the store's time,
+// so that no later id is older than the entry, even if this machine's clock is behind.
 func (a *Appender) mayBeMissed(b *batch, stored blob.Object) bool {
 	a.cfg.IDs.Observe(ids.AtTime(stored.Updated))
 	return a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge || stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind
@@ -125,8 +124,8 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:
-		// If the object is absent, the entry has already been folded and archived. That is unlikely. The batch is then
-		// appended again once its name is too old.
+		// If the object is absent, the entry has already been folded and archived, which is unlikely. In this case the
+		// batch is appended again when its name is too old.
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)

@@ -4,9 +4,9 @@ import "slices"
 
 // Run is a run of outputs that a merged file contains in the same order.
 type Run struct {
-	// From and To are the positions of the outputs that a reader reads, To not included.
+	// From and To are positions in the list of the outputs that a reader reads. To is exclusive.
 	From, To int
-	// File is the position of the merged file, and First the position of the first output in its cells.
+	// File is the position of the merged file. First is the position of the first output in the cells of that file.
 	File, First int
 }
 
@@ -51,7 +51,7 @@ type Group struct {
 
 // Groups returns the outputs to merge: runs of small neighbouring outputs with the same columns, which no merged file
 // covers yet. A group includes the cells of a merged file beside it if all of them fit, so that a merged file grows
-// with its asset. A merged file is replaced when more than a tenth of its cells have other outputs now.
+// with its asset. A merged file is replaced when it is stale: newer outputs exist for more than a tenth of its cells.
 func Groups(read []Candidate, files []*File) []Group {
 	stale := staleFiles(read, files)
 	owner := make([]int, len(read)) // the merged file that covers an output, or -1
@@ -105,7 +105,7 @@ func Groups(read []Candidate, files []*File) []Group {
 	return groups
 }
 
-// staleFiles returns the positions of the files of which more than a tenth of the cells have other outputs now.
+// staleFiles returns the positions of the stale files: newer outputs exist for more than a tenth of their cells.
 func staleFiles(read []Candidate, files []*File) map[int]bool {
 	now := make(map[string]Cell, len(read))
 	for i := range read {

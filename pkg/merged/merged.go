@@ -1,6 +1,6 @@
 // Package merged describes merged files: copies of many small outputs of one asset, which make reading faster. They
-// never decide anything: a reader without them reads the single files, and gets the same rows. This package is not a
-// stable API.
+// are only an optimization: a reader without them reads the single files and returns the same rows. This package is
+// not a stable API.
 //
 // A merged file is immutable. Its description names the exact output that each of its cells was copied from, so a
 // reader can use it for exactly the cells that it would read anyway. The index of the asset names the merged files. It
@@ -23,23 +23,24 @@ import (
 )
 
 const (
-	// MinCells is the number of neighbouring cells from which a merged file is worth its cost.
+	// MinCells is the minimum number of neighbouring cells for which a merged file is worth its cost.
 	MinCells = 64
 	// MaxCells is the maximum number of cells in a merged file.
 	MaxCells = 1024
 	// MaxBytes is the maximum sum of the sizes of the single files in a merged file.
 	MaxBytes = 256 << 20
-	// SmallBytes is the size from which an output is not merged: opening its file costs little beside reading it.
+	// SmallBytes is the size below which an output is merged. For a larger output, opening the file costs little
+	// compared with reading it.
 	SmallBytes = 4 << 20
-	// MinRun is the number of neighbouring cells from which a reader uses a merged file. Each run is a part of the
-	// query, so many short ones would cost more than they save.
+	// MinRun is the minimum number of neighbouring cells for which a reader uses a merged file. Each run is a part of
+	// the query, so many short ones would cost more than they save.
 	MinRun = 16
 
 	// MaxFiles is the maximum number of merged files of an asset.
 	MaxFiles = 20_000
 
-	// CellColumn is the column of a merged file with the position of the row's cell in [File].Cells. KeyColumn returns
-	// the column with the values of a partition column.
+	// CellColumn is the column of a merged file that holds the position of a row's cell in [File].Cells. KeyColumn
+	// returns the column with the values of a partition column.
 	CellColumn = "servo cell"
 
 	version          = 1
@@ -72,8 +73,8 @@ func Prefix(d ids.Domain, asset ids.AssetKey) string {
 	return contract.AssetsPrefix(d) + asset.String() + "/" + folder
 }
 
-// AssetOf returns the prefix of the merged files that contains the key of an object, and the asset. It returns "" if the
-// object does not belong to merged files.
+// AssetOf returns the prefix of the merged files to which the key of an object belongs, and the asset. It returns ""
+// if the object does not belong to merged files.
 func AssetOf(d ids.Domain, key string) (prefix, asset string) {
 	const parts = 4 // namespace, name, folder, rest
 	rest, ok := strings.CutPrefix(key, contract.AssetsPrefix(d))
@@ -121,8 +122,8 @@ type Entry struct {
 	// Size and CRC32C are those of the description.
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
-	// Checked means that all outputs in the file existed when the collector checked the file at the age of a
-	// day. Since then, the collector deletes the file before it deletes one of these outputs.
+	// Checked means that the collector has checked the file when it was a day old, and all outputs in the file existed
+	// then. Since then, the collector deletes the file before it deletes one of these outputs.
 	Checked bool `json:"checked,omitempty"`
 }
 
@@ -211,8 +212,8 @@ func Load(ctx context.Context, store blob.Store, prefix string) (index Index, at
 	return index, object.Version, false, nil
 }
 
-// Update changes the index of an asset. change returns false if nothing must be written. It is called again with the
-// newest index if another process has changed the index.
+// Update changes the index of an asset. change returns false if nothing must be written. If another process has
+// changed the index, Update calls change again with the newest index.
 func Update(ctx context.Context, store blob.Store, prefix string, change func(*Index) bool) error {
 	var err error
 	for range replaceTries {

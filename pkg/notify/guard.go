@@ -14,10 +14,10 @@ import (
 // timeout bounds one try, from the resolution of the name to the end of the answer.
 const timeout = 10 * time.Second
 
-// never are addresses that no channel may have: they belong to this machine's network or to metadata servers.
+// never lists the addresses that no channel may use: they belong to this machine's network or to metadata servers.
 var never = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::/32")
 
-// private are addresses that only a channel with allow_private may have.
+// private lists the addresses that only a channel with allow_private may use.
 var private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
 
 // Prefixes of IPv6 addresses that contain an IPv4 address: in the last bytes (nat64) or after the prefix (sixToFour).

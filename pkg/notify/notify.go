@@ -76,8 +76,8 @@ func (s *Sender) resolve(ctx context.Context, reference string) (string, error) 
 	return value, err
 }
 
-// SignatureHeader has the signature of a webhook's body: t=SECONDS,v1=HEX, where HEX is the HMAC-SHA256 of
-// the seconds, a dot and the body.
+// SignatureHeader is the header with the signature of a webhook's body: t=SECONDS,v1=HEX, where HEX is the
+// HMAC-SHA256 of the seconds, a dot and the body.
 const SignatureHeader = "Servo-Signature"
 
 // Sign returns the signature of a body that is sent at the given time.

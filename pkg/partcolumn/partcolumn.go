@@ -217,9 +217,9 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	return true
 }
 
-// Order returns columns in the order in which readers get them, if the columns come from the keys of several partitions.
-// It returns false if the order depends on the partitions: some values do not fit into the name of a folder below
-// folder.
+// Order returns partition columns in the order in which they appear in the rows of several partitions, if their
+// values come from the keys. It returns false if the order depends on the partitions: some values do not fit into the
+// name of a folder below folder.
 func Order(columns []space.Column, keys []string, folder string) (ordered []space.Column, known bool) {
 	if len(columns) < 2 { //nolint:mnd // one column has only one order
 		return columns, true
@@ -277,8 +277,8 @@ func (r *reader) query(g *group) (string, error) {
 	return Keyed(ReadParquet(files), g.parts[0].Key, g.keyed)
 }
 
-// linked returns a query for the rows of a group that reads links. If all files are known to have the same schema,
-// DuckDB opens only the files that match a filter on the linked columns.
+// linked returns a query that reads the rows of a group through links. If all files are known to have the same
+// schema, DuckDB opens only the files that match a filter on the linked columns.
 func (r *reader) linked(g *group) string {
 	schema := g.parts[0].Schema
 	var files, types []string

@@ -40,7 +40,7 @@ const (
 	setAside        = ".servo-old"
 )
 
-// maxErrors is how many outputs of one update may fail before it ends.
+// maxErrors is how many outputs may fail before an update ends.
 const maxErrors = 10
 
 // update is one call of Update.

@@ -13,7 +13,7 @@
 // any point, the next call completes the work. The file [RecordName] in the folder is its record: it names every
 // materialization that readers of the folder may find. The record is written before readers can find a new
 // materialization, so that the collector does not delete that materialization. The record also proves that Servo owns
-// the folder: a folder without a record that has other files is never changed.
+// the folder: a folder that has files but no record is never changed.
 package publisher
 
 import (
@@ -95,8 +95,8 @@ func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	return strings.Join(names, "/"), true
 }
 
-// escape escapes a value of a partition for the name of a folder, in the way that readers of Hive
-// partitions decode. Some readers take the names in nulls for NULL, so these are escaped, too.
+// escape escapes a value of a partition for the name of a folder, in the way that readers of Hive partitions decode.
+// It also escapes the values in nulls, because some readers interpret them as NULL.
 func escape(value string) string {
 	nulls := []string{"null", "__hive_default_partition__"}
 	isNull := slices.Contains(nulls, strings.ToLower(value))

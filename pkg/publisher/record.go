@@ -15,7 +15,7 @@ import (
 // RecordName is the name of the file in a published folder that records what Servo has published there.
 const RecordName = "_published.json"
 
-// maxRecordBytes bounds a record: 20,000 assets, or some assets with [MaxOutputs] partitions.
+// maxRecordBytes bounds a record. It is enough for 20,000 assets, or for a few assets with [MaxOutputs] partitions.
 const maxRecordBytes = 256 << 20
 
 // Owner identifies the state folder whose outputs a place shows.
@@ -97,7 +97,7 @@ func (r *Record) normalize() {
 	}
 }
 
-// Named adds the materializations that readers of a place may find to a set. If the place does not exist, Named adds
+// Named adds to a set the materializations that readers of a place may find. If the place does not exist, Named adds
 // nothing.
 func Named(record string, to map[string]bool) error {
 	r, err := ReadRecord(record)

@@ -129,8 +129,8 @@ func (c *Check) rowCount(table string, previous int64) Compiled {
 	}
 }
 
-// bounds returns the least and the greatest number of rows that pass, or nil if there is no such bound. A
-// bound that is relative to the previous rows is rounded towards the stricter whole number.
+// bounds returns the least and the greatest number of rows that pass, or nil if there is no such bound. A bound that
+// is relative to the previous number of rows is rounded towards the stricter whole number.
 func (c *Check) bounds(previous int64) (low, high *big.Int) {
 	whole := func(l *Literal) *big.Int {
 		if l == nil {
@@ -280,7 +280,7 @@ func (p *Params) freshness(table, column string, now time.Time) Compiled {
 	}
 }
 
-// schema returns a row for every column that is missing, has another type, or is not expected.
+// schema compiles a check that returns a row for every column that is missing, has another type, or is not expected.
 func (p *Params) schema(table string) Compiled {
 	wanted := make([]string, 0, len(p.Types)+1)
 	wanted = append(wanted, "SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS kind WHERE false")

@@ -57,5 +57,5 @@ func Differences(before, after []ColumnType) (changes []string) {
 	return changes
 }
 
-// printable returns text of a worker without control characters.
+// printable returns text from a worker with its control characters escaped.
 func printable(text string) string { return strings.Trim(strconv.Quote(text), `"`) }

@@ -56,8 +56,8 @@ const (
 // Limits of the checks of an asset.
 const (
 	MaxChecks = 200
-	// MaxGates is the maximum number of checks of an asset with the severity CRITICAL, and likewise with the severity
-	// ERROR. It bounds the size of a plan, because every task of a plan names these checks.
+	// MaxGates is the maximum number of CRITICAL checks of an asset, and also the maximum number of its ERROR checks. It
+	// bounds the size of a plan, because every task of a plan names these checks.
 	MaxGates   = 64
 	MaxName    = 100
 	MaxColumns = 2_000
@@ -128,7 +128,7 @@ type Allowance struct {
 	PPM  int64 `json:"ppm,omitempty"`
 }
 
-// Millionths is how many parts of a percentage make a whole.
+// Millionths is the denominator of shares in millionths.
 const Millionths = 1_000_000
 
 // covers reports whether the given number of failing rows, out of all rows, is tolerated.

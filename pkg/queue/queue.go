@@ -44,7 +44,8 @@ type Task struct {
 	// DispatchDeadline is how long a delivery may take before it counts as failed: 15 s to
 	// 30 min; 0 means 10 min.
 	DispatchDeadline time.Duration
-	// Turn says which of several due tasks is delivered first. Cloud Tasks has no such order, so other queues ignore it.
+	// Turn says which of several due tasks is delivered first. Only a queue in this process applies it: Cloud Tasks has
+	// no such order.
 	Turn Turn
 	// Prepare, if set, returns the body of each delivery and replaces Body. If it returns wanted = false, the task ends
 	// without a delivery. Only a queue in this process can call Prepare; other queues reject the task with ErrInvalid.
@@ -59,7 +60,7 @@ type Task struct {
 type Turn struct {
 	Priority int32
 	Group    string
-	// Since is the age of the task: it goes after tasks of its group that are older. Zero means the time when it is due.
+	// Since is the time from which the age of the task counts. Zero means the time when it is due.
 	Since time.Time
 }
 

@@ -151,7 +151,7 @@ func (c *Change) describe(old, now *plan.Asset, olds, nows []plan.Asset) {
 
 func (c *Change) because(reason string) { c.Reasons = append(c.Reasons, reason) }
 
-// surroundings records the differences in the inputs of the code fingerprint other than the text.
+// surroundings records the differences between the inputs of the code fingerprints, except those of the text.
 func (c *Change) surroundings(old, now surroundings) {
 	differ := func(reason string, a, b any) {
 		if fingerprint(a) != fingerprint(b) {

@@ -45,8 +45,8 @@ func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	return changes
 }
 
-// alerting returns the fingerprint of every setting that DiffAlerts compares. The key has the values of
-// [AlertChange].What and Name.
+// alerting returns the fingerprint of every setting that DiffAlerts compares. Its key consists of [AlertChange].What
+// and Name.
 func (s *Settings) alerting() map[[2]string]string {
 	all := map[[2]string]string{}
 	for i := range s.Alerts {

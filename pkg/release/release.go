@@ -29,8 +29,8 @@ const (
 	MaxSourceFiles = 100_000
 )
 
-// Release is a compiled project, stored as releases/{domain}/{sha256}.json in canonical JSON. It has
-// no queries and commands: they are in its code object.
+// Release is a compiled project, stored as releases/{domain}/{sha256}.json in canonical JSON. Its queries and
+// commands are in its code object.
 type Release struct {
 	SchemaVersion int `json:"schema_version"`
 	Settings

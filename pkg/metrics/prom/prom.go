@@ -41,8 +41,8 @@ func (s *sampled) read() float64 {
 	return 0
 }
 
-// New returns a recorder of the given metrics, and of the metrics of the Go runtime and the operating system about the
-// process. It panics if two metrics have the same name or a name is invalid.
+// New returns a recorder of the given metrics, and of the process metrics that the Go runtime and the operating
+// system provide. It panics if two metrics have the same name or a name is invalid.
 func New(all []*metrics.Metric) metrics.Recorder { return NewRecorder(all) }
 
 // NewRecorder works like New, for callers that need the registry.

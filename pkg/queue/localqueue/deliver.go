@@ -16,13 +16,12 @@ import (
 )
 
 // maxAnswerBytes bounds how much of an answer's body is read. The body is read so that the connection can be reused,
-// and because the task may need it.
+// and because the OnResponse function of a task may need it.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")
 
-// deliver occupies one of the lane's slots: it delivers t, and then every further task that
-// is due.
+// deliver occupies one of the lane's slots: it delivers t, and then further tasks until none is due.
 func (q *Queue) deliver(l *lane, t *task) {
 	for t != nil {
 		status, err := q.post(q.ctx, t)

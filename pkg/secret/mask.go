@@ -29,9 +29,9 @@ type Mask struct {
 	longest int
 }
 
-// NewMask returns a mask that hides values of at least 4 bytes. It hides a value as it is, without surrounding space,
-// and in the encodings that programs use in messages, URLs and JSON. It also hides each line of a value if the line has
-// at least 8 bytes without surrounding space.
+// NewMask returns a mask that hides values of at least 4 bytes. It hides three forms of a value: the value as it is,
+// the value without surrounding space, and the encodings that programs use in messages, URLs and JSON. It also hides
+// each line of a value if the line has at least 8 bytes without surrounding space.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {

@@ -29,7 +29,7 @@ func (r *Redactor) Add(values ...string) {
 	}
 }
 
-// Mask returns a mask that hides the added values and more, or nil if there are none.
+// Mask returns a mask that hides the added values and the values in more. It returns nil if there are none.
 func (r *Redactor) Mask(more ...string) *Mask {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -100,8 +100,8 @@ func (t *Texts) Watch(root string, want map[string]string) *Code {
 	return c
 }
 
-// Changed reports whether a task may have read other files than the plan names: a file differed from
-// the plan when the task began, or has been written since.
+// Changed reports whether a task may have read files that differ from its plan: a file differed when the task began,
+// or has been written since.
 func (c *Code) Changed() bool {
 	if c.other {
 		return true

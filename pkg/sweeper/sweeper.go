@@ -41,7 +41,7 @@ const (
 	// cold start of two services. If the compactor has begun to fold, it continues after the timeout.
 	domainTimeout = 45 * time.Second
 	// dueTimeout bounds a sweep of the due domains, and fullTimeout a sweep of all domains: a scheduler waits at most
-	// half an hour for an answer. The next sweep continues.
+	// half an hour for an answer. Later sweeps reach the remaining domains.
 	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
 	// strayAge is the age at which a wakeup of an empty domain is deleted. The writer that created the wakeup would
 	// have published a revision within that time.
@@ -180,7 +180,7 @@ func targetsOf(wakeups []wakeup.Wakeup, all []ids.Domain, now event.Time) []*tar
 	return targets
 }
 
-// sweep returns how many groups were folded, and whether the domain is empty.
+// sweep sweeps one domain. It returns how many groups were folded, and whether the domain is empty.
 func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, domainTimeout)
 	defer cancel()

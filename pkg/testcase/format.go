@@ -111,7 +111,7 @@ func firstDifference(a, b string) int {
 	return same - before
 }
 
-// from returns the value on one line, beginning at the character start.
+// from returns the value on one line, without the characters before the index start.
 func (f Field) from(start int) string {
 	runes := []rune(f.Text)
 	if f.Null || start == 0 || start >= len(runes) {

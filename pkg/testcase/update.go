@@ -59,7 +59,7 @@ var (
 	plainNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 	plainDate   = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 	plainText   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$`)
-	// keywords have a meaning in YAML, in this or an earlier version.
+	// keywords have a special meaning in some version of YAML.
 	keywords = regexp.MustCompile(`(?i)^(null|true|false|yes|no|on|off|y|n)$`)
 )
 

@@ -149,7 +149,7 @@ type kind struct {
 	budget float64
 	// path returns the path of the next call. answer is the answer to the previous call; nil: this is the first call.
 	path func(answer map[string]any) string
-	// skip is the number of first calls that are not counted.
+	// skip is how many calls at the beginning are not counted.
 	skip int
 }
 
@@ -200,8 +200,7 @@ func (m *apiCalls) get(ctx context.Context, path string) ([]byte, error) {
 	return raw, nil
 }
 
-// paging returns the paths of the pages of a listing, one after the other. After the last page it continues with the
-// first.
+// paging returns a function that returns the path of the next page of a listing. After the last page it starts over.
 func paging(path string) func(map[string]any) string {
 	return func(answer map[string]any) string {
 		if token, _ := answer["next_page_token"].(string); token != "" {
@@ -211,7 +210,7 @@ func paging(path string) func(map[string]any) string {
 	}
 }
 
-// fixedPath returns the same path for each call.
+// fixedPath returns a function that returns the same path for each call.
 func fixedPath(path string) func(map[string]any) string {
 	return func(map[string]any) string { return path }
 }

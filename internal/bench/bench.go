@@ -37,8 +37,8 @@ type Config struct {
 	Size int
 	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
-	// If Deployed is set, W1, W2 and W3 in a folder first deploy a project, and their runs use this release. The
-	// project has the assets that run, deployedAssets other assets, and schedules that are not due.
+	// If Deployed is set, W1, W2 and W3 on a folder first deploy a project, and run its release. The project has the
+	// assets that run, deployedAssets other assets, and schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
 	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds the random numbers of the cloud.

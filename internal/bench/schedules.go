@@ -102,8 +102,8 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// compressOnEachCore makes the process allocate the buffers for compressing files, which it then keeps: 16 MiB for each
-// core.
+// compressOnEachCore makes the process allocate its buffers for compressing files before the measurement: 16 MiB for
+// each core. The process keeps them.
 func compressOnEachCore() error {
 	rows := make([]*state.RunKey, 20_000)
 	for i := range rows {

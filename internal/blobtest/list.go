@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// trickyKeys are unsorted, and none is a folder of another. Some contain characters that sort before the slash: a walk
-// through a tree of folders visits such keys in another order than the order of keys. Others contain characters that
-// are special in URLs, shells and paths.
+// trickyKeys are unsorted, and none is a folder of another. Some contain characters that sort before the slash: a
+// walk through a tree of folders does not visit such keys in the order of keys. Others contain characters that are
+// special in URLs, shells and paths.
 var trickyKeys = []string{
 	"a/x", "a-b/x", "a.b/x", "a b/x", "a0", "a!/y/z", "a/y/deep/er", "a+", "a,c", "a/-", "a/.hidden",
 	"t=x/w=y/1.json", "t=x/w=y/10.json", "t=x/w=y/2.json", "t=x-y/w=y/1.json", "t=x/w=y-z/1.json",

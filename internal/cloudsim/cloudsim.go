@@ -4,8 +4,7 @@
 //
 // The services run their real code, as package service wires it. A client that appends an entry announces it to the
 // compactor over HTTP, and the compactor announces the revision to the dispatcher. Notifications of new entries and
-// manifests arrive later. If an announcement is lost, the notifications guarantee progress. Otherwise nothing waits for
-// them.
+// manifests arrive later. They guarantee progress if an announcement is lost; usually nothing waits for them.
 //
 // Time is real: computation takes its time in addition to the modelled latencies. The services
 // share the machine's cores; in a cloud each has its own.

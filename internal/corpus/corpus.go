@@ -87,7 +87,7 @@ func New(d ids.Domain, size Size, seed uint64, now time.Time) *Corpus {
 	return c
 }
 
-// space returns the partitions of an asset: past days by tenants.
+// space returns the partitions of an asset: one for each past day and tenant.
 func (c *Corpus) space(days, tenants int) *space.Space {
 	last := c.Now.AddDate(0, 0, -2)
 	dates := space.Days(last.AddDate(0, 0, 1-days).Format(time.DateOnly), last.Format(time.DateOnly))
@@ -98,7 +98,7 @@ func (c *Corpus) space(days, tenants int) *space.Space {
 	return space.New(dates.Dimensions[0], space.Dimension{Name: "tenant", Kind: space.Static, Values: names})
 }
 
-// LargeAsset returns the key of the asset with most partitions.
+// LargeAsset returns the key of the asset with the most partitions.
 func (c *Corpus) LargeAsset() ids.AssetKey { return c.Assets[0].Key }
 
 // RunID returns the id of a closed run of one task. Run 0 is the oldest one.

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// approvals checks that an approval ends the alerts about the failure of its partition. The oracle skips assets of which
-// a task has failed in the same revision, because the failure may be later than the approval.
+// approvals checks that an approval ends the alerts about the failure of its partition. The oracle skips an asset if
+// one of its tasks has failed in the same revision, because the failure may be later than the approval.
 func (o *oracle) approvals(f *followed, before, after *state.State) {
 	failed := map[string]bool{}
 	for is := range changed(f, after.Tasks) {

@@ -70,8 +70,8 @@ type World struct {
 	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
-	// If Alerts is not 0, the releases of domains have alert rules and deadlines. The channels refuse Alerts tenths of
-	// the first tries.
+	// If Alerts is not 0, the releases of domains have alert rules and deadlines. The channels refuse Alerts of every
+	// ten first tries.
 	Alerts int
 	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
 	// none.

@@ -109,8 +109,8 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request. from is nil if the cloud sends it. The driver then calls the function then once, unless
-// from has died.
+// request sends a request. from is nil if the cloud sends it. The driver passes the answer to the function then,
+// unless from has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false

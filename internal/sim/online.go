@@ -58,10 +58,10 @@ func (w *world) insist(m *machine, f *followed) {
 // maxOnline is how often an operator repeats a failed rebuild.
 const maxOnline = 5
 
-// rebuildOnline is an operator's rebuild. Each try either keeps the state or returns an error and
-// changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares
-// with the previous revision. A bare rebuild may yield another state, and creates a wakeup. If
-// manifests are missing, it may write the boundary.
+// rebuildOnline is an operator's rebuild. Each try either publishes the same state again, or returns an error and
+// changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares with the previous
+// revision. A bare rebuild may yield another state, and creates a wakeup. If manifests are missing, it may write the
+// boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {

@@ -12,7 +12,7 @@ import (
 // counts of alert rules that report a single kind of transition. A revision may contain several transitions of one row.
 // If the rows do not show how many there were, the oracle uses a lower and an upper bound.
 
-// counts are bounds on the number of transitions that a revision reports to a rule.
+// transitionCount contains bounds on the number of transitions that a revision reports to a rule.
 type transitionCount struct{ least, most int64 }
 
 func exactly(n int64) transitionCount { return transitionCount{n, n} }

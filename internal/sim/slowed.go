@@ -111,8 +111,7 @@ func (c World) beatTimeout(drawn int32) int32 {
 	return drawn
 }
 
-// oneLingers returns how many assets there are for each asset whose tasks run for minutes, in worlds with collectors of
-// outputs.
+// oneLingers returns a number n: in worlds with collectors of outputs, the tasks of one asset in n run for minutes.
 func (c World) oneLingers() int {
 	if c.Slowed > 0 {
 		return 100

@@ -121,8 +121,9 @@ func (w *world) repair(f *followed) (repair.Result, error) {
 	return result, err
 }
 
-// rebuildFailing rebuilds a domain while reads fail, from the given one on, until a manifest is
-// created. The rebuild must return an error and change nothing.
+// rebuildFailing rebuilds a domain while reads fail. The parameter after is the number of reads that succeed first.
+// When the rebuild creates a manifest, reads succeed again. If a read has failed, the rebuild must return an error
+// and change nothing.
 func (w *world) rebuildFailing(f *followed, after int) (repair.Result, error) {
 	var reads, failed atomic.Int64
 	var created atomic.Bool

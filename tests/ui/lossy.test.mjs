@@ -54,7 +54,7 @@ function lossy(target, seed) {
   });
 }
 
-// textOf is what a screen shows, without relative times and the revision.
+// textOf returns the text of a screen, without relative times and the revision.
 const textOf = (page) =>
   page.evaluate(() => document.querySelector("main").innerText.replace(/just now|(in )?\d+ (s|min|h)( ago)?/g, "TIME").replace(/\d+(\.\d+)? m?s/g, "TIME"));
 

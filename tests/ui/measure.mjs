@@ -4,8 +4,8 @@ import { base, cleanUp, launch, open, run, serve, weather } from "./harness.mjs"
 const samples = 5;
 const median = (numbers) => numbers.sort((a, b) => a - b)[Math.floor(numbers.length / 2)];
 
-// other is another build of servo, such as one from before a change. Its samples alternate with those of bin/servo, so
-// that both meet the same load of the machine.
+// other is another build of servo, such as one from before a change. Its samples alternate with those of bin/servo,
+// so that a busy machine affects both.
 const other = process.argv[2];
 
 // firstView measures a visit of the overview with an empty cache and a slow processor.

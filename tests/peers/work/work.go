@@ -49,7 +49,7 @@ type Done struct {
 // compiling code are not measured.
 func Warming() Job { return Job{Workload: "warming", Runs: 5, AtOnce: 5, After: diamonds()} }
 
-// Idle is the workload in which the idle time after the runs is measured.
+// Idle is the workload that measures a peer that is idle after its runs.
 const Idle = "W4"
 
 // Workloads returns the workloads of servo-bench that peers can execute.

@@ -102,8 +102,8 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try runs worlds, or the tests of a package, with a mutant until one fails. how tells which one
-// failed; "" means none.
+// try runs worlds, or the tests of a package, with a mutant until one fails. how names the one that failed; "" means
+// none.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
 	binary, err := b.binary(ctx, cmp.Or(m.by, simulation))
 	if err != nil {

@@ -149,7 +149,7 @@ func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	return prefix || len(nodes) == 0
 }
 
-// rest matches the list wildcard with all nodes but those of the patterns after it.
+// rest matches the list wildcard with all nodes except those that the patterns after the wildcard match.
 func (m *matcher) rest(after, nodes []ast.Node) bool {
 	n := len(nodes) - len(after)
 	if n < 0 || !m.list(after, nodes[n:], false) {

@@ -5,7 +5,7 @@ const numbers = /^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|B
 
 export const isNumber = (column: Column) => numbers.test(column.type);
 
-// text is a cell as plain text, with all of its digits.
+// text returns a cell as plain text, with all of its digits.
 export function text(cell: Cell): string {
   if (cell === null || cell === undefined) return "";
   if (typeof cell === "string") return cell;

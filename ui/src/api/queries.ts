@@ -63,7 +63,7 @@ let streaming = false;
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
 const changes = (query: Query) => !steady.has(query.queryKey[0]);
 
-// asked is the newest revision at which the page has asked for what it shows; undefined: the first answers have not
+// asked is the newest revision for which the page has sent its queries; undefined: the first answers have not
 // arrived. newest is the newest revision that a stream has reported.
 let asked: number | undefined;
 let newest = 0;
@@ -74,7 +74,7 @@ export const useWhoAmI = () =>
     queryFn: ({ signal }) => get<WhoAmIResponse>(path(["whoami"]), signal),
   });
 
-// useReadOnly reports that the server shows a bucket and rejects all changes.
+// useReadOnly reports whether the server shows a bucket and rejects all changes.
 export const useReadOnly = () => useWhoAmI().data?.mode === "read_only";
 
 // useLive asks for the live runs; the answer also contains the newest revision. Without a stream of changes, useLive
@@ -87,10 +87,10 @@ export const useLive = () =>
     retry: false,
   });
 
-// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and browsers
-// allow few. The browser connects again by itself. The page shows the first change immediately, and the changes during a
-// refetch and the pause after it together. The pause is longer if the server is slow, so that a page takes at most a
-// fifth of the server's time.
+// useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and
+// browsers allow few. The browser connects again by itself. The page shows the first change immediately. It shows all
+// changes that arrive during a refetch, or in the pause after it, together. The pause is longer if the server is
+// slow, so that a page takes at most a fifth of the server's time.
 export function useWatch() {
   const client = useQueryClient();
   useEffect(() => {

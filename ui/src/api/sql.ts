@@ -136,7 +136,7 @@ export function positionOf(message: string, sql: string): Position | undefined {
   return { line, column: at + 1, offset: before + at, length: word.length };
 }
 
-// headline is a message of DuckDB without the excerpt of the statement.
+// headline returns a message of DuckDB without the excerpt of the statement.
 export function headline(message: string): string {
   return message
     .replace(/^query: /, "")

@@ -68,7 +68,7 @@ export function zoneName(utc: boolean): string {
   return utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
-// shortID is the end of a run's id, which every command accepts.
+// shortID returns the end of a run's id, which every command accepts instead of the id.
 export function shortID(id: string): string {
   return id.slice(-6);
 }

@@ -22,8 +22,8 @@ export interface Layout {
   edges: { from: string; to: string; points: [number, number][] }[];
 }
 
-// layOut returns whole numbers that depend only on the graph. Edges that close a cycle are drawn, but do not influence
-// the places of nodes.
+// layOut returns places in whole numbers that depend only on the graph. Edges that close a cycle are drawn, but do
+// not influence the places of nodes.
 export function layOut(nodes: Size[], edges: Arrow[]): Layout {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 18, ranksep: 64, marginx: 24, marginy: 24, ranker: "tight-tree" });

@@ -104,8 +104,8 @@ export function GraphView({
     const to = zoomIdentity.translate((w - layout.width * k) / 2, (h - layout.height * k) / 2).scale(k);
     select(element).call(zooming.current.transform, to);
   };
-  // showStart shows the part of a wide graph around a node, or else its start, in letters that are readable on a small
-  // screen.
+  // showStart shows a part of a wide graph at a scale that is readable on a small screen: the part around a node, or
+  // the start of the graph if there is no node.
   const showStart = (node: { x: number; y: number } | undefined) => {
     const element = frame.current;
     if (!element || !layout || !zooming.current) return;
@@ -130,7 +130,7 @@ export function GraphView({
     if (dx || dy) select(element).call(zooming.current.translateBy, dx / now.k, dy / now.k);
   };
 
-  // A new layout keeps the place of the selected node, or else shows the whole graph.
+  // After a new layout, the selected node keeps its place. If no node is selected, the view shows the whole graph.
   const before = useRef<Layout>(undefined);
   // biome-ignore lint/correctness/useExhaustiveDependencies: only a new layout moves the view
   useLayoutEffect(() => {

@@ -13,7 +13,7 @@ const flags = { stale: "--stale", missing: "--missing-only", failed: "--failed-o
 
 const quote = (text: string) => (/^[\w./=:@%+,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-// commandLine is the command that starts the same run.
+// commandLine returns the command that starts the same run.
 export function commandLine(assets: string[], need: Need, upstream: boolean, partitions: string[]): string {
   const words = ["servo run"];
   if (assets.length === 0 && need === "") words.push("--all");

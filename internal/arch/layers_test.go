@@ -128,7 +128,7 @@ var layers = []layer{
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Deletes outputs. Rows, plans and commit markers determine which ones.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/merged", "pkg/snapshot")},
-		// Shows the outputs that rows name at published places.
+		// Shows, at published places, the outputs that rows name.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},

@@ -174,7 +174,7 @@ func neighbor(id string) string {
 	return id[:25] + "Z"
 }
 
-// archived returns in how many files each archived entry is.
+// archived returns, for each archived entry, the number of files that contain it.
 func (fx *fixture) archived() (times map[string]int) {
 	fx.t.Helper()
 	times = map[string]int{}

@@ -51,7 +51,7 @@ func finalized(key string) map[string]string {
 	return map[string]string{"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": key}
 }
 
-// Fails if Pull also acknowledges a message for which take returned an error.
+// The test fails if Pull also acknowledges a message for which take returned an error.
 func TestPullAcknowledgesProcessedMessages(t *testing.T) {
 	s := emulate(t)
 	good := s.Publish(topic, nil, finalized("good"))

@@ -65,7 +65,8 @@ func reactTo(w *foldtest.World) []control.Action {
 	return control.React(state.List[state.Dispatch](changed), state.List[state.Timer](changed), event.At(w.Now))
 }
 
-// INV-3: the same snapshot yields the same actions. Fails if the generation of a request depends on the order of a map.
+// INV-3: the same snapshot yields the same actions. The test fails if the generation of a request depends on the
+// order of a map.
 func TestINV3ControllerDeterminism(t *testing.T) {
 	w, run := busy(t)
 	lost := *w.State.Outbox.Get(ids.DispatchID(run, "pending", 1))
@@ -105,8 +106,8 @@ func names(actions []control.Action) []string {
 	return found
 }
 
-// The pure part of INV-5: Sweep finds every lost dispatch and timer. Fails if Sweep ignores tasks without an outbox
-// row, or if the fold rejects a DispatchRequested event for such a task.
+// The pure part of INV-5: Sweep finds every lost dispatch and timer. The test fails if Sweep ignores tasks without an
+// outbox row, or if the fold rejects a DispatchRequested event for such a task.
 func TestINV5NoLostWork(t *testing.T) {
 	for name, before := range map[string]func(w *foldtest.World, run string){
 		"ready":      func(*foldtest.World, string) {},

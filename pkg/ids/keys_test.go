@@ -72,7 +72,7 @@ func TestParsePartitionInvertsKey(t *testing.T) {
 	require.Empty(t, ids.Partition{}.Key())
 }
 
-// Fails if a key whose texts need no escapes differs from the canonical JSON of the partition.
+// The test fails if a key whose texts need no escapes differs from the canonical JSON of the partition.
 func TestKeyIsCanonicalJSON(t *testing.T) {
 	text := rapid.StringMatching(`[ -~\x7fé\n]{0,4}`)
 	rapid.Check(t, func(t *rapid.T) {

@@ -242,8 +242,8 @@ func TestAppendIgnoresAnswersAfter30Seconds(t *testing.T) {
 	})
 }
 
-// The machine's clock is two minutes behind the store's, so a listing may have missed the entry. Fails if mayBeMissed
-// ignores the store's clock.
+// The machine's clock is two minutes behind the store's, so a listing may have missed the entry. The test fails if
+// mayBeMissed ignores the store's clock.
 func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(nil)
@@ -258,7 +258,8 @@ func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	})
 }
 
-// The store's reads return no time. Fails if this zero time counts as the time at which the entry was stored.
+// The store's reads return no time. The test fails if this zero time counts as the time at which the entry was
+// stored.
 func TestAppendRenamesLateEntryWhenReadHasNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {

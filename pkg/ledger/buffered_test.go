@@ -128,8 +128,8 @@ func TestAppendBufferedWritesWhenBufferIsFull(t *testing.T) {
 	})
 }
 
-// All callers leave while an entry is being written. Fails if the buffered facts in this entry are dropped instead of
-// buffered again.
+// All callers leave while an entry is being written. The test fails if the buffered facts in this entry are dropped
+// instead of buffered again.
 func TestAppendBufferedRebuffersAfterAbandonedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
@@ -157,7 +157,7 @@ func TestAppendBufferedRebuffersAfterAbandonedEntry(t *testing.T) {
 	})
 }
 
-// Fails if Flush drops the facts that it could not write.
+// The test fails if Flush drops the facts that it could not write.
 func TestFlushKeepsFactsItCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)

@@ -30,7 +30,7 @@ var errLost = errors.New("connection reset by peer")
 type creates struct {
 	*memblob.Store
 	decide func(ctx context.Context, key string, nth int) (apply bool, err error)
-	// timeless: Get returns no time, as in a cloud store.
+	// timeless makes Get return no time, as a cloud store does.
 	timeless bool
 
 	mu  sync.Mutex

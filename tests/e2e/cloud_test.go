@@ -166,7 +166,7 @@ func (r repeating) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(req)
 }
 
-// finalized pushes the notification of an object to its service until it answers 2xx.
+// finalized pushes the notification of an object to its service until the service answers 2xx.
 func (c *cloud) finalized(o blob.Object) {
 	service := ""
 	switch {

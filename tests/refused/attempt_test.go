@@ -94,8 +94,8 @@ func legacy(c contract.Callbacks) contract.Callbacks {
 	}
 }
 
-// running begins a run of one task in a domain, reports started as a worker does, and waits
-// until the services have nothing left to write.
+// running begins a run of one task in a domain, reports the start of the task as a worker does, and waits until the
+// services have nothing left to write.
 func (c *refusing) running(d ids.Domain) *attempt {
 	c.T.Helper()
 	_, err := c.Engine(d).Run(c.T.Context(), engine.RunRequest{

@@ -85,7 +85,7 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	return nil
 }
 
-// awaitEnd waits until all runs have ended, and returns the snapshot in which they have.
+// awaitEnd waits until all runs have ended, and returns the snapshot that shows their ends.
 func awaitEnd(ctx context.Context, watch awaiter, runs []string) (*snapshot.Snapshot, error) {
 	live := slices.Clone(runs)
 	for after := int64(0); ; {

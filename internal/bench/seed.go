@@ -23,7 +23,7 @@ const (
 	seededTasks = 500
 	// seededAtOnce is the number of finished tasks that are folded at once.
 	seededAtOnce = 20_000
-	// seededEvery is the virtual time between two folds, so that runs are closed as usual.
+	// seededEvery is the virtual time between two folds. It is long enough for runs to be closed as usual.
 	seededEvery = state.ClosedAfter + 5*time.Minute
 )
 

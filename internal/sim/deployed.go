@@ -19,8 +19,8 @@ import (
 // releases are the releases that clients deploy.
 var releases = []string{strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)}
 
-// codeOf returns the code fingerprint of an asset in the release with a version number; 0: there is no release. Between
-// two consecutive releases, half of the assets change.
+// codeOf returns the code fingerprint of an asset in the release with a version number. Version 0 means that there is
+// no release. Between two consecutive releases, half of the assets change.
 func codeOf(version, asset int) string {
 	if version == 0 {
 		return ""

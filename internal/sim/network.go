@@ -109,7 +109,7 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request. from is nil if the cloud sends it. The driver passes the answer to the function then,
+// request sends a request. from is nil if the cloud sends it. The driver calls the function "then" with the answer,
 // unless from has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()

@@ -223,8 +223,8 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 	return entries, contended, nil
 }
 
-// write stores entries as a file and returns the entries that the file contains. They may
-// be fewer if the file already existed; none if it does not contain the first entry.
+// write stores entries as a file and returns the entries that the file contains. If the file already existed, it may
+// contain only some of the entries. write returns none if the file lacks the first entry.
 func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) {
 	key := Key(a.cfg.Domain, entries[0].ID)
 	data, err := Encode(entries)

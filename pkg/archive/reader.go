@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// maxCached is how many files a Reader caches. Callers mostly read entries in order, with
-// some late ones in between.
+// maxCached is how many files a Reader caches. A few suffice, because callers mostly read entries in order, with some
+// late ones in between.
 const maxCached = 2
 
 // Reader reads entries from the ledger or the archive. It caches the last read files, and

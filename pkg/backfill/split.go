@@ -56,9 +56,9 @@ type Cell struct {
 //
 // If few partitions depend on each other, Split puts them into one chunk: for example, the days of a month, and the
 // month itself. If many depend on each other, for example because each day reads the 30 days before it, the reading
-// asset belongs to a later stage than the asset that it reads. So does an asset that reads all or the latest partitions
-// of another asset. If an asset reads its own earlier partitions and these do not fit into one chunk, every chunk is a
-// stage.
+// asset belongs to a later stage than the asset that it reads. The same holds for an asset that reads all or the
+// latest partitions of another asset. If an asset reads its own earlier partitions and these do not fit into one
+// chunk, every chunk is a stage.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {
@@ -182,8 +182,8 @@ func (s *splitter) place(asset *plan.Asset, key string) (placed, error) {
 	return p, nil
 }
 
-// reads finds which selected partitions the partitions of an asset read. It sets the stage of the asset, and
-// returns the pairs of cells within this stage. latest is the greatest stage of the assets that it reads through a
+// reads finds which selected partitions the partitions of an asset read. It sets the stage of the asset, and returns
+// the pairs of cells within this stage. latest is the greatest stage of the assets that this asset reads through a
 // partition mapping.
 func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (joins [][2]int32, latest int32, err error) {
 	type narrow struct {

@@ -24,8 +24,7 @@ type disk struct {
 const (
 	fieldsOfLine = 6
 	format       = "%d %d %d %d %08x %s\n" // size, modified, changed, inode, CRC-32C, path below the file's folder
-	// slack is how many more lines than files the cache's file may have before it is
-	// rewritten.
+	// slack is how many superfluous lines the cache's file may have before it is rewritten.
 	slack = 10_000
 	// maxDisk bounds how many bytes of the cache's file are read.
 	maxDisk = 64 << 20

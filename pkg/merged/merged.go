@@ -50,22 +50,22 @@ const (
 	maxIndexBytes    = 16 << 20
 	maxDescription   = 8 << 20
 	replaceTries     = 5
-	staleDenominator = 10 // a file is replaced when more than one in ten of its cells is
+	staleDenominator = 10 // a file is replaced when more than one in ten of its cells is stale
 )
 
 // KeyColumn returns the name of the column of a merged file that holds the values of the partition column with this
 // position in [File].Keys.
 func KeyColumn(i int) string { return fmt.Sprintf("servo key %d", i) }
 
-// Reserved reports whether a column cannot be in a merged file: its name is that of a column of the merged file, or of
-// a virtual column with which the worker writes it.
+// Reserved reports whether a column cannot be in a merged file, because its name is reserved: for the merged file's
+// own columns, or for virtual columns of DuckDB that the worker needs to write the file.
 func Reserved(column string) bool {
 	name := strings.ToLower(column)
 	return strings.HasPrefix(name, "servo ") || name == "file_index" || name == "file_row_number" || name == "filename"
 }
 
-// folder is the folder of the merged files, beside the folders of the partitions. No partition has this name, because
-// the name of a partition contains a "-" or is "_".
+// folder is the folder of the merged files, beside the folders of the partitions. No partition has a folder of this
+// name, because the folder of a partition has a name with a "-", or the name "_".
 const folder = "_merged/"
 
 // Prefix returns the prefix of the merged files of an asset.

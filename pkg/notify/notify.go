@@ -153,7 +153,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	return fmt.Errorf("it answered %s%s", answer.Status, said(mask.Bytes(text)))
 }
 
-// maxSaid is how many characters of a response an error quotes at most.
+// maxSaid is the maximum number of characters of a response that an error quotes.
 const maxSaid = 200
 
 // said returns the first line of a response, for an error message.

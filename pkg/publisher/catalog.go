@@ -21,8 +21,8 @@ type Catalog struct {
 	// Store is the folder of the object store, as an absolute path.
 	Store string
 	Owner Owner
-	// Definition is a text that changes whenever the views change although the outputs do not, for example with a new
-	// release.
+	// Definition is a text that changes if the views must change although the outputs are the same, for example for a
+	// new release.
 	Definition string
 	// Write replaces the file with one that has views of the outputs of assets.
 	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error

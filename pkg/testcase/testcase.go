@@ -73,7 +73,7 @@ type Expect struct {
 	Ordered bool
 	// Error is a part of the message of the expected error.
 	Error string
-	// Checks are the expected outcomes of checks of the asset on the rows of the query.
+	// Checks are the expected outcomes of the asset's checks when they run on the rows of the query.
 	Checks []ExpectedCheck
 }
 

@@ -151,7 +151,7 @@ func (j Job) Next() [][]int {
 	return next
 }
 
-// Levels returns the tasks in stages, in which every task depends on all tasks of the previous stage. Workflow engines
+// Levels returns the tasks in stages, so that every task depends on all tasks of the previous stage. Workflow engines
 // express these workloads in this way. For other shapes, Levels returns an error.
 func (j Job) Levels() ([][]int, error) {
 	var levels [][]int

@@ -49,8 +49,9 @@ type Config struct {
 	Project func() (*Project, error)
 	// User returns the verified user that the headers of a request identify. Runs and events record this user.
 	User func(http.Header) string
-	// OpenQuery opens a session for one text of SQL over the state at a revision or a time; asOf "" means the newest
-	// revision. It also returns the number of the revision. If OpenQuery is nil, the server rejects queries.
+	// OpenQuery opens a session for one SQL text. The session reads the state at asOf, a revision or a time; "": the
+	// newest revision. OpenQuery also returns the number of the revision. If OpenQuery is nil, the server rejects
+	// queries.
 	OpenQuery func(ctx context.Context, sql, asOf string) (QuerySession, int64, error)
 	// Logs reads the logs of the attempts that this process executes. Nil: this process executes no attempts.
 	Logs Logs
@@ -182,8 +183,8 @@ func (codec) Unmarshal(data []byte, m any) error {
 	return jsonpb.Unmarshal(data, message)
 }
 
-// Response headers. revisionHeader contains the revision that the response shows. timelineHeader contains the timeline of
-// this revision: after a rebuild of the state, revisions are counted on another timeline.
+// Response headers. revisionHeader contains the revision that the response shows. timelineHeader contains the
+// timeline of this revision, because a rebuild of the state starts a new timeline.
 const (
 	revisionHeader = "Servo-Revision"
 	timelineHeader = "Servo-Timeline"

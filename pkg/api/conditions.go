@@ -26,7 +26,7 @@ const (
 	ifMatch = "If-Match"
 )
 
-// idempotentPrefix begins the run keys that are derived from values of the header Idempotency-Key.
+// idempotentPrefix is the prefix of the run keys that are derived from values of the header Idempotency-Key.
 const idempotentPrefix = "idem:"
 
 // maxIdempotencyKey is the greatest number of characters of the header.

@@ -130,7 +130,7 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	// A stream supports no conditions: this call only rejects headers that state some.
+	// A stream supports no conditions, so this call only rejects headers that contain conditions.
 	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m)
 	return err
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// memoStep is how long a result stays valid: expected partitions and deadlines depend on the time.
+// memoStep is how long a result stays valid. It is limited because expected partitions and deadlines depend on the
+// time.
 const memoStep = time.Minute
 
 // moment identifies the snapshot, the project and the minute that the results of a memo depend on.

@@ -54,7 +54,7 @@ func problemKinds() []problemKind {
 	}
 }
 
-// typePrefix begins the type of each problem.
+// typePrefix is the prefix of the type of each problem.
 const typePrefix = "urn:servo:problem:"
 
 // problemError is an error with its kind.

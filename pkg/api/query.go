@@ -45,7 +45,7 @@ type queryRequest struct {
 	SQL string `json:"sql"`
 	// AsOf is a revision or a time. "": the newest revision.
 	AsOf string `json:"as_of"`
-	// RowLimit is the greatest number of rows. 0: 1,000 rows as JSON, and all rows in other formats.
+	// RowLimit is the maximum number of rows in the answer. 0: 1,000 rows as JSON, and all rows in other formats.
 	RowLimit int `json:"row_limit"`
 }
 
@@ -57,7 +57,7 @@ const (
 	formatArrow  = arrowipc.MediaType
 )
 
-// queries answers SQL queries. It is not a call of the schema, because the caller chooses the format of the rows.
+// queries answers SQL queries. Its route is not in the schema, because the caller chooses the format of the rows.
 type queries struct {
 	*server
 

@@ -262,8 +262,7 @@ func (a *app) manifestCommand() *cobra.Command {
 	}
 }
 
-// placedFile is a file of a revision with its tier. Rows inside the manifest appear as a file,
-// too.
+// placedFile is a file of a revision with its tier. Inline rows of the manifest also appear as a file.
 type placedFile struct {
 	manifest.File
 	tier string

@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// bind binds the queries of a project against the columns of their inputs and returns the
-// problems. skipped describes the queries that it could not bind. warnings are about this machine.
+// bind binds the queries of a project against the columns of their inputs and returns the problems. skipped describes
+// the queries that it could not bind. warnings lists extensions that this machine does not have.
 func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, warnings []string, skipped string, err error) {
 	options := a.options(p)
 	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}
@@ -92,7 +92,8 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	return found, closeState, nil
 }
 
-// newest returns the partitions of an asset that have outputs, the newest first. It may return only the newest one.
+// newest returns the partitions of an asset that have outputs, the newest first. Unless all is set, it returns only
+// the newest one.
 func (o *outputs) newest(ctx context.Context, asset ids.AssetKey, all bool) (rows []*state.Partition, err error) {
 	if o.snap == nil {
 		return nil, nil

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
-// queryMemory bounds DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process
-// that owns the state folder, which also converts each row: the conversion of a single row of this size takes several
-// times as much memory.
+// queryMemory limits DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process that owns
+// the state folder. This process also converts each row: converting a single row of this size takes several times as
+// much memory.
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.

@@ -34,8 +34,8 @@ type runner struct {
 	trigger trigger
 	// progress is the progress shown so far, across sessions.
 	progress *progress
-	// resumed means that the command resumes unfinished runs: it follows each run that the
-	// trigger returns, until errNothingLeft.
+	// resumed means that the command resumes unfinished runs: it follows each run that the trigger returns, until the
+	// trigger returns errNothingLeft.
 	resumed bool
 	// reports collects the results of the followed runs. reported means that they have been written.
 	reports  []view.AssetReport
@@ -51,8 +51,8 @@ type runner struct {
 	cancelling     sync.WaitGroup
 }
 
-// followToEnd runs the trigger and follows its run to the end. If the process that executes the run ends, this process
-// continues the run.
+// followToEnd runs the trigger and follows its run to the end. If the process that executes the run ends, this
+// process resumes the run.
 func (r *runner) followToEnd(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -68,7 +68,7 @@ func (r *runner) followToEnd(ctx context.Context) error {
 	}
 }
 
-// once is one session of followToEnd.
+// once executes one session of followToEnd.
 func (r *runner) once(ctx context.Context) error {
 	s, err := r.a.open(ctx, r.options)
 	if err != nil {

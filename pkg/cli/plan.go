@@ -36,8 +36,8 @@ type planReport struct {
 	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
-	// Stale are the partitions that become stale through the deployment. Run are the partitions that `servo run
-	// --stale` would then materialize: the missing and the stale partitions, and the partitions that read them.
+	// Stale are the partitions that the deployment makes stale. Run are the partitions that `servo run --stale` would
+	// then materialize: the missing and the stale partitions, and the partitions that read them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of these partitions; nil if nothing would run.

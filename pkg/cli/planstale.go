@@ -17,7 +17,7 @@ import (
 )
 
 // plannedPartitions are partitions of an asset: their number, and the first and the last key. Before is the number of
-// these partitions that are missing or stale already before the deployment.
+// these partitions that are already missing or stale before the deployment.
 type plannedPartitions struct {
 	Asset      string `json:"asset"`
 	Partitions int    `json:"partitions"`

@@ -222,8 +222,8 @@ func (a *app) declared(ctx context.Context) []string {
 	return keys
 }
 
-// revision returns the manifest that --as-of names by its number or a time, or the newest one. It returns nil if
-// nothing has been published.
+// revision returns the manifest that --as-of names by a number or a time. Without --as-of, it returns the newest
+// manifest, or nil if nothing has been published.
 func revision(ctx context.Context, parts *embedded.Workspace, asOf string) (*manifest.Manifest, error) {
 	if asOf == "" {
 		m, err := parts.Manifests.Load(ctx)

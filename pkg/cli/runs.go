@@ -132,7 +132,7 @@ func (a *app) tasksCommand() *cobra.Command {
 	return cmd
 }
 
-// namesStates reports whether --state contains names of task states instead of a folder. The command then treats
+// namesStates reports whether --state contains names of task states instead of a folder. If so, the command treats
 // --state as --in.
 func (a *app) namesStates(cmd *cobra.Command) bool {
 	if !cmd.Flags().Changed("state") || inCloud(a.state) || strings.ContainsRune(a.state, filepath.Separator) {

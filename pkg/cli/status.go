@@ -39,7 +39,7 @@ func taskTookText(t *state.Task, now event.Time) any {
 type runStatus struct {
 	*view.Status
 
-	// Owner is the process that executes the run. 0: none.
+	// Owner is the id of the process that executes the run; 0: there is none.
 	Owner int `json:"owner_pid,omitempty"`
 	// Unpublished are the published places that do not show the newest outputs.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`

@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The interval of reading the state while the task prints nothing: it starts short and doubles up to a maximum. Output
-// arrives as a stream, independent of this interval.
+// The interval between reads of the state while the task prints nothing. It starts short and doubles up to a maximum.
+// Output arrives as a stream, independent of this interval.
 const (
 	firstLook  = 50 * time.Millisecond
 	folderLook = time.Second

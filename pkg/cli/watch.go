@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 )
 
-// Watching polls the files. Polling works on every file system, including network mounts and
-// volumes of containers, where notifications get lost.
+// The files of the project are polled. Polling works on every file system, including network mounts and container
+// volumes, where notifications of changes get lost.
 const (
 	watchEvery = time.Second
 	// watchShare limits the time spent on polling a large project to a fiftieth of the whole time.

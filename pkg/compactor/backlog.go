@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// Backlog describes what a domain has not folded yet, as far as its compactor knows. Entries that
-// nobody has announced are unknown until a barrier lists the ledger; ListingLag bounds their age.
+// Backlog describes what a domain has not folded yet, as far as its compactor knows. The compactor does not know
+// entries that nobody has announced until a barrier lists the ledger. ListingLag limits the age of such entries.
 type Backlog struct {
 	// Oldest is the time in the name of the oldest known entry that no revision contains; zero: there is no such
 	// entry.

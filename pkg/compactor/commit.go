@@ -214,6 +214,5 @@ func (c *Compactor) flush(ctx context.Context) error {
 	return nil
 }
 
-// AwaitMerges waits until no merge runs. Callers that need the store for themselves, and tests, use
-// it.
+// AwaitMerges waits until no merge runs. It is for tests, and for callers that need exclusive use of the store.
 func (c *Compactor) AwaitMerges() { c.tiers.AwaitMerges() }

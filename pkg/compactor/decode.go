@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// decode reads and decodes an entry, and refuses groups that are too far ahead of the store's
-// clock. An entry that an older build refused may have been archived since.
+// decode reads and decodes an entry, and refuses groups that are too far ahead of the store's clock. An entry that an
+// older build refused may have been archived since, so decode reads it through archived.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {

@@ -16,7 +16,7 @@ const (
 	maintainEvery = time.Minute
 	// perAge is the least number of maintenance rounds during the retention time of a revision.
 	perAge = 3
-	// backlogEvery is the interval while a round leaves work for the next one.
+	// backlogEvery is the interval between maintenance rounds while each round leaves work for the next one.
 	backlogEvery = time.Second
 	// floorSteps limits how often the floor rises: each time by at least Retention.Orphans divided by floorSteps.
 	floorSteps = 10

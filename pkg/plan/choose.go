@@ -17,13 +17,14 @@ type chooser struct {
 	*builder
 	asked map[ids.AssetKey]bool // the assets that the request names
 	// deferred are the assets whose periods the selections do not restrict. Their periods follow from the partitions of
-	// their readers or, without readers in the run, of their upstream assets.
+	// their readers in the run. If the run has no readers of them, they follow from the partitions of their upstream
+	// assets.
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset
 	// applied has an item for each selection: whether the selection restricts an asset of the run.
 	applied []bool
-	// values are the selected values. used are the selected values that at least one asset declares.
+	// values are the selected values. used reports, for each of them, whether at least one asset declares it.
 	values []string
 	used   map[string]bool
 	// advised maps a value to the advice for an asset that lacks it.
@@ -386,7 +387,7 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 	return keys
 }
 
-// checkUsed returns an error if a selection or a selected value belongs to no asset of the run.
+// checkUsed returns an error if a selection or a selected value applies to no asset of the run.
 func (c *chooser) checkUsed() error {
 	for i, applied := range c.applied {
 		if !applied {

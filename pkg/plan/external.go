@@ -16,7 +16,8 @@ const (
 	ExtensionExcel  = "excel"  // .xlsx files in the folders that queries may read
 )
 
-// Extensions are the extensions that a query may use. Later are those that are planned.
+// Extensions are the extensions that a query may use. Later are the extensions that are planned but not supported
+// yet.
 var (
 	Extensions = []string{ExtensionExcel, ExtensionHTTPFS, ExtensionSQLite}
 	Later      = []string{"aws", "azure", "delta", "iceberg", "mysql", "postgres"}
@@ -36,7 +37,7 @@ const ExtensionsDir = ".servo-extensions"
 // contains references to secrets, and never their values.
 type External struct {
 	Extension string `json:"extension"`
-	// Directory contains the files of extensions. If it is relative, it is relative to the project.
+	// Directory contains the files of extensions. A relative path is relative to the project.
 	Directory string `json:"directory"`
 	// Prefixes are the prefixes of the URLs that the query may read.
 	Prefixes []string         `json:"prefixes,omitempty"`
@@ -57,7 +58,7 @@ type ExternalSecret struct {
 	References map[string]string `json:"references,omitempty"`
 }
 
-// SecretTypes are the types of secrets of httpfs, and which of the settings in [ExternalSecret.References] each needs.
+// SecretTypes maps each type of httpfs secret to the settings in [ExternalSecret.References] that the type requires.
 var SecretTypes = map[string][]string{
 	"s3":   {"key_id", "secret"},
 	"gcs":  {"key_id", "secret"},
@@ -135,7 +136,7 @@ const (
 	DatabasePattern = `^(/|(\.\./)+)?[^./*?\[\]\\][^/*?\[\]\\]*(/[^./*?\[\]\\][^/*?\[\]\\]*)*$`
 )
 
-// validate returns an error that quotes nothing that may be a secret.
+// validate checks the extension. Its error quotes nothing that may be a secret.
 func (e *External) validate() error {
 	if !slices.Contains(Extensions, e.Extension) {
 		return fmt.Errorf("unknown extension %.200q", e.Extension)

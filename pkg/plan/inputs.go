@@ -83,8 +83,8 @@ func (b *builder) previousRows(asset ids.AssetKey, partition string) *int64 {
 	return nil
 }
 
-// setColumns records how readers read an asset and its upstream assets: their partition columns, and whether merged
-// files may replace their files.
+// setColumns records how to read the outputs of an asset and of its upstream assets: their partition columns, and
+// whether merged files may replace their files.
 func (b *builder) setColumns(a *Asset) {
 	set := func(a *Asset) {
 		if columns := a.PartitionColumns(); columns != nil {
@@ -266,7 +266,7 @@ func (b *builder) readImage(n *node, e edge, key string, g *gathered) (r reads) 
 	return r
 }
 
-// exists reports whether a partition is materialized, or will be by this run.
+// exists reports whether a partition is materialized, or will be materialized by this run.
 func (b *builder) exists(dep ids.AssetKey, key string) bool {
 	if up := b.nodes[dep]; up != nil {
 		if _, ok := up.at[key]; ok {

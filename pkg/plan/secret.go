@@ -105,7 +105,7 @@ func (w *Work) SecretVariables() []string {
 	return names
 }
 
-// reservedPrefix starts the names of variables that Servo sets or reads.
+// reservedPrefix is the prefix of variables that Servo sets or reads.
 const reservedPrefix = "SERVO_"
 
 // ValidVariable reports whether an asset may set an environment variable of that name.

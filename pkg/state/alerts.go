@@ -26,7 +26,7 @@ type AlertRule struct {
 	Causes    string `col:"causes,dict"`
 	Channels  string `col:"channels,dict"`
 	Selection string `col:"selection,null"`
-	// Assets has a space before and after each asset; "": the rule is about all assets.
+	// Assets lists the assets, with a space before and after each of them; "": the rule is about all assets.
 	Assets     string     `col:"assets,null"`
 	GroupSec   int64      `col:"group_sec"`
 	MutedUntil event.Time `col:"muted_until,null"`
@@ -56,8 +56,8 @@ func (r *AlertRule) Covers(asset string) bool {
 	return r.Assets == "" || strings.Contains(r.Assets, " "+asset+" ")
 }
 
-// Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has
-// recovered. Afterwards, its row stays until its group has ended.
+// Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has recovered.
+// Afterwards, its row stays until its group of transitions has ended.
 type Alert struct {
 	// Subject is asset:KEY, schedule:NAME, backfill:ID or rule:NAME.
 	Subject string `col:"subject,key,dict"`
@@ -96,7 +96,7 @@ func (*Alert) newTable() store { return new(rowTable[Key3, Alert, *Alert]) }
 // Open reports whether the subject has not recovered.
 func (r *Alert) Open() bool { return r.Items != "" }
 
-// AlertChannel is a row of alert_channels: how many messages a channel got in an hour.
+// AlertChannel is a row of alert_channels: how many messages a channel has received in an hour.
 type AlertChannel struct {
 	Channel string     `col:"channel,key"`
 	HourAt  event.Time `col:"hour_at"` // when the hour began

@@ -295,8 +295,8 @@ func (s *State) NextWake() (event.Time, bool) {
 	return item.at, ok
 }
 
-// DueToWake returns the keys of the schedules, requests and notifications that are due at now, earliest
-// first, at most limit.
+// DueToWake returns the schedules, requests, notifications and watches that are due at now: at most limit in total,
+// the earliest first.
 func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string, watches []Watch) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {

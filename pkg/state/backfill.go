@@ -47,8 +47,8 @@ const (
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
-	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is the status that
-	// the chosen partitions had; "": any status.
+	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is the status by which the
+	// partitions were chosen; "": any status.
 	Assets    string `col:"assets"`
 	Selection string `col:"partition_selection,null"`
 	Only      string `col:"only_status,null,dict"`

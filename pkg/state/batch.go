@@ -39,8 +39,8 @@ func (s *State) BatchOf(runID, taskKey string) []string {
 	return row.List()
 }
 
-// PartitionsOf returns the keys of the partitions that a task materializes: the keys of its batch, or else one key,
-// which is empty for an unpartitioned asset.
+// PartitionsOf returns the keys of the partitions that a task materializes: the keys of its batch or, without a
+// batch, one key, which is empty for an unpartitioned asset.
 func (s *State) PartitionsOf(t *Task) []string {
 	if keys := s.BatchOf(t.RunID, t.TaskKey); keys != nil {
 		return keys

@@ -31,8 +31,8 @@ type Cutoff struct {
 	// Runs is a ULID. Closed runs below it have expired: some or all of their rows may have been deleted
 	// from history.
 	Runs string
-	// Partitions is a ULID. History has the rows of partition_status that runs below it wrote. A row stays
-	// in the live state while an unfinished task of an earlier run may write the same partition: see
+	// Partitions is a ULID. History has the rows of partition_status that runs below it wrote, with one exception: a row
+	// stays in the live state while an unfinished task of an earlier run may write the same partition. See
 	// [State.PartitionsBelow].
 	Partitions string
 }

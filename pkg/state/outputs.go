@@ -90,9 +90,9 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the
-	// output. They tell which inputs the task could read. The LeftOut of an approved output is never
-	// 0, because the output was made before it became visible.
+	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the output. They show
+	// which inputs the task could read. The LeftOut of an approved output is never 0, because the output was made before
+	// it became visible.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -118,7 +118,7 @@ func (r *Partition) ReadIn() string {
 }
 
 // Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
-// not read the older output of that upstream, even if an earlier run of its chain of retries made it. Only outputs of
-// its own run were certainly read. A complete output that was approved counts as incomplete, too, if its chain was
-// planned on an empty state, because its row looks the same.
+// not read the older output of that upstream, even if an earlier run of the same chain of retries made that output.
+// Only outputs of its own run were certainly read. A complete output that was approved counts as incomplete, too, if
+// its chain was planned on an empty state, because its row looks the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

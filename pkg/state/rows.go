@@ -22,8 +22,8 @@ type Deployment struct {
 	DeployedAt   event.Time `col:"deployed_at"`
 	SupersededAt event.Time `col:"superseded_at,null"`
 	SupersededBy string     `col:"superseded_by,null"`
-	// Schedules identifies the schedules of the release; "": it has none. SchedulesPending means that the
-	// rows of schedules may differ from the release: an automator compares them.
+	// Schedules identifies the schedules of the release; "": it has none. SchedulesPending means that the rows of
+	// schedules may still differ from the release, because no automator has compared them yet.
 	Schedules        string `col:"schedules,null"`
 	SchedulesPending bool   `col:"schedules_pending"`
 	Meta

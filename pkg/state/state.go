@@ -55,7 +55,7 @@ func (s *State) Copy() *State {
 	return c
 }
 
-// Drain forgets which rows were changed: they are stored now.
+// Drain clears the record of changed rows. Call it after the changes have been stored.
 func (s *State) Drain() {
 	for _, t := range s.stores {
 		t.drain()

@@ -11,8 +11,8 @@ import (
 const MaxSamples = 32
 
 // AssetStatistics is a row of asset_statistics: the durations, output sizes and costs of the newest successful
-// attempts of an asset. Each list has one value for each attempt, in the order of folding. Values have three
-// significant digits, which keeps the row small: every success writes the row.
+// attempts of an asset. Each list has one value for each attempt, in the order of folding. Every success writes the
+// row, so values have only three significant digits, which keeps the row small.
 type AssetStatistics struct {
 	AssetKey   string `col:"asset_key,key"`
 	DurationMS string `col:"duration_ms"` // JSON list of whole numbers

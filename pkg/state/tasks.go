@@ -11,7 +11,7 @@ type TaskState string
 const (
 	TaskPlanned    TaskState = "PLANNED" // not yet evaluated; never in a published row
 	TaskBlocked    TaskState = "BLOCKED"
-	TaskReady      TaskState = "READY"      // admitted once it has an outbox row
+	TaskReady      TaskState = "READY"      // counts as admitted once it has an outbox row
 	TaskDispatched TaskState = "DISPATCHED" // has a queue task
 	TaskRunning    TaskState = "RUNNING"
 	TaskRetryWait  TaskState = "RETRY_WAIT"
@@ -79,8 +79,8 @@ type Task struct {
 	ErrorChecks string `col:"error_checks,null,dict"`
 	// RequireQuality lists the assets whose degraded outputs the task must not read, as JSON.
 	RequireQuality string `col:"require_quality,null,dict"`
-	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: it is not
-	// kept. QuarantineApprove publishes it when it expires.
+	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: it is not kept.
+	// QuarantineApprove means that the output is published if nobody has decided by then.
 	QuarantineSec     int64 `col:"quarantine_sec"`
 	QuarantineApprove bool  `col:"quarantine_approve"`
 
@@ -190,7 +190,7 @@ type Timer struct {
 	Generation    int32      `col:"generation"`
 	State         TimerState `col:"state,dict"`
 	FireAt        event.Time `col:"fire_at"`
-	HopAt         event.Time `col:"hop_at,null"` // when the queue calls, if that is before FireAt
+	HopAt         event.Time `col:"hop_at,null"` // when the queue calls back, if that is before FireAt
 	CreatedAt     event.Time `col:"created_at"`
 	EnqueuedAt    event.Time `col:"enqueued_at,null"`
 	FiredAt       event.Time `col:"fired_at,null"`
@@ -252,7 +252,7 @@ type AttemptState string
 
 // Attempt states.
 const (
-	AttemptAdmitted AttemptState = "ADMITTED" // has its slots, has not started
+	AttemptAdmitted AttemptState = "ADMITTED" // has its slots but has not started
 	AttemptRunning  AttemptState = "RUNNING"
 	AttemptClosed   AttemptState = "CLOSED"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// typePrefix begins the type of each problem.
+// typePrefix is the prefix of the type of each problem.
 const typePrefix = "urn:servo:problem:"
 
 func problem(status int, name, title, detail string) *servov1.Problem {

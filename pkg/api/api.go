@@ -57,8 +57,8 @@ type Config struct {
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].
 	Logger *slog.Logger
-	// PageKey is a secret of the state folder that signs page tokens: tokens stay valid when the server restarts. Nil:
-	// a restart invalidates all tokens.
+	// PageKey is a secret of the state folder. It signs page tokens, so that tokens stay valid when the server restarts.
+	// Nil: a restart invalidates all tokens.
 	PageKey []byte
 	// ReadOnly rejects all calls that change something.
 	ReadOnly bool

@@ -133,7 +133,7 @@ func mergeAsset(ctx context.Context, parts *embedded.Workspace, snap *snapshot.S
 	return m.Merge(ctx, g)
 }
 
-// markers reads the commit markers of outputs. It reads a marker that the partitions of a batch share only once.
+// markers reads the commit markers of outputs. The partitions of a batch share one marker, which is read only once.
 type markers struct {
 	store blob.Store
 	key   string

@@ -42,8 +42,9 @@ type candidate struct {
 // explicit reports whether runs of a project's environment execute the deployed release.
 func explicit(p *project.Project) bool { return p.Environment.Deploy == project.DeployExplicit }
 
-// compile compiles a project, and compares it with a stored release unless against is empty. If the environment deploys
-// explicitly, the candidate has an archive: of the files if pack is set, otherwise only of their hashes.
+// compile compiles a project, and compares it with a stored release unless against is empty. If the environment
+// deploys explicitly, the candidate has an archive. The archive contains the files if pack is set, and otherwise only
+// their hashes.
 func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
 	if p.Publish != nil && inCloud(a.stateOf(p)) {
 		a.warn("nothing is published: `publish` in %s applies to state folders only, and the store is a bucket", project.ConfigFile)
@@ -87,8 +88,8 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	return c, nil
 }
 
-// inArchive returns an error if the archive lacks a file that is part of the code of an asset: its tasks
-// could not read it.
+// inArchive returns an error if the archive lacks a file that is part of the code of an asset, because the tasks of
+// the asset could not read the file.
 func inArchive(assets []plan.Asset, archive *source.Archive) error {
 	for i := range assets {
 		for _, name := range slices.Sorted(maps.Keys(assets[i].Text.Files)) {

@@ -20,7 +20,7 @@ const maxStatement = query.MaxSQLBytes
 // errLineCancelled reports that the user pressed Ctrl-C while editing a line.
 var errLineCancelled = errors.New("line cancelled")
 
-// lineReader returns the shell's input line by line, io.EOF at its end, and
+// lineReader returns the input of the shell line by line. It returns io.EOF at the end of the input, and
 // errLineCancelled when the user discards a line.
 type lineReader interface {
 	ReadLine(prompt string) (string, error)

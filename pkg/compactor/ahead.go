@@ -26,8 +26,8 @@ func RefuseAhead(groups []fold.Group, stored time.Time) {
 	}
 }
 
-// markAhead turns a group into a CLOCK_AHEAD dead letter. The detail of the dead letter names the latest time in the
-// group, so it does not depend on the store's time.
+// markAhead turns a group into a CLOCK_AHEAD dead letter. The detail of the dead letter contains only the latest time
+// in the group, so it does not depend on the store's time.
 func markAhead(g *fold.Group) {
 	at, where := event.Latest(g.Entry, g.Events)
 	g.Reason = event.ReasonClockAhead

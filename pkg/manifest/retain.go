@@ -117,8 +117,8 @@ type Collector struct {
 	oldest Oldest
 }
 
-// Asked returns the revisions that people have pinned, according to the newest revision. It returns false if the caller
-// has not seen the newest revision: then no pin is deleted.
+// Asked returns the revisions that people have pinned, according to the newest revision. It returns false if this
+// process has not seen the newest revision. The collector then deletes no pin.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
 // NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it does not

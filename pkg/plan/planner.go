@@ -147,8 +147,8 @@ type Choice struct {
 	Warnings []string
 }
 
-// Choose returns the partitions that a request selects, without planning tasks. It returns an error if there are more
-// than most.
+// Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
+// exceeds most.
 func Choose(r Request, most int) (*Choice, error) {
 	g, err := NewGraph(r.Assets)
 	if err != nil {

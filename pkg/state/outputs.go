@@ -13,8 +13,8 @@ const (
 	Approved = "approved" // a check of severity CRITICAL failed, and a decision has published the output
 )
 
-// CheckResult is a row of check_results: the result of a check of a task. It is from the last attempt of the task
-// that reported its end.
+// CheckResult is a row of check_results: the result of a check of a task. It is the result of the last attempt that
+// reported an end.
 type CheckResult struct {
 	RunID     string     `col:"run_id,key"`
 	TaskKey   string     `col:"task_key,key"`

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// State contains the projections of one domain. Change its tables with their Put methods only,
-// which update the indexes.
+// State contains the projections of one domain. Change its tables only with their methods Put, which update the
+// indexes.
 type State struct {
 	Domain ids.Domain
 	// FoldSeq is the number of the last folded event.

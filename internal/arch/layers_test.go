@@ -70,7 +70,7 @@ var layers = []layer{
 		{"pkg/blob", nil},
 		// Compares local files with their recorded size and checksum.
 		{"pkg/filecheck", nil},
-		// Packs the files of projects, and keeps a cache of unpacked ones.
+		// Packs the files of projects, and keeps a cache of unpacked archives.
 		{"pkg/source", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"internal/memblob", []string{"=pkg/blob", "=pkg/clock"}},

@@ -21,7 +21,7 @@ type Idle struct {
 	// PSS and RSS are its proportional and resident memory at the end, in bytes; 0: unknown.
 	PSS int64 `json:"pss_bytes,omitempty"`
 	RSS int64 `json:"rss_bytes,omitempty"`
-	// Heap is how much the live heap grows by the schedules of W9, in bytes.
+	// Heap is how much the schedules of W9 enlarge the live heap, in bytes.
 	Heap int64 `json:"heap_bytes,omitempty"`
 	// CPU is the CPU time as a percentage of one core.
 	CPU float64 `json:"cpu_percent"`

@@ -26,7 +26,7 @@ type Result struct {
 	// upstream to the task's own end. If many tasks are ready at once, the hop is mostly time in the queue.
 	HopP50 float64 `json:"hop_p50_ms,omitempty"`
 	HopP99 float64 `json:"hop_p99_ms,omitempty"`
-	// Objects and Bytes are the content of the last sample's state folder, per task.
+	// Objects and Bytes are the number of files in the last sample's state folder and their total size, per task.
 	Objects float64 `json:"objects_per_task,omitempty"`
 	Bytes   float64 `json:"bytes_per_task,omitempty"`
 	// Operations are averages per task over all samples, including the start of the stack.

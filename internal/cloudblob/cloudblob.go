@@ -57,8 +57,8 @@ type Config struct {
 	// Clock and Random are required if Model has latencies or a limit.
 	Clock  clock.Clock
 	Random *latency.Source
-	// Written is called with every object that was written, even if its writer does not
-	// learn that it succeeded. It must not block. It may be nil.
+	// Written is called with every object that was written, even if the writer does not learn that the write has
+	// succeeded. It must not block. It may be nil.
 	Written func(blob.Object)
 }
 

@@ -28,7 +28,7 @@ func (c Count) Add(d Count) Count {
 // Operations returns the number of requests.
 func (c Count) Operations() int64 { return c.ClassA + c.ClassB + c.Free + c.Refused }
 
-// Usage is the requests by kind of object: the part of the key before the first slash.
+// Usage counts the requests by kind of object. The kind is the part of the key before the first slash.
 type Usage map[string]Count
 
 // Total returns the sum over all kinds.

@@ -28,8 +28,7 @@ type Model struct {
 	Every time.Duration
 }
 
-// CloudTasks returns a model of Google Cloud Tasks, with 500 deliveries per second and
-// queue.
+// CloudTasks returns a model of Google Cloud Tasks, with 500 deliveries per second for each queue.
 func CloudTasks() Model {
 	ms := latency.Milliseconds
 	return Model{Call: ms(20, 100), Delivery: ms(50, 400), Every: time.Second / 500} //nolint:mnd // the figures of the model

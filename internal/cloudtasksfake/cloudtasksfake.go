@@ -22,8 +22,8 @@ type Server struct {
 	cloudtaskspb.UnimplementedCloudTasksServer
 
 	Queue queue.Queue
-	// Token returns the OIDC token for a delivery as account, to audience. If it is nil,
-	// the server rejects tasks that ask for a token.
+	// Token returns an OIDC token of an account for an audience. If it is nil, the server rejects tasks that ask for a
+	// token.
 	Token func(account, audience string) (string, error)
 }
 

@@ -113,7 +113,7 @@ type channelLog struct {
 
 var errChannel = errors.New("the channel refuses the message")
 
-// sendAlert is the channel of a process: it is slow, and refuses some messages.
+// sendAlert simulates the channels of a process: it is slow, and refuses some messages.
 func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.Message) error {
 	w := p.machine.w
 	log := &w.load.channels

@@ -22,7 +22,7 @@ func Prepare() {
 	}
 }
 
-// archived checks a new file of the archive: it contains entries below the cutoff of a revision,
+// archived checks a new file of the archive. All of its entries must be below the cutoff of a revision, and must be
 // byte for byte as they were appended.
 func (o *oracle) archived(key string) {
 	ctx := context.Background()

@@ -99,8 +99,8 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 	return err
 }
 
-// conditions returns random conditions for a command: often none, sometimes an idempotency key that other commands use,
-// too, and sometimes an edit tag that no object has.
+// conditions returns random conditions for a command: often none, sometimes an idempotency key that other commands
+// also use, and sometimes an edit tag that no object has.
 func (c *client) conditions(p *event.AutomationCommand) (to engine.Conditions) {
 	switch c.rng.IntN(8) {
 	case 0:

@@ -189,9 +189,8 @@ func (o *oracle) listing(f *followed) {
 	}
 }
 
-// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object
-// cannot be read, the queue delivers nothing, or no listing of the ledger completes, so these minutes
-// are added.
+// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object cannot be read, the
+// queue delivers nothing, or no listing of the ledger completes, so these minutes are added to the allowed delay.
 func (o *oracle) lateness(f *followed) {
 	late := event.At(o.w.now().Add(-o.slack() - o.delays - f.unlisted))
 	o.latePromises(f, late)
@@ -236,10 +235,10 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks, while a domain publishes, that files that no revision needs are deleted. It checks files with
-// names below a floor that was reached long ago, and files whose names are so far ahead of the time that no floor would
-// reach them. It skips worlds in which many requests fail: a collection starts over after each failure, and hardly ever
-// finishes there.
+// stateFiles checks that a domain that publishes also deletes the state files that no revision needs. It checks files
+// with names below a floor that was reached long ago, and files whose names are so far ahead of the time that no
+// floor would reach them. It skips worlds in which many requests fail: a collection starts over after each failure,
+// and hardly ever finishes there.
 func (o *oracle) stateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// busy measures the time in which at least one task was executing. Times before from do not count. Only one execution
-// of each attempt counts, so that an attempt that is executed again and again does not count as progress.
+// busy measures the time in which at least one task was executing. Times before b.from do not count. Only one
+// execution of each attempt counts, so that an attempt that is executed again and again does not count as progress.
 type busy struct {
 	from time.Time
 
@@ -17,7 +17,7 @@ type busy struct {
 	total   time.Duration
 }
 
-// begin records the begin of an execution of an attempt, and returns a function that records its end.
+// begin records that an execution of an attempt begins, and returns a function that records its end.
 func (b *busy) begin(attempt string, now func() time.Time) (end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -250,8 +250,8 @@ func (o *oracle) reads(run *state.Run) map[string]string {
 	return uris
 }
 
-// planned records new runs, and checks that the outputs that their plans read exist. A retry may be published only
-// after an output that it reads was deleted.
+// planned records new runs, and checks that the outputs that their plans read exist. A retry is an exception: an
+// output that it reads may be deleted before the retry is published.
 func (o *oracle) planned(f *followed, rebuilt bool) {
 	for run := range changed(f, f.state.Runs) {
 		if _, known := f.seenAt[run.RunID]; known {

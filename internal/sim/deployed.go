@@ -196,8 +196,9 @@ func (o *oracle) planOf(run *state.Run) *plannedRun {
 	return p
 }
 
-// readFor reports whether a task reads an input for one of its partitions. A batch materializes several partitions. For
-// each of them it reads only the same partition of an upstream that has these partitions, too (ADR 113).
+// readFor reports whether a task reads an input for one of its partitions. A batch materializes several partitions.
+// If an upstream has the same partitions, the batch reads for each of them only the same partition of the upstream
+// (ADR 113).
 func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }

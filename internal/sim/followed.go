@@ -73,7 +73,7 @@ type followed struct {
 	floors    []floorAt
 	pinned    map[string]floorAt // when each file was last seen in a pinned revision
 	rebuiltAt time.Time
-	// waitsSince is the time since when the domain has had a wakeup. due contains the times at which recent wakeups
+	// waitsSince is the time since which the domain has had a wakeup. due contains the times at which recent wakeups
 	// were due. Sweeps have had enough time to react to all entries that were appended up to followedUpTo.
 	waitsSince, followedUpTo time.Time
 	due                      []time.Time

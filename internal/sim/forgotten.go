@@ -72,8 +72,8 @@ func (f *followed) noteForgotten(entry string, data []byte) {
 	}
 }
 
-// forgotten compares the forgotten assets with the folded commands: the greatest command counts. Readers find no output
-// that became visible before the command was folded, and every later one.
+// forgotten compares the forgotten assets with the folded commands: the greatest command counts. Readers must find
+// exactly the outputs that became visible after that command was folded.
 func (o *oracle) forgotten(f *followed) {
 	if len(f.forgetCommands) == 0 {
 		return

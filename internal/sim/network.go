@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// network connects a process to the other processes. A host name is a kind of machines: a load balancer picks a machine
-// of this kind at random.
+// network connects a process to the other processes. The name of a host is a kind of machine: a load balancer picks a
+// machine of this kind at random.
 type network struct{ p *process }
 
 var _ service.Network = network{}

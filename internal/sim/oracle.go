@@ -180,8 +180,8 @@ func (o *oracle) check(f *followed, revision int64) {
 	}
 }
 
-// load returns the state of a manifest including history, and the rows that differ from the previous state. It applies
-// the new deltas to the previous state, or reads all of it and returns no rows.
+// load returns the state of a manifest including history, and the rows that differ from the previous state. It
+// applies the new deltas to the previous state, or reads the whole new state and returns no rows.
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, *state.Rows, error) {
 	ctx := context.Background()
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || o.w.cfg.Parquet {

@@ -53,7 +53,7 @@ type Result struct {
 	Hash string
 	// Violations are the violations that the oracle found.
 	Violations []string
-	// Tail is the end of the trace, one line each.
+	// Tail contains the last lines of the trace.
 	Tail []string
 }
 
@@ -73,7 +73,7 @@ type Bubble struct {
 	Scratch string
 	// Keys is a file of signing keys, the same for every world.
 	Keys string
-	// GiveUp, if not nil, reports that the world takes too much time and must be stopped.
+	// GiveUp, if not nil, reports whether the world takes too much time and must be stopped.
 	GiveUp func() bool
 }
 

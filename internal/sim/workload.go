@@ -190,7 +190,7 @@ func (l *workload) drawAhead(span time.Duration) {
 	}
 }
 
-// pauses returns the sum of a client's pauses before its requests, for the client with the greatest sum.
+// pauses returns the total time that a client pauses before its requests, for the client that pauses longest.
 func (l *workload) pauses() (longest time.Duration) {
 	for _, script := range l.scripts {
 		total := time.Duration(0)

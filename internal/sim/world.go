@@ -311,7 +311,7 @@ func (w *world) note(format string, args ...any) {
 	w.tail = append(w.tail, line)
 }
 
-// hash adds text to the hash of the trace only.
+// hash adds text to the hash of the trace, but not to the trace itself.
 func (w *world) hash(parts ...string) {
 	for _, part := range parts {
 		_, _ = w.trace.Write([]byte(part)) // writes to a hash do not fail

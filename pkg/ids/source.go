@@ -66,8 +66,8 @@ func (s *Source) leads(id ulid.ULID, now time.Time) bool {
 	return lead > maxLead.Milliseconds()
 }
 
-// Raise makes every later id greater than id, however far id is ahead of the clock. Use it
-// for floors that come from the store's time: files named below such a floor are deleted.
+// Raise makes every later id greater than id, however far id is ahead of the clock. Use it for floors that come from
+// the store's time: files whose ids are below such a floor are deleted.
 func (s *Source) Raise(id string) {
 	u, err := ulid.ParseStrict(id)
 	if err != nil || !Valid(id) || id[:len(lastTime)] == lastTime {

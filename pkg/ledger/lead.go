@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// enqueue adds w to the queue and reports whether its caller becomes the leader. It blocks
-// while more than [Config.MaxWaitingBytes] wait.
+// enqueue adds w to the queue and reports whether its caller becomes the leader. It blocks while more bytes than
+// [Config.MaxWaitingBytes] wait.
 func (a *Appender) enqueue(ctx context.Context, w *waiter) (leads bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -97,8 +97,8 @@ func (a *Appender) mayBeMissed(b *batch, stored blob.Object) bool {
 	return a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge || stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind
 }
 
-// mintName gives a batch a new name. The name is greater than every id in the batch,
-// because those have all been observed.
+// mintName replaces the name of a batch. The new name is greater than every id in the batch, because all these ids
+// have been observed.
 func (a *Appender) mintName(b *batch) {
 	b.minted = a.cfg.Clock.Now()
 	b.name = a.cfg.IDs.New()

@@ -162,7 +162,7 @@ func TestFileAppendsLines(t *testing.T) {
 	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "unknown kind")
 }
 
-// TestMailIsSentOnce talks to a server without encryption, which only a private network has.
+// TestMailIsSentOnce talks to a server without encryption. Such a server exists only in a private network.
 func TestMailIsSentOnce(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -95,8 +95,8 @@ func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	return strings.Join(names, "/"), true
 }
 
-// escape escapes a value of a partition for the name of a folder, in the way that readers of Hive partitions decode.
-// It also escapes the values in nulls, because some readers interpret them as NULL.
+// escape escapes a value of a partition for the name of a folder, with the escapes that readers of Hive partitions
+// decode. It also escapes the values in nulls, because some readers interpret them as NULL.
 func escape(value string) string {
 	nulls := []string{"null", "__hive_default_partition__"}
 	isNull := slices.Contains(nulls, strings.ToLower(value))

@@ -180,7 +180,7 @@ func (p *Params) acceptedValues(table, column string) Compiled {
 	}
 }
 
-// numeric returns the condition that an expression has a type of numbers.
+// numeric returns the condition that an expression has a numeric type.
 func numeric(expression string) string {
 	return "regexp_matches(typeof(" + expression + "), " + Quote(numberTypes) + ")"
 }

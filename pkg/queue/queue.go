@@ -69,8 +69,8 @@ type Turn struct {
 type Queue interface {
 	// Create adds a task.
 	Create(ctx context.Context, t Task) error
-	// Delete removes a task that has not been delivered. Deleting an absent task is not an
-	// error. The name stays used.
+	// Delete removes a task that has not been delivered. Deleting an absent task is not an error. The name stays
+	// reserved.
 	Delete(ctx context.Context, queue, name string) error
 	// Exists reports whether the task is waiting or being delivered.
 	Exists(ctx context.Context, queue, name string) (bool, error)

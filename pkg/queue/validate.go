@@ -56,8 +56,8 @@ func Validate(t Task, now time.Time) error {
 	return fmt.Errorf("%w %.80q of queue %.80q: %s", ErrInvalid, t.Name, t.Queue, strings.Join(problems, "; "))
 }
 
-// taskOverhead is a generous estimate of the fields that the creator of a task does not
-// set: names of project, location and account, times, and field numbers.
+// taskOverhead is a generous estimate of the size of the fields that the creator of a task does not set: names of
+// project, location and account, times, and field numbers.
 const taskOverhead = 1500
 
 // Size returns the size of a task in bytes, as a queue counts it.

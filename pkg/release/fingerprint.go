@@ -126,7 +126,8 @@ type surroundings struct {
 	Integers map[string]string `json:"integers,omitempty"`
 	// Batch means that the query receives lists of partitions.
 	Batch bool `json:"batch,omitempty"`
-	// Uses are the extensions that the query uses. The policy covers the data that they reach.
+	// Uses are the extensions that the query uses. The policy fingerprint covers the data that these extensions may
+	// reach.
 	Uses []string `json:"uses,omitempty"`
 }
 

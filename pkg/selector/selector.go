@@ -90,7 +90,7 @@ type expr struct {
 	text string
 	// args are the operands: one operand of `not` and of near, at least two operands of `and` and of `or`.
 	args []*expr
-	// up and down are the levels of upstream and downstream that near adds.
+	// up and down are the numbers of upstream and downstream levels that near adds.
 	up, down int
 }
 

@@ -1,8 +1,8 @@
 // Package source creates archives of a project's files, and keeps a cache of unpacked archives. This package is not a
 // stable API.
 //
-// An archive is a tar file whose bytes depend only on the names, contents and executable bits of the
-// files, compressed with zstd. It is named by the hash of the uncompressed tar file.
+// An archive is a tar file that is compressed with zstd. The bytes of the tar file depend only on the names, contents
+// and executable bits of the files. The archive is named by the hash of the uncompressed tar file.
 package source
 
 import (

@@ -23,7 +23,8 @@ type Diff struct {
 	Changed []Change
 	// Missing are the expected rows that the result lacks. Unexpected are the rows of the result that are not expected.
 	Missing, Unexpected [][]Field
-	// Moved is set if the rows are the expected rows in another order. It describes the first row in another place.
+	// Moved is set if the rows are the expected rows in another order. It describes the first row that is in another
+	// place.
 	Moved *Change
 }
 

@@ -169,7 +169,7 @@ var (
 	unitsText   = regexp.MustCompile(`\.[0-9]{6}[0-9]*[1-9]`)
 )
 
-// Decimals of the seconds that the types of times store.
+// The numbers of decimals of a second that the time types store.
 const (
 	milliDecimals = 3
 	microDecimals = 6

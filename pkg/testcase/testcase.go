@@ -90,7 +90,7 @@ type Status string
 // Outcomes of tests.
 const (
 	Passed Status = "passed"
-	// Failed means that the query returned other rows than expected, or failed.
+	// Failed means that the query did not return the expected rows, or failed.
 	Failed Status = "failed"
 	// Invalid means that the test itself is wrong, for example because it names an unknown column.
 	Invalid Status = "invalid"

@@ -18,7 +18,7 @@ const (
 )
 
 // Within returns a context within the trace that traceparent and tracestate name. It works without a tracer, because
-// log records use the trace, too. It ignores a malformed traceparent or tracestate.
+// log records also use the trace. It ignores a malformed traceparent or tracestate.
 func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx

@@ -99,7 +99,7 @@ func (t *Tracer) Start(ctx context.Context, name string, about About, options ..
 	return ctx, &Span{span}
 }
 
-// StartAttempt begins the span of an attempt, with at as its start.
+// StartAttempt begins the span of an attempt that started at the time at.
 func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil

@@ -127,7 +127,7 @@ func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
 	return w
 }
 
-// soonest returns the first minute after now at which a wakeup is not released.
+// soonest returns the first minute after now whose wakeup has not been released.
 func soonest(w manifest.Wakeup, now event.Time) event.Time {
 	return max(Minute(now), w.Through).Add(time.Minute)
 }

@@ -28,8 +28,9 @@ func inExample(t *testing.T) {
 	t.Cleanup(func() { acme = before })
 }
 
-// The example runs twice: without faults, and with faults. The faults are services that are killed and restarted at
-// random, half of the notifications lost, and a third of the deliveries repeated. Both runs must have the same result.
+// The example runs twice: without faults, and with faults. With faults, services are killed and restarted at random,
+// half of the notifications are lost, and a third of the deliveries are repeated. Both runs must have the same
+// result.
 func TestExampleHasSameResultWithFaults(t *testing.T) {
 	inExample(t)
 	days, kills := "date=2012-01-01..2012-01-14", 4

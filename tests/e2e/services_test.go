@@ -47,7 +47,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// builtPrograms reports whether programs was called, so that TestMain removes the folder.
+// builtPrograms reports whether programs was called. TestMain then removes the folder.
 var builtPrograms atomic.Bool
 
 // program returns the command that runs one of Servo's programs. In full size it is the built
@@ -94,7 +94,7 @@ func programMain(name string, args []string) (code int, ok bool) {
 	return 0, false
 }
 
-// cluster is the services as processes on this machine, over one store.
+// cluster contains the services, which run as processes on this machine and share one store.
 type cluster struct {
 	t       *testing.T
 	store   string              // name of the store

@@ -189,7 +189,8 @@ const slowedWorld = 4
 // batchedWorlds is how many worlds with batches run, in addition to those that the other tests draw.
 const batchedWorlds = 12
 
-// The worlds of this test have projects with assets that have batches, and with assets that read them.
+// In the worlds of this test, some assets materialize their partitions in batches, and other assets read these
+// partitions.
 func TestBatchedWorldsKeepPromises(t *testing.T) {
 	shown, worlds := 0, 0
 	for i := range batchedWorlds {

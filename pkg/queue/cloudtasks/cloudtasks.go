@@ -163,8 +163,8 @@ func (q *Queue) Exists(ctx context.Context, queueName, name string) (bool, error
 	}
 }
 
-// failed returns an error after a call whose outcome is unknown. If ctx has ended, the error wraps the context's error
-// too, not only the gRPC status.
+// failed returns an error after a call whose outcome is unknown. If ctx has ended, the error wraps both the context's
+// error and the gRPC status.
 func failed(ctx context.Context, verb, queueName, name string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = errors.Join(cause, err)

@@ -109,7 +109,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// unprivileged returns the user that runs PostgreSQL, which does not run as root; nil: the current
+// unprivileged returns the user that runs PostgreSQL, because PostgreSQL refuses to run as root; nil: the current
 // user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {

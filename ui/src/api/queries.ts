@@ -281,7 +281,7 @@ setInterval(() => {
   if (!document.hidden) for (const tell of listeners) tell();
 }, 1000);
 
-// useNow returns the time, and renders again each second.
+// useNow returns the time, and renders the component again each second.
 export function useNow(): number {
   return useSyncExternalStore(
     (tell) => {

@@ -27,7 +27,7 @@ export function statementOf(asset: string, partition: string, columns: string[],
   const values = Object.entries((partition ? JSON.parse(partition) : {}) as Record<string, string>);
   const conditions = values
     .filter(([dimension]) => columns.includes(dimension))
-    // A partition key writes an hour without seconds, but SQL requires them.
+    // An hour in a partition key has no seconds, but SQL requires them.
     .map(([d, v]) => `${quoted(d)} = ${literal(v.replace(/(T\d\d:\d\d)(Z|[+-]\d\d:\d\d)$/, "$1:00$2"))}`);
   const where = conditions.length > 0 ? `\nWHERE ${conditions.join(" AND ")}` : "";
   return `SELECT *\nFROM ${quoted(namespace)}.${quoted(name)}${where}\nLIMIT ${most}`;

@@ -18,7 +18,8 @@ export function active(): Command[] {
   return all.filter((c, i) => all.findIndex((d) => d.keys === c.keys) === i);
 }
 
-// typing also looks into shadow roots, because the editor of the SQL console is in a shadow root.
+// typing reports whether a key is typed into a text field. It also looks into shadow roots, because the editor of the
+// SQL console is in a shadow root.
 function typing(event: KeyboardEvent): boolean {
   const target = event.composedPath()[0] ?? null;
   if (!(target instanceof HTMLElement)) return false;

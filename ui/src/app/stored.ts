@@ -1,4 +1,4 @@
-// What a person prefers, as this browser stores it. This module loads no library: see early.ts.
+// The preferences of a person, as this browser stores them. This module loads no library: see early.ts.
 import type { ThemeName } from "../style/tokens";
 
 export interface Settings {

@@ -132,7 +132,7 @@ function Subject({ x }: { x: Attention }) {
   );
 }
 
-// kindWord names a kind. A newer server may have kinds that this page does not know.
+// kindWord returns the words for a kind. A newer server may have kinds that this page does not know.
 const kindWord = (kind: string) => kinds[kind] ?? kind.toLowerCase().replaceAll("_", " ");
 
 const kinds: Record<string, string> = {

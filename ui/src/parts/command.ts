@@ -1,4 +1,4 @@
-// Which partitions a run materializes, and the command that starts it.
+// The partitions that a run materializes, and the command that starts the run.
 
 export const needs = [
   { id: "stale", label: "missing and stale partitions" },

@@ -117,7 +117,7 @@ export function Command({ text: local }: { text: string }) {
   );
 }
 
-// ReadOnly says in the dialog of an action why it has no button for the action.
+// ReadOnly explains in the dialog of an action why the dialog has no button for the action.
 export function ReadOnly() {
   return <p>This page shows a bucket and changes nothing. Run the command instead.</p>;
 }
@@ -168,7 +168,8 @@ interface DialogProps {
   bare?: boolean;
 }
 
-// Dialog is a modal dialog. The browser keeps the focus inside, and returns it to the previous element at the end.
+// Dialog is a modal dialog. The browser keeps the focus inside, and returns it to the previous element when the
+// dialog closes.
 export function Dialog({ title, onClose, children, className, bare }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();

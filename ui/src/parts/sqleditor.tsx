@@ -143,7 +143,8 @@ const language = (tables: Table[], functions: readonly Completion[]) => [
   }),
 ];
 
-// While text is selected, the browser would delete it with inline styles, which the content security policy blocks.
+// If a person types over selected text, the browser would delete the text with inline styles, which the content
+// security policy blocks.
 const typeOverSelection = EditorView.domEventHandlers({
   beforeinput(event, view) {
     const { main } = view.state.selection;

@@ -28,8 +28,8 @@ const (
 	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends earlier, the
 	// response to the delivery contains both the start and the end.
 	lateStart = 100 * time.Millisecond
-	// finishTimeout is how long the worker retries the report of an end. In any case, it retries only while the URL of
-	// the report is valid. If the queue will not redeliver the task, only the validity of the URL limits the retries.
+	// finishTimeout is how long the worker retries the report of an end if the queue can still redeliver the task.
+	// Otherwise, the worker retries until the URL of the report expires. It never uses an expired URL.
 	finishTimeout = time.Hour
 )
 
@@ -43,11 +43,12 @@ type attempt struct {
 	nonce  string
 	// batch holds the partitions of the task if it has several.
 	batch []string
-	// views counts the inputs with partition columns for which a view was created.
+	// views counts the inputs with partition columns for which a view was created. The count names the folders of these
+	// views.
 	views int
-	// fetched counts the input files that were downloaded. It names them.
+	// fetched counts the input files that were downloaded. The count names their local copies.
 	fetched int
-	// unmerged are the inputs of which the query has read many small files. They are merged after the report.
+	// unmerged are the inputs from which the query read many small files. They are merged after the report.
 	unmerged []merging
 	calls    *callbacks
 	log      *slog.Logger
@@ -60,7 +61,8 @@ type attempt struct {
 	shown bool
 	// parts stores parts of the log while a command runs. Nil: the log has no parts.
 	parts *logParts
-	// overruled means that the result of another execution counts: this one adopted an output, or was replaced.
+	// overruled means that the result of another execution counts, because this execution adopted an output or was
+	// replaced.
 	overruled bool
 	// mask hides the known secrets.
 	mask      *secret.Mask
@@ -281,8 +283,9 @@ func (a *attempt) beat(ctx context.Context) bool {
 	return true
 }
 
-// perform returns the task's output: the output that an existing marker names, or the output of this execution. It
-// returns nil if the task has no output files. If it returns both an output and an error, the output is in quarantine.
+// perform returns the task's output, which is either the output that an existing marker names or the output of this
+// execution. It returns nil if the task has no output files. If it returns both an output and an error, the output is
+// in quarantine.
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
@@ -463,7 +466,7 @@ func (a *attempt) dropAllParts() {
 // waitForLog waits until the log is stored.
 func (a *attempt) waitForLog(ctx context.Context, saved func()) {
 	if errors.Is(context.Cause(ctx), errInterrupted) {
-		a.cleanups = append(a.cleanups, saved) // a worker that is closing may only have time for the report
+		a.cleanups = append(a.cleanups, saved) // a worker that is closing may have time only for the report
 		return
 	}
 	saved()
@@ -523,8 +526,8 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	return http.StatusInternalServerError
 }
 
-// reportEnd reports the end, and retries while its URL is valid. If the queue redelivers, it retries only until the
-// deadline.
+// reportEnd reports the end, and retries while its URL is valid. If the queue can still redeliver the task, reportEnd
+// stops at the deadline.
 func (a *attempt) reportEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
 	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
 	case expires == 0:

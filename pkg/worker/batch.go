@@ -19,10 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// A task of an asset with a batch materializes several partitions at once. Its query gets the values of the
-// dimensions as lists and returns them as columns; the worker writes one folder per partition. All folders are below
-// the directory of one execution, and one commit marker names them all. So either all partitions of the task are
-// committed or none, and two executions of a task never mix their partitions.
+// A task of an asset that sets batch materializes several partitions at once. Its query reads the values of the
+// dimensions from lists and returns these values as columns. The worker writes one folder per partition. All folders
+// are below the directory of one execution, and one commit marker names them all. So either all partitions of the
+// task are committed or none, and two executions of a task never mix their partitions.
 
 // resultInBatch is the temporary table with the rows of a batch. Its column cellColumn contains the position of the
 // partition of a row, or -1 if the row belongs to no partition.
@@ -39,8 +39,8 @@ func (a *attempt) executionPrefix() string {
 	return contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce)
 }
 
-// partitionVariable returns the name of the variable of a dimension: the name of the dimension or, with a batch, the
-// name of the list of its values.
+// partitionVariable returns the name of the variable of a dimension. Without a batch, this is the name of the
+// dimension. With a batch, it is the name of the list of the dimension's values.
 func partitionVariable(w *plan.Work, dimension string) string {
 	if w.Batch {
 		return dimension + "_keys"
@@ -232,7 +232,7 @@ func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuer
 		equal := "rows_of.%s = partitions.k%d"
 		if kind, err := dimensionType(t.Dimensions, dimension); err != nil {
 			return err
-		} else if kind == "VARCHAR" { // encode compares bytes: with a collation of the column, different values could be equal
+		} else if kind == "VARCHAR" { // encode compares bytes: under the collation of a column, different values could be equal
 			equal = "encode(rows_of.%s) = encode(partitions.k%d)"
 		}
 		fmt.Fprintf(&on, equal, quoteName(dimension), i)
@@ -374,9 +374,9 @@ func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]e
 	return merged, nil
 }
 
-// mergeResult adds the result of a check of one partition to the result of the batch. The result of the batch is that
-// of the first partition that did not pass or, if all passed, of the first partition. Its number of failing rows is the
-// sum over all partitions.
+// mergeResult adds the result of a check of one partition to the result of the batch. The batch has the result of the
+// first partition that did not pass. If all partitions passed, it has the result of the first one. The number of
+// failing rows is the sum over all partitions.
 func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	sum := to.Failing + result.Failing
 	if !result.Passed {
@@ -394,8 +394,8 @@ func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	to.Failing, to.Measured, to.Season = sum, nil, ""
 }
 
-// failedBefore reports whether a check failed for an earlier partition of the batch. The sample of that partition is
-// then the sample of the batch.
+// failedBefore reports whether a check failed for an earlier partition of the batch. If so, the batch keeps the
+// sample of that partition.
 func (r *checkRun) failedBefore(check string) bool {
 	return slices.ContainsFunc(r.first, func(e event.CheckResult) bool { return e.Name == check && !e.Passed })
 }

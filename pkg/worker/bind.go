@@ -30,8 +30,8 @@ type Binding struct {
 	Scratch, State string
 	// Assets are all assets of the project. Bind omits broken assets, and assets that depend on them.
 	Assets []plan.Asset
-	// Outputs returns the Parquet files of the newest output of an asset or, if all is set, of all its visible outputs.
-	// It returns nothing if the asset has no known output.
+	// Outputs returns the Parquet files of the newest output of an asset. If all is set, it returns those of all visible
+	// outputs. It returns nothing if the asset has no known output.
 	Outputs func(ctx context.Context, asset ids.AssetKey, all bool) ([]string, error)
 }
 
@@ -39,8 +39,8 @@ type Binding struct {
 type Bound struct {
 	// Problems are the errors of the queries that would fail, in the order of the dependencies of their assets.
 	Problems []BindProblem
-	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Among the
-	// assets with unknown columns, Unknown are those that a command computes.
+	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
+	// the assets with unknown columns that a command computes or that read external data.
 	Skipped, Unknown []ids.AssetKey
 	// Missing are the files of extensions that do not exist on this machine. Workers may have them.
 	Missing []BindProblem
@@ -72,7 +72,7 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 }
 
 // bindAll binds queries. It also finds the columns of the assets in read, even if no query reads these assets. The
-// caller closes the result.
+// caller must close the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
@@ -136,7 +136,7 @@ type binder struct {
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool       // the tables that queries read
 	known      map[string]*schema    // the schemas by "namespace.name"
-	isExternal map[ids.AssetKey]bool // the assets whose columns come from outputs, because their queries read external data
+	isExternal map[ids.AssetKey]bool // the assets whose columns come from outputs, because their queries use extensions
 	files      int                   // the number of files that have been written
 	result     *Bound
 }
@@ -144,8 +144,8 @@ type binder struct {
 // schema describes how the columns of an asset were found.
 type schema struct {
 	asset *plan.Asset
-	// made means that the columns come from an output instead of a query. all means that every visible output was read,
-	// and not only the newest.
+	// made means that the columns come from an output instead of a query. all means that the columns of every visible
+	// output were read, and not only those of the newest.
 	made, all bool
 }
 
@@ -259,8 +259,8 @@ func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	return missing
 }
 
-// setPartition sets the project's variables and the variable of the asset's first partition. unset resets the variable
-// of the partition.
+// setPartition sets the project's variables and the variables of the asset's first partition. unset resets the
+// variables of the partition.
 func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset func(), err error) {
 	for _, statement := range setVars(asset.Work.Vars) {
 		if _, err := b.users.exec(ctx, statement); err != nil {
@@ -300,8 +300,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen finds the partitioned inputs of a query of which only the newest output was read so far. It reads the columns
-// of all partitions of these inputs, and reports whether there were any.
+// widen reads the columns of all outputs of each partitioned input for which only the newest output was read so far.
+// It reports whether the query reads such inputs.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -368,7 +368,7 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds an error of a query if a run would fail with it for every partition.
+// report adds an error of a query to the problems if a run would fail with this error for every partition.
 func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	e, ok := asQueryError(err, s.text)
 	if !ok {
@@ -407,7 +407,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	b.result.Problems = append(b.result.Problems, problem)
 }
 
-// ambiguous explains an ambiguous column that several inputs offer as a partition column.
+// ambiguous explains an ambiguous column that inputs of the query offer as a partition column.
 func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
 	var offer []string
 	for _, table := range query.tables {
@@ -425,8 +425,8 @@ func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
 		" offer their dimensions as columns, which partition_columns: false turns off"}
 }
 
-// suggestion returns the names that DuckDB suggests. It also names the inputs whose columns come from outputs, because
-// a run may change these columns.
+// suggestion returns the names that DuckDB suggests. It also names the inputs whose columns were read from outputs,
+// because a run may change these columns.
 func (b *binder) suggestion(query *resolvedQuery, message, more string) string {
 	var parts []string
 	more, _, _ = strings.Cut(more, "\n")

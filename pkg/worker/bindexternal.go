@@ -7,8 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// external checks a query for data outside of Servo. Binding reads no such data: the columns of a query that uses
-// extensions are those of its outputs, as for a command. done means that the query need not be bound.
+// external checks whether a query may read the data outside of Servo that it names. Binding reads no such data: if a
+// query uses extensions, its columns are read from stored outputs, as for a command. done means that the query need
+// not be bound.
 func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolvedQuery) (done bool, err error) {
 	if found := deniedURL(query, &asset.Work); found != nil {
 		b.deny(asset, query, found)
@@ -48,7 +49,7 @@ func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {
 	})
 }
 
-// cutLast slices a text around the last separator. Without a separator, all of the text is before it.
+// cutLast slices a text around the last separator. Without a separator, it returns all of the text as before.
 func cutLast(text, separator string) (before, after string) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {

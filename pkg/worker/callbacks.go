@@ -73,7 +73,7 @@ func (c *callbacks) renew(urls contract.Callbacks) {
 	}
 }
 
-// post makes one call. After an error, it is unknown whether the call was accepted.
+// post makes one call. If it returns an error, the control plane may or may not have accepted the call.
 func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (status int, err error) {
 	to, authorization := c.call(verb)
 	if to == "" {
@@ -116,8 +116,8 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	return response.StatusCode, nil
 }
 
-// withoutURL removes the URL from the error of a request. A signed URL in a log would let readers
-// report in the attempt's name.
+// withoutURL removes the URL from the error of a request. With a signed URL from a log, its readers could send
+// reports in the name of the attempt.
 func withoutURL(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return of.Err

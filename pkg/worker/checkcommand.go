@@ -110,7 +110,7 @@ func (r *checkRun) layOutCandidate() (err error) {
 	return nil
 }
 
-// stamps returns the stamps of the files of the output. A stamp changes when the file is written.
+// stamps returns the stamps of the output's files. A file gets a new stamp when it is written.
 func (r *checkRun) stamps() map[string]string {
 	found := make(map[string]string, len(r.made))
 	for i := range r.made {
@@ -130,7 +130,7 @@ func (r *checkRun) inputStamps() map[string]string {
 	for _, dir := range []string{"inputs", "fetched"} {
 		_ = filepath.WalkDir(filepath.Join(r.dir, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
-				return nil //nolint:nilerr // the files of an unreadable folder are missing in the result
+				return nil //nolint:nilerr // the result omits the files of an unreadable folder
 			}
 			if info, err := entry.Info(); err == nil {
 				found[path] = filecheck.Stamp(info)

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// Some checks compare an output with earlier outputs. The plan contains the values to compare with: a check never reads
-// the state, so a retry compares with the same values.
+// Some checks compare an output with earlier outputs. The plan contains the values of the earlier outputs. A check
+// never reads them from the state, so a retry compares with the same values.
 
 // anomaly compares a measured value with the values of earlier outputs.
 func (r *checkRun) anomaly(ctx context.Context, c *quality.Check, query string) (event.CheckResult, error) {
@@ -27,8 +27,8 @@ func (r *checkRun) anomaly(ctx context.Context, c *quality.Check, query string) 
 	return result, nil
 }
 
-// drift compares the columns of the output with the columns of the output that was the newest when the run was planned.
-// It reads the commit marker of that output only if the hashes of the columns differ.
+// drift compares the columns of the output with those of the output that was the newest when the run was planned. It
+// reads the commit marker of the earlier output only if the hashes of the columns differ.
 func (r *checkRun) drift(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	before, has := r.t.plan.Schemas[r.asset.String()]
 	if !has {

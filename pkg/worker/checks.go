@@ -20,9 +20,9 @@ import (
 // Checks run before the commit marker exists, on the files in the scratch folder. An output that a
 // check blocks therefore never becomes visible: no reader and no other task finds it.
 //
-// The order is: PRE checks, the work, POST checks, upload, commit marker with all results, report.
-// An execution that dies before the marker leaves nothing, and the next one repeats everything. An
-// execution that finds a marker reports the results in the marker.
+// The order is: PRE checks, the work, POST checks, upload, commit marker with all results, report. If an execution
+// dies before it writes the marker, it leaves no result, and the next execution repeats everything. An execution that
+// finds a marker reports the results in the marker.
 
 // Checker executes one check. If it is set, it replaces DuckDB and commands. An error means that the check itself is
 // broken.
@@ -40,8 +40,8 @@ type checkRun struct {
 	// made are the files of the output. The phase PRE has none.
 	made []outputFile
 	rows int64
-	// cell is the partition that is being checked, if the task has several partitions. first are the results for the
-	// partitions before it.
+	// cell is the partition that is being checked, if the task has several partitions. first are the results of the
+	// partitions that were checked before it.
 	cell  string
 	first []event.CheckResult
 	// all are the files of all partitions.
@@ -49,16 +49,16 @@ type checkRun struct {
 	// db is opened by the first check that needs it. shown means that db has the view of the output.
 	db    *database
 	shown bool
-	// queries are the SQL checks with absolute paths, by name. broken are the errors of SQL checks whose paths cannot
-	// be resolved, by name.
+	// queries are the SQL checks with absolute paths, by name. broken are the errors of the SQL checks whose paths could
+	// not be resolved, by name.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.
 	candidate string
-	// stored is the name of a view of the output's files without partition columns. "": not needed, because the view of
-	// the asset has no partition columns.
+	// stored is the name of a view of the output's files without partition columns. It is empty if no such view is
+	// needed, because the view of the asset has no partition columns.
 	stored string
-	// final contains the checks that are broken in a way that a retry does not change.
+	// final contains the broken checks that a retry cannot repair.
 	final map[string]bool
 }
 
@@ -73,7 +73,7 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 }
 
 // runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds to final the
-// checks that are broken in a way that a retry does not change. If it returns an error, the attempt stops.
+// broken checks that a retry cannot repair. If it returns an error, the attempt stops.
 func (a *attempt) runChecks(
 	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
 ) error {
@@ -228,7 +228,8 @@ func (r *checkRun) open(ctx context.Context) error {
 	return nil
 }
 
-// openInputs opens a database with views of the inputs, and locks it. It may read the files of the output, too.
+// openInputs opens a database with views of the inputs, and locks it. The database can also read the files of the
+// output.
 func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	if r.db, err = r.openDuckDB(ctx); err != nil {
 		return sqlFailure(err)
@@ -240,7 +241,7 @@ func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	var statements []string
 	for i := range r.inputs {
 		if r.inputs[i].asset == r.asset {
-			continue // in a check, the name of the asset stands for the new output
+			continue // in a check, the name of the asset means the new output
 		}
 		query, files, err := r.inputView(ctx, r.db, r.t, &r.inputs[i])
 		if err != nil {
@@ -413,8 +414,8 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 }
 
 // gate returns an error if results fail the task. A failed check of severity CRITICAL fails the task. A broken check
-// fails it if its severity is CRITICAL, or if its severity is ERROR and another attempt is left. After a broken check,
-// the task is retried, because the check may work at the next attempt, unless final contains the check.
+// of severity CRITICAL fails it, too. A broken check of severity ERROR fails it only if a retry may repair the check
+// and another attempt is left. Unless final contains all broken checks, the error is retryable.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false
@@ -451,14 +452,14 @@ func firstOf(verdict string, checks []string) string {
 	return text
 }
 
-// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If the
-// marker lacks results, because it comes from a worker that runs no checks, adopt runs the missing checks on the
+// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If a
+// worker that runs no checks created the marker, results are missing. adopt then runs the missing checks on the
 // committed files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
-		return m.Output(), err // if a check blocks the output, the output is a candidate for quarantine, although it has the commit marker
+		return m.Output(), err // an output that a check blocks is a candidate for quarantine, even with the commit marker
 	}
 	inputs, err := a.resolve(ctx, t)
 	if err != nil {
@@ -477,8 +478,8 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	return m.Output(), nil
 }
 
-// committed fetches the files of a committed output and returns them as if this task had made them. own is this output,
-// in the form of an input with one partition.
+// committed fetches the files of a committed output and returns them as if this task had written them. own is that
+// output, as an input with one partition.
 func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
 	if err := a.fetch(ctx, own); err != nil {
 		return nil, err
@@ -492,7 +493,7 @@ func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, err
 	return made, nil
 }
 
-// audited reports whether a marker proves that every blocking check of its asset has passed.
+// audited reports whether a marker has a passing result for every blocking check of its asset.
 func audited(checks []quality.Check, m *contract.CommitMarker) bool {
 	passed := map[string]bool{}
 	for i := range m.Checks {

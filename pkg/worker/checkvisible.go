@@ -27,8 +27,8 @@ func (a *attempt) checkVisible(ctx context.Context, t *work) error {
 	return err
 }
 
-// checkOutput runs the checks of both phases. In a run that materializes, a failed check of the phase PRE stops the
-// task. Here the checks of the phase POST run nevertheless, so that one task reports all failures.
+// checkOutput runs the checks of both phases. In a run that materializes, a failed PRE check stops the task.
+// checkOutput runs the POST checks nevertheless, so that one task reports all failures.
 func (a *attempt) checkOutput(ctx context.Context, t *work, inputs []input) error {
 	var made []outputFile
 	if t.task.Checked != nil {
@@ -53,7 +53,7 @@ func (a *attempt) checkOutput(ctx context.Context, t *work, inputs []input) erro
 	return a.gate(a.checkResults, final)
 }
 
-// checkedInput returns the output that a task checks, in the form of an input with one partition.
+// checkedInput returns the output that a task checks, as an input with one partition.
 func (a *attempt) checkedInput(ctx context.Context, t *work, item *plan.Input) ([]input, error) {
 	asset, err := ids.ParseAssetKey(t.task.AssetKey)
 	if err != nil {

@@ -101,8 +101,8 @@ func readCommandError(path string) (*commandError, error) {
 	return &e, e.check()
 }
 
-// codesOfCommands are Servo's own codes that a command may report. The other codes describe failures of Servo itself.
-// With some of them, the task gets another attempt.
+// codesOfCommands are those of Servo's own codes that a command may report. The other codes describe failures of
+// Servo itself, and some of them grant the task another attempt.
 var codesOfCommands = []string{
 	"RATE_LIMITED", "NETWORK_ERROR", "SERVICE_UNAVAILABLE", CodeOutOfMemory, CodeDiskFull, CodeInvalidInput, CodeExitStatus,
 }

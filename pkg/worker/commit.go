@@ -20,7 +20,7 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries is how often the worker tries to learn the outcome of a commit: for about two minutes.
+	// commitTries is how often the worker tries to learn the outcome of a commit. All tries take about two minutes.
 	commitTries = 10
 )
 
@@ -33,7 +33,7 @@ type outputFile struct {
 	// stored means that the file is an object of the store, or a copy of one.
 	stored bool
 	rows   int64
-	// schema describes the columns of a Parquet file in text, one per line. columns are the same columns.
+	// schema describes the columns of a Parquet file in text, one per line. columns are the same columns as values.
 	schema  string
 	columns []contract.CommitMarkerColumn
 }
@@ -42,7 +42,7 @@ func (a *attempt) markerKey() string {
 	return contract.CommitMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
-// existing returns the marker of the materialization at a key, or nil if there is none.
+// existing returns the marker at a key, or nil if there is none.
 func (a *attempt) existing(ctx context.Context, key string) (*contract.CommitMarker, error) {
 	m, err := a.w.marker(ctx, key)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -54,7 +54,8 @@ func (a *attempt) existing(ctx context.Context, key string) (*contract.CommitMar
 	return a.checked(key, m)
 }
 
-// checked returns the marker m, which is stored at a key, or an error if the marker names another materialization.
+// checked returns the marker m, which is stored at a key. It returns an error if the marker names another
+// materialization or other partitions.
 func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
@@ -67,8 +68,8 @@ func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.Commi
 	return m, nil
 }
 
-// commit uploads the files and creates the marker at a key. If another execution was first, commit
-// returns the other's marker.
+// commit uploads the files and creates the marker at a key. If another execution has committed first, commit returns
+// the marker of that execution.
 func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*contract.CommitMarker, error) {
 	began := a.now()
 	m, err := a.upload(ctx, made)
@@ -81,7 +82,7 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 		a.discard(ctx, m)
 		return nil, cause
 	}
-	// From here on, even an execution that is stopped may have been committed.
+	// From here on, the output may be committed even if the execution is stopped.
 	winner, err := a.mark(a.job.life, key, m)
 	if err != nil {
 		return nil, err // the output may be committed, so its files stay
@@ -127,8 +128,8 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 	return m, err
 }
 
-// store uploads one file. If the outcome of an upload is unknown, store repeats it. An existing object with the
-// expected size and checksum then counts as success, because only this execution writes to the directory.
+// store uploads one file. If the outcome of an upload is unknown, store repeats it. An existing object then counts as
+// success if it has the expected size and checksum, because only this execution writes to the directory.
 func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.CommitMarkerFile) error {
 	wait, begun := firstBackoff, false
 	for try := 1; ; try++ {
@@ -148,7 +149,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		case try == uploadTries || ctx.Err() != nil || errors.Is(err, blob.ErrExists):
 			return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", err))
 		}
-		begun = true // perhaps stored
+		begun = true // the object may have been stored
 		if stopped := a.w.cfg.Clock.Sleep(ctx, wait); stopped != nil {
 			return context.Cause(ctx)
 		}
@@ -172,7 +173,7 @@ func (a *attempt) storeOnce(ctx context.Context, key string, from *outputFile) (
 	counted := &counter{}
 	object, err = a.w.cfg.Store.CreateFrom(ctx, key, io.TeeReader(file, io.MultiWriter(hash, counted)))
 	if err != nil && errors.Is(err, blob.ErrExists) {
-		// The store may have returned ErrExists before it has read all data, so the rest is read for the checksum.
+		// The store may have returned ErrExists before it read all data. The rest is read here for the checksum.
 		_, copyErr := io.Copy(io.MultiWriter(hash, counted), file)
 		err = errors.Join(err, copyErr)
 	}
@@ -186,8 +187,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mark creates the marker, and returns the marker that counts: m, or the marker of an execution that was first. It
-// retries until the outcome is known or the tries are used up.
+// mark creates the marker, and returns the marker that counts: m, or the marker of an execution that committed first.
+// It retries until the outcome is known or no tries are left.
 func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	m.CommittedAt = a.now()
 	data, err := json.Marshal(m)
@@ -229,8 +230,8 @@ func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker
 // deleteTimeout limits the deletion of files that were not committed.
 const deleteTimeout = time.Minute
 
-// discard schedules the deletion of this execution's files. It happens after the report of the end, because there may
-// be thousands of files, and a closing worker has only seconds.
+// discard schedules the deletion of this execution's files. The deletion happens after the report of the end, because
+// there may be thousands of files, and a worker that is closing has only seconds.
 func (a *attempt) discard(ctx context.Context, m *contract.CommitMarker) {
 	a.cleanups = append(a.cleanups, func() { a.deleteFiles(ctx, m) })
 }

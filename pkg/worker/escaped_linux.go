@@ -14,7 +14,7 @@ import (
 // Limits for killing processes that have left the process group of their command.
 const (
 	killRounds = 100
-	killWait   = 1000 // how long to wait for a process to die, in milliseconds; only a hanging system call takes longer
+	killWait   = 1000 // how long to wait for a process to die, in milliseconds; only a process in a hanging system call takes longer
 )
 
 // adoptOrphans makes this process the new parent of orphaned descendants. So even a process that has left the group and
@@ -42,7 +42,7 @@ func startedAt(pid int) uint64 {
 
 // killEscaped kills and reaps the descendants of a command that are outside its process group. These are adopted
 // processes that have the tag of the command in their environment, processes in the session of such a process, and
-// processes that no running command can have started. Callers call it when the command has exited, but is not yet
+// processes that no running command can have started. Call it after the command has exited, but before the command is
 // reaped. killEscaped returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)

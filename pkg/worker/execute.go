@@ -10,8 +10,8 @@ import (
 )
 
 // Executor executes a task. If it is set, it replaces DuckDB and commands. It writes files to the execution's Output,
-// and returns early when ctx is done. If it returns an error of Files, the task fails as a query or a command would.
-// Any other error is a retryable failure of the task.
+// and returns early when ctx is done. If it returns an error that Files returned, the task fails as a task with a
+// query or a command would. Any other error is a retryable failure of the task.
 type Executor func(ctx context.Context, e Execution) error
 
 // Execution describes one task to an [Executor].
@@ -19,8 +19,8 @@ type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
-	// Partitions are the partitions of the task, if its asset has a batch. Each partition has a folder in Output: see
-	// the reference of batches.
+	// Partitions are the partitions of a task whose asset sets batch. Each partition has a folder in Output: see the
+	// reference of batches.
 	Partitions []ids.Partition
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ExtensionSuffix ends the names of extensions' files.
+// ExtensionSuffix is the suffix of the names of extension files.
 const ExtensionSuffix = ".duckdb_extension"
 
 // ExtensionOfFile returns the extension that a file name stands for, or "" if Servo does not support it.
@@ -32,7 +32,7 @@ type ExtensionFile struct {
 	DuckDB, Version string
 }
 
-// The end of an extension's file: eight fields of 32 bytes, the last one first, and the signature.
+// An extension's file ends with eight fields of 32 bytes, the last one first, and the signature.
 const (
 	footerField     = 32
 	footerFields    = 8
@@ -94,7 +94,7 @@ func OpenExtensions(ctx context.Context, dir, scratch string) (*Extensions, erro
 // Close closes DuckDB.
 func (e *Extensions) Close() error { return e.d.close() }
 
-// Load loads a file, and so verifies its signature, its version and its platform.
+// Load loads a file into DuckDB, which verifies the signature, the version and the platform of the file.
 func (e *Extensions) Load(ctx context.Context, path string) error {
 	if _, err := e.d.exec(ctx, "LOAD "+quote(path)); err != nil {
 		return errors.New(notLoadable(path, err))

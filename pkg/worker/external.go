@@ -16,12 +16,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// A query reaches data outside of Servo only with the extensions of DuckDB that its asset uses. Before the sandbox is
-// locked, the worker loads these extensions, creates their secrets and attaches their databases. DuckDB's sandbox then
-// allows the prefixes. Functions of extensions do not all respect the sandbox: sqlite_scan opens any file. Therefore a
-// query must not name the functions that an extension adds, except those in allowedFunctions.
+// A query can read data outside of Servo only through the DuckDB extensions that its asset uses. Before the worker
+// locks the sandbox, it loads these extensions, creates their secrets and attaches their databases. DuckDB's sandbox
+// then allows URLs with the declared prefixes. Some functions of extensions ignore the sandbox: sqlite_scan opens any
+// file. Therefore a query must not name the functions that an extension adds, except those in allowedFunctions.
 
-// fileNames are the names of extensions in DuckDB, and of their files.
+// fileNames maps an extension to its name in DuckDB, which is also the name of its file.
 var fileNames = map[string]string{
 	plan.ExtensionExcel: "excel", plan.ExtensionHTTPFS: "httpfs", plan.ExtensionSQLite: "sqlite_scanner",
 }
@@ -101,7 +101,7 @@ func (d *database) build(ctx context.Context) (version, platform string, err err
 	return strings.TrimPrefix(version, "v"), platform, nil
 }
 
-// ExtensionPath returns the place of an extension's file in a folder of extensions. DuckDB uses the same places.
+// ExtensionPath returns the path of an extension's file in a folder of extensions. DuckDB uses the same layout.
 func ExtensionPath(dir, extension, version, platform string) string {
 	name := extension
 	if known := fileNames[extension]; known != "" {
@@ -131,8 +131,8 @@ func missingExtension(e *plan.External, version, platform string) string {
 		e.Extension, version, platform, e.Directory, e.Extension)
 }
 
-// builtinFunctions returns the functions of DuckDB without extensions. The list takes 40 ms of CPU time and never
-// changes, so the worker keeps it.
+// builtinFunctions returns the functions of DuckDB without extensions. Listing them takes 40 ms of CPU time, and the
+// list never changes, so the worker caches it.
 func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]bool, error) {
 	if known := w.builtin.Load(); known != nil {
 		return *known, nil
@@ -146,7 +146,7 @@ func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]
 
 // loadExtensions loads files of extensions, and returns the names of the functions that are not in builtin.
 func (d *database) loadExtensions(ctx context.Context, external []plan.External, files []string, builtin map[string]bool) (added []string, err error) {
-	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil { // secrets of the worker's user
+	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil { // these are secrets of the worker's user
 		return nil, sqlFailure(fmt.Errorf("prepare the query: %w", err))
 	}
 	for i, file := range files {
@@ -156,8 +156,8 @@ func (d *database) loadExtensions(ctx context.Context, external []plan.External,
 		if external[i].Extension != plan.ExtensionHTTPFS {
 			continue
 		}
-		// The extension has read the AWS variables of the worker. They belong to the worker, and a query could print
-		// them.
+		// The extension has read the AWS variables of the worker's environment. They must not reach the query, which could
+		// print them.
 		for _, setting := range []string{"s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint"} {
 			if _, err := d.exec(ctx, "RESET "+setting); err != nil {
 				return nil, sqlFailure(fmt.Errorf("prepare the query: %w", err))
@@ -201,7 +201,7 @@ func (d *database) functions(ctx context.Context) (names map[string]bool, err er
 	return names, nil
 }
 
-// notLoadable says why DuckDB has rejected the file of an extension, without DuckDB's advice.
+// notLoadable returns the reason why DuckDB rejected the file of an extension. It omits DuckDB's advice.
 func notLoadable(file string, err error) string {
 	message := err.Error()
 	if e, ok := asQueryError(err, ""); ok {
@@ -268,7 +268,7 @@ func (d *database) createSecrets(ctx context.Context, e *plan.External, values m
 	return nil
 }
 
-// attach attaches the databases of an extension, so that queries can only read them.
+// attach attaches the databases of an extension read-only.
 func (a *attempt) attach(ctx context.Context, d *database, t *work, e *plan.External) error {
 	for _, name := range slices.Sorted(maps.Keys(e.Attach)) {
 		file, err := a.databaseFile(t, name, e.Attach[name])
@@ -282,8 +282,8 @@ func (a *attempt) attach(ctx context.Context, d *database, t *work, e *plan.Exte
 	return nil
 }
 
-// databaseFile returns the path of an attached database without symbolic links. The file must be in the project, or in
-// a folder of sources.paths.
+// databaseFile returns the path of an attached database, with symbolic links resolved. The file must be in the
+// project or in a folder of sources.paths.
 func (a *attempt) databaseFile(t *work, name, file string) (string, error) {
 	found := file
 	if !filepath.IsAbs(found) {
@@ -319,7 +319,7 @@ func (a *attempt) databaseFile(t *work, name, file string) (string, error) {
 		name, file)
 }
 
-// inState reports whether a folder is the state folder or in it.
+// inState reports whether dir is the state folder or a folder below it.
 func (l *lister) inState(dir string) bool {
 	for ; dir == l.root || below(l.root, dir); dir = filepath.Dir(dir) {
 		if l.isState(dir) {

@@ -23,7 +23,7 @@ type denied struct {
 
 func (d *denied) text() string { return d.message + ": " + d.action }
 
-// failure returns an error that names the place in the file of the asset.
+// failure returns an error with the position of the denied name in the asset's file.
 func (d *denied) failure(query *resolvedQuery, source plan.Source) error {
 	text := d.text()
 	if d.at < 0 {
@@ -36,8 +36,8 @@ func (d *denied) failure(query *resolvedQuery, source plan.Source) error {
 	return permanent(CodeSourceDenied, "%s\n\n%s", text, snippet)
 }
 
-// deniedURL returns the first URL in a query that the asset may not read, or nil. It sees only URLs that are literals;
-// DuckDB checks all of them.
+// deniedURL returns the first URL in a query that the asset may not read, or nil. It sees only URLs that are
+// literals. When the query runs, DuckDB checks all URLs.
 func deniedURL(query *resolvedQuery, w *plan.Work) *denied {
 	for _, l := range query.literals {
 		if plan.ExtensionOf(l.path) == "" {
@@ -51,7 +51,7 @@ func deniedURL(query *resolvedQuery, w *plan.Work) *denied {
 	return nil
 }
 
-// urlDenied says why an asset may not read a URL. It returns nil if it may.
+// urlDenied returns the reason why an asset may not read a URL, or nil if it may.
 func urlDenied(name string, w *plan.Work) *denied {
 	extension := plan.ExtensionOf(name)
 	e := w.Uses(extension)
@@ -69,7 +69,7 @@ func urlDenied(name string, w *plan.Work) *denied {
 	return nil
 }
 
-// withoutPassword returns a URL without the user information that may be in it.
+// withoutPassword returns a URL without its user information.
 func withoutPassword(name string) string {
 	if parsed, err := url.Parse(name); err == nil && parsed.User != nil {
 		parsed.User = url.User("***")
@@ -78,8 +78,8 @@ func withoutPassword(name string) string {
 	return name
 }
 
-// deniedFunction returns the first function in the text of a query with extensions that the query may not name. It
-// finds the names everywhere, even in string literals, because a parse tree does not contain all of them.
+// deniedFunction returns the first function that a query with extensions names but must not name. It searches the
+// whole text, even string literals, because a parse tree does not contain all names.
 func deniedFunction(text string, added []string) *denied {
 	if at := escapedText.FindStringIndex(text); at != nil {
 		return &denied{at[0], "a query with uses may not have names with escapes (U&)", "write the name itself"}
@@ -128,7 +128,7 @@ func explainExternal(err error, w *plan.Work) error {
 	return err
 }
 
-// httpStatus matches the status in a message of httpfs, and urlInText its first URL.
+// httpStatus matches the status in a message of httpfs. urlInText matches the first URL in it.
 var (
 	httpStatus = regexp.MustCompile(`\bHTTP ([0-9]{3})\b`)
 	urlInText  = regexp.MustCompile(`[a-z0-9]+://[^'" ]+`)
@@ -138,8 +138,8 @@ func isNetworkError(e *queryError) bool {
 	return e.kind == "HTTP" || e.kind == "IO" && (strings.Contains(e.message, "error for HTTP") || strings.Contains(e.message, "HTTP error"))
 }
 
-// networkFailure names the host and the status. It is retryable unless the status says that the request itself is
-// wrong.
+// networkFailure returns a failure that names the host and the status. It is retryable unless the status means that
+// the request itself is wrong.
 func networkFailure(e *queryError) error {
 	host, status := "", 0
 	if parsed, err := url.Parse(urlInText.FindString(e.message)); err == nil {

@@ -85,7 +85,7 @@ func fail(code, category string, err error) error {
 // categoryOf returns the category of a code, or the given one if the code has none.
 func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(code), category) }
 
-// Reasons to stop an execution. They are the causes with which its context ends.
+// These are the reasons to stop an execution. Its context ends with one of them as its cause.
 var (
 	// errReplaced means that a later attempt is current. The execution then reports nothing.
 	errReplaced    = errors.New("the attempt was replaced by a later one")
@@ -112,7 +112,7 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 		return event.Cancelled, &event.Error{Code: CodeCancelled, Category: CategoryCancelled, Message: bounded(cancelled.Error())}
 	case errors.Is(cause, errTimedOut):
 		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: event.CategoryTimeout, Message: errTimedOut.Error(), Retryable: true}
-	case cause != nil: // interrupted by Close, or killed at its end
+	case cause != nil: // interrupted when Close begins, or killed when Close gives up
 		return event.Failed, &event.Error{
 			Code: CodeInterrupted, Category: CategoryInfrastructure, Message: errInterrupted.Error(), Retryable: true,
 		}

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// fixedFolder splits a path before its first part with a wildcard. A path without wildcards has no
-// pattern.
+// fixedFolder splits a path before its first part with a wildcard. Without wildcards, pattern is empty.
 func fixedFolder(path string) (folder, pattern string) {
 	i := strings.IndexAny(path, "*?[")
 	if i < 0 {
@@ -25,9 +24,9 @@ type globber struct {
 	left int // remaining number of entries that may be listed
 }
 
-// matchesHidden reports whether a pattern below a folder matches a name that queries cannot read: a hidden one, one in
-// the state folder, or one behind a symbolic link to a folder. It also reports true if there are too many files to find
-// out.
+// matchesHidden reports whether a pattern below a folder matches a name that queries cannot read: a hidden one, one
+// in the state folder, or one behind a symbolic link to a folder. If there are too many files to check, it also
+// reports true.
 func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -86,8 +85,8 @@ func (l *lister) isHidden(dir string, entry fs.DirEntry) bool {
 
 var bracket = regexp.MustCompile(`\[(!?)([^\[\]\\^]+)\]`)
 
-// matcher returns a function that reports whether a name matches one part of a pattern. It accepts
-// all names if DuckDB's meaning of the part is not certain.
+// matcher returns a function that reports whether a name matches one part of a pattern. If it is uncertain how DuckDB
+// interprets the part, the function accepts all names.
 func matcher(part string) func(name string) bool {
 	all := func(string) bool { return true }
 	if strings.ContainsAny(bracket.ReplaceAllString(part, ""), `[]\`) {

@@ -33,7 +33,8 @@ type input struct {
 	asset ids.AssetKey
 	parts []part
 	// merged are the merged files that replace some of the parts, in the order of the parts. They are set for one
-	// execution of a query: see [attempt.useMerged]. mergedColumns are the columns that the query then gets.
+	// execution of a query: see [attempt.useMerged]. mergedColumns are the columns of the input when it is read with
+	// merged files.
 	merged        []mergedRun
 	mergedColumns []string
 }
@@ -49,7 +50,7 @@ type part struct {
 // isParquet reports whether an output file contains rows.
 func isParquet(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
-// parquet returns the local paths of the input's Parquet files, without those that merged files replace.
+// parquet returns the local paths of the input's Parquet files, except those that merged files replace.
 func (in *input) parquet() []string {
 	var found []string
 	for at, p := range in.parts {
@@ -65,8 +66,8 @@ func (in *input) parquet() []string {
 	return found
 }
 
-// rows returns the local paths of the input's Parquet files or of the merged files that replace them, and fails if it
-// has none. It also fails if one of its partitions has rows in text files only: without these rows, the result would be
+// rows returns the local paths of the input's Parquet files or of the merged files that replace them. It fails if
+// there are none. It also fails if a partition has rows only in text files: without these rows, the result would be
 // wrong.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
@@ -94,7 +95,7 @@ func (in *input) rows() ([]string, error) {
 	return nil, in.withoutParquet(in.asset.String(), others)
 }
 
-// labelOf returns the name of a partition of an input in errors.
+// labelOf returns the name of a partition of an input for error messages.
 func labelOf(asset ids.AssetKey, partitionKey string) string {
 	if partition, err := ids.ParsePartition(partitionKey); err == nil {
 		return ids.TaskKey(asset, partition)
@@ -151,8 +152,8 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
 				if err == nil && items[i].TaskKey != "" && t.task.TriggerRule == event.RuleAllDone && !audited(t.plan.Assets[name].Checks, in.parts[i].marker) {
-					// A worker that runs no checks may have committed the output, and the checks may have failed later:
-					// do not read it.
+					// The output may have been committed by a worker that runs no checks, and the checks may have failed later. Do
+					// not read such an output.
 					in.parts[i] = part{}
 				}
 				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
@@ -196,9 +197,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	}
 	marker, err := a.w.marker(ctx, key)
 	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && outputOf(marker, item) == nil) {
-		// The output may have been in quarantine until a decision published it. This applies only to outputs of earlier
-		// runs. An output of this run is read only with its commit marker: otherwise a task that starts before the
-		// decision and a task that starts after it could read different outputs.
+		// The output may have been in quarantine until a decision published it. The quarantine marker counts only for
+		// outputs of earlier runs. An output of this run is read only with its commit marker: otherwise a task that starts
+		// before the decision and a task that starts after it could read different outputs.
 		if approved, otherErr := a.w.marker(ctx, contract.QuarantineMarkerKeyOf(item.URI)); otherErr == nil || !errors.Is(otherErr, blob.ErrNotFound) {
 			marker, err = approved, otherErr
 		}
@@ -228,8 +229,8 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
-// outputOf returns the part of a marker that describes an input, or nil. It finds the partition of a batch by its key:
-// comparing the folders of all partitions takes milliseconds for each input.
+// outputOf returns the part of a marker that describes an input, or nil. It first looks the partition of a batch up
+// by its key, because comparing the folders of all partitions takes milliseconds for each input.
 func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
 	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {
 		return one

@@ -44,9 +44,9 @@ func (d *database) describe(ctx context.Context, s statement) (columns []resultC
 	return columns, rows.Err()
 }
 
-// exact casts the query's 128-bit integers to [exactInteger], including those inside lists, structs
-// and maps, or to the integer type that the contract of the asset declares. The choice depends on
-// types only, so that all partitions of an asset agree. cast names the affected columns.
+// exact casts the query's 128-bit integers, including those inside lists, structs and maps. It casts them to the
+// integer type that the contract of the asset declares, or to [exactInteger]. The choice depends on types only, so
+// that all partitions of an asset agree. cast names the affected columns.
 func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s statement, cast []string) {
 	declared := quality.DeclaredIntegers(checks)
 	var list, names strings.Builder
@@ -95,9 +95,8 @@ func columnsText(names []string) string {
 	return "One of the columns " + strings.Join(names, ", ")
 }
 
-// refuseUnstorable returns an error for the first column whose values Parquet would change: it
-// stores intervals as 32 bits of milliseconds, unions without their tags, and times without their
-// offsets.
+// refuseUnstorable returns an error for the first column whose values Parquet would change. Parquet stores intervals
+// as 32 bits of milliseconds, unions without their tags, and times without their offsets.
 func refuseUnstorable(columns []resultColumn) error {
 	for _, c := range columns {
 		if instead := unstorable(c.kind); instead != "" {
@@ -145,8 +144,8 @@ func exactType(kind string) (exact string, changed bool) {
 	return b.String(), changed
 }
 
-// words yields the words, quoted texts and other single characters of a type's name, in order. With each of them, it
-// yields the rest of the name after it.
+// words yields the words, quoted texts and other single characters of a type's name, in order. Along with each of
+// them, it yields the remainder of the name.
 func words(kind string) iter.Seq2[string, string] {
 	return func(yield func(word, rest string) bool) {
 		for kind != "" {

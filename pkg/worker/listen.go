@@ -11,8 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// drainWait is how long a stopping worker waits until its tasks have ended and have been reported as interrupted. Cloud
-// Run kills a worker 10 seconds after SIGTERM; the other 2 seconds are for exporting the last spans.
+// drainWait is how long a worker that is stopping waits until its tasks have ended and have been reported as
+// interrupted. Cloud Run kills a worker 10 seconds after SIGTERM. The other 2 seconds are for exporting the last
+// spans.
 const drainWait = 8 * time.Second
 
 // Serve accepts deliveries until ctx is done, and then closes the worker. It returns nil if all tasks have ended and

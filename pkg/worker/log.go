@@ -56,8 +56,9 @@ func (l *boundedLog) wake() {
 	}
 }
 
-// read returns at most chunk bytes from an offset on, and the next offset. One line replaces omitted text. If there is
-// nothing to read yet, text is empty, and more is closed at the next write. At the end of a complete log, more is nil.
+// read returns at most chunk bytes of the log, beginning at an offset, and the next offset. One line replaces omitted
+// text. If there is nothing to read yet, text is empty, and more is closed at the next write. At the end of a
+// complete log, more is nil.
 func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +91,7 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer, omit func(n int64)
 	for at := int64(0); ; {
 		text, next, more := l.read(at, followChunk)
 		switch {
-		case omit != nil && next-at > int64(len(text)): // a line that is as long as the omitted text needs no call
+		case omit != nil && next-at > int64(len(text)): // this is the line that replaces omitted bytes; if it is as long as these bytes, it needs no call
 			if err := omit(next - at); err != nil {
 				return err
 			}

@@ -10,9 +10,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the command
-// printed. A worker stores parts in a local store only, because each write in a cloud costs money. No decision depends
-// on parts, so a failure is not an error: a part that cannot be stored is stored later with the next text.
+// While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the
+// command printed. A worker stores parts only in a local store, because each write to a cloud store costs money. No
+// decision depends on parts, so a failed write is not an error. The part is stored later, together with the next
+// text.
 
 const (
 	// LogPartInterval is how long new text waits before it is stored. `servo logs -f` looks for new parts every second,
@@ -29,12 +30,13 @@ type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
 	masked *secret.Writer // writes to text
-	text   bytes.Buffer   // the part that is not complete, with secrets masked; an earlier state of it may be stored already
-	at     int64          // the offset in the log of the next text
-	begin  int64          // the offset in the log of the part
+	text   bytes.Buffer   // the part that is not complete, with secrets masked; the store may contain an earlier state of it
+	at     int64          // the offset of the next text in the log
+	begin  int64          // the offset of the part in the log
 	number int            // the number of the part that is not complete
-	// first is the first part after the beginning of the log, and oldest is the oldest of these parts that still exists.
-	// sizes are its size and the sizes of the complete parts that follow, and kept is their sum.
+	// first is the number of the first part after the beginning of the log. oldest is the number of the oldest of these
+	// parts that still exists. sizes are the sizes of the complete parts from oldest on, and kept is the sum of these
+	// sizes.
 	first  int
 	oldest int
 	sizes  []int
@@ -60,7 +62,7 @@ func (a *attempt) newParts() *logParts {
 	return p
 }
 
-// end stops storing parts. The whole log replaces them.
+// end stops storing parts, because the whole log will replace them.
 func (p *logParts) end() {
 	if p != nil {
 		p.stop()
@@ -76,8 +78,8 @@ func (p *logParts) run(ctx context.Context) {
 	}
 }
 
-// await waits until the log has more text, or until a part that could not be stored can be tried again. It returns
-// false if the log is complete or ctx is done.
+// await waits until the log has more text, or until the store of a failed part can be tried again. It returns false
+// if the log is complete or ctx is done.
 func (p *logParts) await(ctx context.Context) bool {
 	if p.failing {
 		return ctx.Err() == nil
@@ -97,9 +99,9 @@ func (p *logParts) await(ctx context.Context) bool {
 	}
 }
 
-// read adds the new text of the log to the part. The mask holds back the end of the text while that may be the
-// beginning of a secret. If a command prints without a pause, read stops when the part has logEnd bytes, and the next
-// call reads on.
+// read adds the new text of the log to the part. The mask holds back text at the end that may be the beginning of a
+// secret. If a command prints without a pause, read stops when the part has logEnd bytes, and the next call
+// continues.
 func (p *logParts) read() {
 	for p.text.Len() < logEnd {
 		text, next, _ := p.a.output.read(p.at, followChunk)
@@ -136,8 +138,8 @@ func (p *logParts) store(ctx context.Context) {
 	p.begin = p.at
 }
 
-// drop counts a complete part after the beginning of the log. A log keeps only its beginning and its end. So drop
-// deletes the oldest of these parts while the others suffice for the end.
+// drop counts a complete part after the beginning of the log. Because a log keeps only its beginning and its end,
+// drop deletes the oldest of these parts as long as the remaining ones cover the end.
 func (p *logParts) drop(ctx context.Context) {
 	if len(p.sizes) == 0 {
 		p.first, p.oldest = p.number, p.number
@@ -145,15 +147,15 @@ func (p *logParts) drop(ctx context.Context) {
 	p.sizes, p.kept = append(p.sizes, p.text.Len()), p.kept+p.text.Len()
 	for p.kept-p.sizes[0] >= logEnd {
 		if !p.delete(ctx, p.oldest) {
-			return // the next part tries again
+			return // drop tries again after the next part
 		}
 		p.kept -= p.sizes[0]
 		p.sizes, p.oldest = p.sizes[1:], p.oldest+1
 	}
 }
 
-// remove deletes all parts. It is called when the whole log is stored or reported. Parts that cannot be deleted are
-// deleted with old logs.
+// remove deletes all parts. It is called when the whole log is stored or reported. If a part cannot be deleted, the
+// retention of logs deletes it later.
 func (p *logParts) remove() {
 	if p == nil {
 		return
@@ -170,8 +172,8 @@ func (p *logParts) remove() {
 	}
 }
 
-// removeAll deletes the parts of all executions of the attempt. It is called if this execution printed nothing:
-// otherwise, the text of an execution whose worker was killed would appear as the log of the attempt.
+// removeAll deletes the parts of all executions of the attempt. It is called if this execution printed nothing.
+// Without it, the parts of an execution whose worker was killed would appear as the log of the attempt.
 func (p *logParts) removeAll() {
 	ctx, cancel := context.WithTimeout(p.a.job.life, deleteTimeout)
 	defer cancel()

@@ -35,9 +35,10 @@ type Merger struct {
 	MemoryLimit string
 	// Checked caches the files whose checksums were verified.
 	Checked *filecheck.Cache
-	// Before is the time before which an output must have been stored: newer ones may soon be replaced.
+	// Before is the time before which an output must have been committed to be merged. Newer outputs may soon be
+	// replaced.
 	Before time.Time
-	// Most is the number of files that one call of Merge writes at most. 0: no limit.
+	// Most is the maximum number of files that one call of Merge writes. 0: no limit.
 	Most int
 }
 
@@ -63,8 +64,8 @@ type Merges struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Merge merges the outputs that no merged file contains yet. It reads immutable outputs, and replaces only the index of
-// the asset. So it may stop at any point, and run at the same time in several processes.
+// Merge merges the outputs that no merged file contains yet. It reads immutable outputs, and replaces only the index
+// of the asset. So it can stop at any point, and several processes can run it at the same time.
 func (m *Merger) Merge(ctx context.Context, g Merging) (done Merges, err error) {
 	prefix := merged.Prefix(g.Domain, g.Asset)
 	read := make([]merged.Candidate, len(g.Parts))
@@ -121,7 +122,8 @@ func (m *Merger) group(ctx context.Context, prefix string, g Merging, read []mer
 	return w.file.Size, removeMerged(ctx, m.Store, prefix, replaced...)
 }
 
-// removeMerged deletes merged files that the index does not name. Readers that still use them read the single files.
+// removeMerged deletes merged files that the index does not name. A reader that finds one missing reads the single
+// files.
 func removeMerged(ctx context.Context, store blob.Store, prefix string, gone ...string) error {
 	for _, id := range gone {
 		for _, key := range []string{merged.DataKey(prefix, id), merged.CellsKey(prefix, id)} {
@@ -157,7 +159,7 @@ func (w *mergeWriter) fetch(ctx context.Context) error {
 				continue
 			}
 			if part.paths != nil {
-				w.paths[i] = append(w.paths[i], part.paths[k]) // verified before the task
+				w.paths[i] = append(w.paths[i], part.paths[k]) // the file was verified before the task read it
 				continue
 			}
 			key := part.Marker.URI + f.Name
@@ -190,7 +192,7 @@ func (w *mergeWriter) write(ctx context.Context, columns []space.Column) (err er
 			files, cells = append(files, path), append(cells, strconv.Itoa(i))
 		}
 	}
-	// All outputs have the same columns, as their markers say.
+	// All outputs have the same columns according to their markers.
 	rows := "read_parquet(" + quoteList(files) + ", union_by_name = false, hive_partitioning = false)"
 	found, err := d.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + rows})
 	if err != nil {
@@ -226,7 +228,7 @@ func (w *mergeWriter) write(ctx context.Context, columns []space.Column) (err er
 	return w.verify(ctx, d, expected)
 }
 
-// unmergeable reports whether a value of this type may differ after it was written and read again.
+// unmergeable reports whether a value of this type may change when it is written to a file and read again.
 func unmergeable(kind string) bool {
 	for _, name := range []string{"GEOMETRY", "VARIANT", "UNION(", "BIT", "INT128", "HUGEINT"} {
 		if strings.Contains(kind, name) {
@@ -280,7 +282,7 @@ func (w *mergeWriter) verify(ctx context.Context, d *database, expected []merged
 }
 
 // store uploads the file and its description, and publishes them in the index. It fails if another process has merged
-// files of the same partitions meanwhile.
+// files of the same partitions in the meantime.
 func (w *mergeWriter) store(ctx context.Context, prefix, id string, replaced []string) error {
 	file, err := os.Open(w.path)
 	if err != nil {
@@ -310,7 +312,7 @@ func (w *mergeWriter) store(ctx context.Context, prefix, id string, replaced []s
 	e := merged.EntryOf(id, &w.file, description)
 	conflict := false
 	err = merged.Update(ctx, w.Store, prefix, func(x *merged.Index) bool {
-		// A write may succeed and report failure.
+		// A write may report a failure although it succeeded, so the index may already contain the file.
 		if slices.ContainsFunc(x.Files, func(o merged.Entry) bool { return o.ID == id }) {
 			return false
 		}
@@ -350,7 +352,7 @@ func downloadFile(ctx context.Context, store blob.Store, path, key string, want 
 	return err
 }
 
-// merging is an input of which a query has read many small files.
+// merging is an input from which a query read many small files.
 type merging struct {
 	asset   ids.AssetKey
 	columns []space.Column
@@ -360,16 +362,16 @@ type merging struct {
 const (
 	// mergeAge is how old an output must be before a worker merges it.
 	mergeAge = 10 * time.Minute
-	// mergeMost is the number of merged files that a worker writes after one task.
+	// mergeMost is the maximum number of merged files that a worker writes after one task.
 	mergeMost = 4
-	// mergeGrace is how long a worker that closes continues to write a merged file. A process that ends after its run
-	// would otherwise never finish one.
+	// mergeGrace is how long a worker that is closing continues to write a merged file. Without it, a process that ends
+	// after its run would never finish one.
 	mergeGrace = 4 * time.Second
-	// mergeRetry is how long a worker waits after it could not merge the outputs of an asset.
+	// mergeRetry is how long a worker waits before it tries again to merge the outputs of an asset after a failure.
 	mergeRetry = time.Hour
 )
 
-// noteUnmerged records an input of which enough small files are not merged yet.
+// noteUnmerged records an input if enough of its small files are not merged yet.
 func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet) {
 	before := a.w.cfg.Clock.Now().Add(-mergeAge)
 	read := in.candidates(func(m *contract.CommitMarker) bool { return m.CommittedAt.Time().Before(before) })
@@ -380,7 +382,7 @@ func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet
 }
 
 // mergeInputs merges small files that the task has read, if the worker has a free slot. It runs after the report, so
-// nothing waits for it, and its errors change nothing.
+// nothing waits for it, and its errors do not affect the task.
 func (a *attempt) mergeInputs() {
 	w := a.w
 	if len(a.unmerged) == 0 {
@@ -444,15 +446,15 @@ func (a *attempt) mergeOne(ctx context.Context, in merging, limit string) error 
 	return err
 }
 
-// startMerge returns nil if this process merges outputs of the asset already, or has failed to do so recently. The
-// caller calls release at the end.
+// startMerge returns nil if this process already merges outputs of the asset, or failed to do so recently. Otherwise,
+// the caller must call release at the end.
 func (w *Worker) startMerge(asset string) (release func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if until, known := w.mergeAfter[asset]; known && (until.IsZero() || w.cfg.Clock.Now().Before(until)) {
 		return nil
 	}
-	w.mergeAfter[asset] = time.Time{} // now
+	w.mergeAfter[asset] = time.Time{} // the zero time marks a running merge
 	return func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// A query that reads many small files reads merged files instead: copies of many outputs in one file. The view of the
-// input has the same rows in the same order, and the same columns. If this cannot be known, or if anything goes wrong,
-// the query reads the single files.
+// A query that would read many small files reads merged files instead. A merged file contains copies of many outputs.
+// The view of the input has the same rows in the same order, and the same columns. If this is not certain, or if
+// anything goes wrong, the query reads the single files.
 
 // mergedRun is a run of parts that are read from a merged file.
 type mergedRun struct {
@@ -28,11 +28,11 @@ type mergedRun struct {
 	first    int // the position of the first part in file.Cells
 	file     *merged.File
 	path     string
-	// columns are the partition columns that readers get.
+	// columns are the partition columns that the view of the input adds.
 	columns []space.Column
 }
 
-// downloadShare limits what a worker downloads without need: if it needs less than one byte in downloadShare, it
+// downloadShare limits unnecessary downloads: if the worker needs less than 1/downloadShare of a merged file, it
 // downloads the single files.
 const downloadShare = 4
 
@@ -90,7 +90,7 @@ type mergedReader struct {
 	in      *input
 	read    []merged.Candidate
 	columns []space.Column // the partition columns of the asset
-	keyed   []space.Column // those that the files do not have
+	keyed   []space.Column // the partition columns that the files do not have
 }
 
 // errOtherRows means that merged files might change the rows or the columns of an input.
@@ -135,8 +135,8 @@ func (m *mergedReader) open(ctx context.Context) error {
 	return err
 }
 
-// hasKeys reports whether a merged file has the values of all partition columns that its outputs do not have. It may be
-// older than a change of the asset's partitions.
+// hasKeys reports whether a merged file has the values of all partition columns that its outputs do not have. These
+// values are missing if the file is older than a change of the asset's partitions.
 func hasKeys(f *merged.File, columns []space.Column) bool {
 	names := make([]string, len(f.Columns))
 	for i := range f.Columns {
@@ -145,7 +145,7 @@ func hasKeys(f *merged.File, columns []space.Column) bool {
 	return !slices.ContainsFunc(partcolumn.Missing(columns, names), func(c space.Column) bool { return !slices.Contains(f.Keys, c) })
 }
 
-// used returns the size of the single files that a merged file replaces.
+// used returns the total size of the single files that a merged file replaces for this input.
 func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
 	for _, run := range merged.Cover(m.read, files) {
 		if run.File == file {
@@ -157,8 +157,9 @@ func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
 	return bytes
 }
 
-// findKeyed finds the partition columns that come from the keys. They must be the same for all parts. Otherwise a part
-// might have a column of its own, which takes precedence.
+// findKeyed finds the partition columns whose values come from the partition keys. They must be the same for all
+// parts. Otherwise the files of one part might have such a column themselves, and the column of the files takes
+// precedence.
 func (m *mergedReader) findKeyed() error {
 	var keys []string
 	for i := range m.in.parts {
@@ -167,7 +168,7 @@ func (m *mergedReader) findKeyed() error {
 			continue
 		}
 		if m.read[i].URI == "" {
-			return errOtherRows // its columns are not known
+			return errOtherRows // the columns of the part are not known
 		}
 		paths := make([]string, len(p.marker.Columns))
 		for j := range p.marker.Columns {
@@ -189,8 +190,8 @@ func (m *mergedReader) findKeyed() error {
 	return nil
 }
 
-// fetch makes a merged file available in the attempt's folder, with the right size and checksum. In a local store it
-// links the file, so that the query can read it even if the collector deletes it meanwhile.
+// fetch copies or links a merged file into the attempt's folder, and verifies its size and checksum. In a local store
+// it links the file, so that the query can read the file even if the collector deletes it in the meantime.
 func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.File, used int64) (string, error) {
 	folder, err := m.a.folder("merged")
 	if err != nil {
@@ -213,9 +214,9 @@ func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.F
 	return path, m.a.download(ctx, path, key, contract.CommitMarkerFile{Size: f.Size, CRC32C: f.CRC32C})
 }
 
-// columnNames returns the columns of the input, in the order in which a query over the single files gets them. It fails
-// if files with different columns have different types for one of them: then a query over the single files determines
-// the type.
+// columnNames returns the columns of the input, in the order in which they appear in a query over the single files.
+// It fails if a column has different types in different files, because only a query over the single files determines
+// the resulting type.
 func (m *mergedReader) columnNames(ctx context.Context, runs []mergedRun) ([]string, error) {
 	known := map[string][]merged.Column{}
 	for i := range runs {

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// footer returns the number of rows of a Parquet file, and its columns in two forms: as text with one line of path and
-// types per column, and as the commit marker lists them.
+// footer returns the number of rows of a Parquet file, and its columns in two forms. lines has one line with the path
+// and the types of each column. names are the columns for the commit marker.
 func footer(f *os.File) (rows int64, lines string, names []contract.CommitMarkerColumn, err error) {
 	defer func() {
 		// The reader validates most of its input, but may panic on a crafted footer.
@@ -39,7 +39,7 @@ func footer(f *os.File) (rows int64, lines string, names []contract.CommitMarker
 	return reader.NumRows(), b.String(), names, nil
 }
 
-// columnTypes are the SQL names of Parquet types without parameters, by physical and logical type.
+// columnTypes are the SQL names of the Parquet types that have no parameters, by physical and logical type.
 var columnTypes = map[string]string{
 	"BOOLEAN None": "BOOLEAN", "INT32 None": "INTEGER", "INT64 None": "BIGINT", "FLOAT None": "FLOAT", "DOUBLE None": "DOUBLE",
 	"BYTE_ARRAY None": "BLOB", "BYTE_ARRAY String": "VARCHAR", "INT32 Date": "DATE",
@@ -116,8 +116,8 @@ func (f *outputFile) describe() error {
 	return nil
 }
 
-// schemaHash returns a hash of the columns of the output's Parquet files. A query can read outputs with the same hash
-// as one table. The hash is empty if there are no Parquet files.
+// schemaHash returns a hash of the columns of the output's Parquet files. If outputs have the same hash, a query can
+// read them as one table. The hash is empty if there are no Parquet files.
 func schemaHash(made []outputFile) string {
 	var schemas []string
 	for _, f := range made {

@@ -12,10 +12,10 @@ import (
 )
 
 // Queries name files relative to the project. DuckDB resolves relative paths against the working directory of the
-// process, which a server shares between projects. DuckDB's setting file_search_path does not help, because DuckDB's
-// sandbox rejects the files that it finds. Therefore the worker makes paths absolute in the query's text. It finds the
-// paths with DuckDB's own parser: they are the first arguments of functions that read files, and file names that are
-// used as tables.
+// process, which is the same for all projects of a server. DuckDB's setting file_search_path does not help, because
+// DuckDB's sandbox rejects the files that it finds. Therefore the worker makes paths absolute in the query's text. It
+// finds the paths with DuckDB's own parser. They are the first arguments of functions that read files, and file names
+// that are used as tables.
 
 // edit is an insertion into a query.
 type edit struct {
@@ -23,8 +23,8 @@ type edit struct {
 	text string
 }
 
-// resolvePaths returns the query with absolute paths below root. A query that DuckDB cannot serialize, for example with
-// PIVOT, stays unchanged, and is assumed to read files.
+// resolvePaths returns the query with absolute paths below root. If DuckDB cannot serialize a query, for example one
+// with PIVOT, the query stays unchanged and is assumed to read files.
 func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
@@ -117,7 +117,7 @@ func (r *resolver) function(node any) {
 }
 
 // argument handles a path argument: a string, a list of strings, or an expression that begins with a string. whole
-// means that the argument is only this string, so the string is a whole path.
+// means that the string is the whole argument, and so a whole path.
 func (r *resolver) argument(node any, whole bool) {
 	n, _ := node.(map[string]any)
 	children, _ := n["children"].([]any)

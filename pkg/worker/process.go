@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// drainTime limits the wait for a command's output after its process group is dead. After that, only a process that has
-// left the group can keep the pipe open.
+// drainTime limits the wait for a command's output after its process group is dead. At that point, only a process
+// that has left the group can keep the pipe open.
 const drainTime = 2 * time.Second
 
 // starter starts all processes from one locked OS thread. With Pdeathsig, the kernel kills a child when the *thread*

@@ -10,19 +10,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// An output that a check has blocked gets the marker _quarantine.json instead of the commit marker, if
-// its asset has a quarantine. Readers and other tasks look for commit markers, so they do not find
-// the output until a decision publishes it.
+// If a check blocks an output and the asset has a quarantine, the output gets the marker _quarantine.json instead of
+// the commit marker. Readers and other tasks look for commit markers, so they do not find the output until a decision
+// publishes it.
 //
-// A check may have different results in two executions of a task, so one execution may create the commit marker and the
-// other one the marker in quarantine. The report of the current attempt decides which of the two markers counts.
+// A check may have different results in two executions of a task. So one execution may create the commit marker, and
+// the other one the quarantine marker. The report of the current attempt decides which of the two markers counts.
 
 func (a *attempt) quarantineKey() string {
 	return contract.QuarantineMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
-// finishedBefore returns the output that an existing marker names: the commit marker or, if there is none, the marker
-// in quarantine. found is false if there is neither.
+// finishedBefore returns the output that an existing marker names: the commit marker or, if there is none, the
+// quarantine marker. found is false if there is neither.
 func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Output, found bool, err error) {
 	marker, err := a.existing(ctx, a.markerKey())
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Ou
 	return output, true, err
 }
 
-// adoptBlocked returns the output of an existing marker in quarantine and the error of its checks.
+// adoptBlocked returns the output that an existing quarantine marker names, and the error of its checks.
 func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	if err := a.gate(m.Checks, nil); err != nil {
@@ -51,9 +51,9 @@ func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) 
 	return nil, permanent(CodeInvalidMarker, "marker %s has no check that blocks the output", a.quarantineKey())
 }
 
-// quarantine stores an output that a check of the phase POST has blocked, if the asset has a quarantine. It returns the
-// output and the error of the checks. If the output cannot be stored, quarantine returns the error of the store and
-// drops the results of the checks, because the next attempt repeats everything.
+// quarantine stores an output that a POST check has blocked, if the asset has a quarantine. It returns the output and
+// the error of the checks. If the output cannot be stored, quarantine returns the error of the store and drops the
+// results of the checks, because the next attempt repeats everything.
 func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, blocked error) (*event.Output, error) {
 	if t.Quarantine == nil || !t.HasFiles() || !slices.ContainsFunc(a.checkResults, blocksOutput) {
 		return nil, blocked
@@ -75,7 +75,7 @@ func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, bl
 	return marker.Output(), blocked
 }
 
-// blocksOutput reports whether a result of a check of the phase POST blocks the output.
+// blocksOutput reports whether a result of a POST check blocks the output.
 func blocksOutput(r event.CheckResult) bool {
 	return r.Phase == quality.Post && quality.Blocks(&r) && !r.Broken
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// overtaking is how long a task may wait for memory while later tasks that fit start before it.
+// overtaking is how long a task may wait for memory while later, smaller tasks start before it.
 const overtaking = 60 * time.Second
 
 // reservation is the memory for a task that runs or waits.
 type reservation struct {
 	bytes int64
-	// declared means that the asset declares its memory. The memory of other tasks is an equal share for MaxConcurrent
-	// tasks. Such tasks wait only while tasks with declared memory run.
+	// declared means that the asset declares its memory. Each other task gets an equal share of the memory, as if
+	// MaxConcurrent tasks were running. Such a task waits only while tasks with declared memory run.
 	declared bool
 	since    time.Time
 	granted  chan struct{} // closed when the task may start
@@ -91,7 +91,7 @@ func (m *memory) admit(now time.Time) {
 	})
 }
 
-// fits reports whether a task may start beside the running tasks. A task may always run alone.
+// fits reports whether a task may start in addition to the running tasks. If no task runs, it may always start.
 func (m *memory) fits(r *reservation) bool {
 	return m.running == 0 || !r.declared && m.declared == 0 || r.bytes <= m.capacity-m.used
 }

@@ -18,9 +18,9 @@ import (
 const queryMemory = 0.5
 
 const (
-	// leastMemory is the minimum for one query and for each thread that it borrows, in bytes. With less memory, almost
-	// every query fails. Each thread of DuckDB has buffers of its own: sorts with a quarter of this memory for each
-	// thread failed on a busy machine, although one thread would have finished.
+	// leastMemory is the minimum memory in bytes for one query, and for each additional thread that a query gets from
+	// idle cores. With less memory, almost every query fails. Each thread of DuckDB has buffers of its own. With a
+	// quarter of this memory for each thread, sorts failed on a busy machine, although one thread would have finished.
 	leastMemory = 64 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30
@@ -49,8 +49,8 @@ func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }
 
-// threads returns the number of threads of a query while running tasks run. If there are fewer running tasks than
-// slots, a query uses the idle cores, too.
+// threads returns the number of threads of a query while the given number of tasks runs. If there are fewer running
+// tasks than slots, a query also uses the idle cores.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
 // memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that it comes from,
@@ -75,9 +75,9 @@ func (w *Worker) share() (limit, from string) {
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
-// reserve waits until the memory of the attempt fits into the memory that the running tasks leave.
+// reserve waits until the attempt's memory fits into the memory that the running tasks do not use.
 func (a *attempt) reserve(ctx context.Context) error {
-	// Ignore an error: the attempt loads the plan again, and then reports it.
+	// Ignore an error: the attempt loads the plan again later, and then reports the error.
 	if p, err := a.w.loadPlan(ctx, a); err == nil {
 		a.resources = p.Assets[a.env.AssetKey].Resources
 	}
@@ -112,7 +112,7 @@ var sizeUnits = map[string]int64{
 	"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }
 
-// bytesOf returns a memory limit in bytes. It reports false for a form of the limit that only DuckDB can parse.
+// bytesOf returns a memory limit in bytes. It returns false if only DuckDB can parse the limit.
 func bytesOf(limit string) (int64, bool) {
 	m := sizePattern.FindStringSubmatch(limit)
 	if m == nil {
@@ -126,8 +126,8 @@ func bytesOf(limit string) (int64, bool) {
 	return count * unit, true
 }
 
-// advice returns, as environment variables, how much memory and how many threads a command should use. Servo does not
-// enforce these limits.
+// advice returns the memory and the number of threads that a command should use, as environment variables. Servo does
+// not enforce these limits.
 func (a *attempt) advice() []string {
 	env := []string{"SERVO_THREADS=" + strconv.Itoa(a.threads())}
 	limit, _, _ := a.memoryLimit()
@@ -137,7 +137,7 @@ func (a *attempt) advice() []string {
 	return env
 }
 
-// threads returns the number of threads for a query of the attempt that starts now.
+// threads returns the number of threads for a query that the attempt starts now.
 func (a *attempt) threads() int {
 	if r := a.resources; r != nil && r.Threads > 0 {
 		return r.Threads
@@ -150,7 +150,7 @@ func (a *attempt) threads() int {
 	return threads
 }
 
-// threadsNow returns the number of threads for a query that starts now, if its asset does not declare one.
+// threadsNow returns the number of threads for a query that starts now and whose asset declares no number of threads.
 func (w *Worker) threadsNow() int {
 	if w.cfg.DuckDB.Threads > 0 {
 		return w.cfg.DuckDB.Threads

@@ -44,8 +44,8 @@ func (d *database) lock(ctx context.Context, s sandbox) error {
 	return nil
 }
 
-// projectFiles returns the project's files that a query may read: the files in its data folders, without hidden names
-// and without the state folder. If a query reads no files, projectFiles does not list the folders.
+// projectFiles returns the project's files that a query may read: the files in its data folders, except those with
+// hidden names and those in the state folder. If a query reads no files, projectFiles does not list the folders.
 func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
@@ -61,8 +61,8 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	return dataFiles(t.root, t.plan.Plan, a.w.stateFolder(), query.paths)
 }
 
-// dataFiles returns the sandbox with the data folders of a project, and with its folders outside of the project, for a
-// query that names the given paths.
+// dataFiles returns a sandbox for a query that names the given paths. It contains the data folders of a project and
+// its folders outside of the project.
 func dataFiles(project string, of *plan.Plan, state fs.FileInfo, paths []string) (sandbox, error) {
 	root, err := filepath.EvalSymlinks(project)
 	if err != nil {
@@ -106,7 +106,7 @@ func (w *Worker) stateFolder() fs.FileInfo {
 	}
 	info, err := os.Stat(filepath.Dir(local.Path("x")))
 	if err != nil {
-		return nil // reading an input from the folder returns this error
+		return nil // a later read of an input from the folder returns this error
 	}
 	return info
 }
@@ -120,8 +120,8 @@ type lister struct {
 	outside []string
 }
 
-// outsideFolder returns the readable files of a folder of sources.paths, for a query that names the given paths. The
-// folder has no hidden files for a query, as a data folder.
+// outsideFolder returns the readable files of a folder of sources.paths, for a query that names the given paths. As
+// in a data folder, queries cannot read hidden files.
 func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	dir, err := filepath.EvalSymlinks(name)
 	switch {
@@ -145,7 +145,7 @@ func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	return found, nil
 }
 
-// isOutside reports whether a folder is in a folder of sources.paths. No part of the path between them may be hidden.
+// isOutside reports whether dir is a folder of sources.paths or a folder below one that is not hidden.
 func (l *lister) isOutside(dir string) bool {
 	for _, name := range l.outside {
 		resolved, err := filepath.EvalSymlinks(name)
@@ -171,7 +171,7 @@ func (l *lister) dataFolder(name string) (sandbox, error) {
 		return sandbox{}, permanent(CodeInvalidInput, "open the data folder %s: %w", name, err)
 	}
 	if l.isOutside(dir) {
-		return sandbox{}, nil // a link to a folder of sources.paths, whose files are readable already
+		return sandbox{}, nil // the link leads to a folder of sources.paths, whose files are readable already
 	}
 	relative, err := filepath.Rel(l.root, dir)
 	if err != nil || !plan.ValidDataFolder(filepath.ToSlash(relative)) || l.isState(dir) {
@@ -185,7 +185,7 @@ func (l *lister) dataFolder(name string) (sandbox, error) {
 	return found, nil
 }
 
-// list returns the readable files below a folder. If all files are readable (whole), it returns the
+// list returns the readable files below a folder. If all files are readable, whole is true, and list returns the
 // folder itself, so that every kind of pattern works in it.
 func (l *lister) list(dir string) (found sandbox, whole bool, err error) {
 	entries, err := os.ReadDir(dir)
@@ -223,9 +223,9 @@ func (l *lister) isState(dir string) bool {
 	return err == nil && l.state != nil && os.SameFile(info, l.state)
 }
 
-// mayName reports whether the sandbox allows a path of a query that is a pattern or names a file that does not exist.
-// If the path is allowed, DuckDB reports a missing file instead of a missing permission. DuckDB still checks each file
-// that a pattern matches.
+// mayName reports whether the sandbox should allow a path in a query that is a pattern or names a file that does not
+// exist. If the path is allowed, DuckDB reports a missing file instead of a missing permission. DuckDB still checks
+// each file that a pattern matches.
 func (l *lister) mayName(path string) bool {
 	fixed, pattern := fixedFolder(path)
 	if pattern != "" {

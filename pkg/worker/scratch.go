@@ -56,8 +56,8 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// guardScratch takes the lock under which workers create their folders, and waits for it. A process that holds this
-// lock and sees a folder without its final name knows that a dead process has left the folder.
+// guardScratch waits for the lock under which workers create their folders, and takes it. If a process that holds
+// this lock finds a folder without its final name, a dead process has left the folder.
 func guardScratch(parent string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -75,8 +75,8 @@ func guardScratch(parent string) (*os.File, error) {
 	return file, nil
 }
 
-// SweepScratch removes the folders of dead workers below a shared scratch folder, and returns their
-// number and size in bytes. With dry it removes nothing.
+// SweepScratch removes the folders of dead workers below a shared scratch folder, and returns their number and total
+// size in bytes. If dry is set, it removes nothing.
 func SweepScratch(parent string, dry bool) (folders int, bytes int64, err error) {
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
@@ -105,7 +105,7 @@ func SweepScratch(parent string, dry bool) (folders int, bytes int64, err error)
 	return folders, bytes, nil
 }
 
-// sweepOne removes a folder whose process is dead. The caller holds the guard.
+// sweepOne removes a folder if its process is dead. The caller must hold the lock of guardScratch.
 func sweepOne(dir string, dry bool) (size int64, dead bool, err error) {
 	name := filepath.Base(dir)
 	if !strings.HasPrefix(name, scratchPrefix) && !strings.HasPrefix(name, newPrefix) {

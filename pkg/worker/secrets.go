@@ -79,9 +79,8 @@ func (w *Worker) learnSecrets(p *plan.Plan) {
 	}
 }
 
-// inherited returns the part of the worker's environment that commands inherit: without the
-// worker's own variables and without variables used as secrets. A command that declares a secret
-// gets it under the declared name.
+// inherited returns the part of the worker's environment that commands inherit. It omits the worker's own variables
+// and the variables that are used as secrets. A command that declares a secret gets it under the declared name.
 func (a *attempt) inherited() []string {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()

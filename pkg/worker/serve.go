@@ -38,11 +38,11 @@ func (w *Worker) Handler() http.Handler {
 
 // job is an attempt that this process executes. All deliveries of the attempt share one job.
 type job struct {
-	// life ends with the worker, and has the values of the first delivery's context.
+	// life ends when the worker ends. It has the values of the first delivery's context.
 	life context.Context //nolint:containedctx // for work that continues after the attempt is stopped
 	stop func(cause error)
-	// executing is true while the task executes: after its start was accepted or it was admitted,
-	// and before its end is reported.
+	// executing is true while the task executes: from the acceptance of its start or its admission until the report of
+	// its end begins.
 	executing atomic.Bool
 	// long is closed when an attempt whose timeout exceeds Config.HoldFor begins to execute.
 	long chan struct{}
@@ -103,7 +103,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 }
 
 // reject answers a delivery that is not a valid task. The status is an error: after a success, the queue would delete
-// the delivery, although the control plane has received no report.
+// the delivery, although the control plane would never receive a report.
 func (w *Worker) reject(rw http.ResponseWriter, r *http.Request, status int, err error) {
 	w.cfg.Logger.ErrorContext(r.Context(), "rejected an envelope", "status", status, "error", err)
 	problem := &contract.Problem{Status: status, Detail: err.Error()}
@@ -182,8 +182,8 @@ func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	j.finish(end)
 }
 
-// await returns the answer to a delivery: the end of the job or, if the job may take longer than a queue waits and
-// sends heartbeats, 202 Accepted. If ctx is done, because the client has gone, the status is 0.
+// await returns the answer to a delivery: the end of the job, or 202 Accepted if the job is executing and may take
+// longer than a queue waits. If ctx is done, because the client has disconnected, the status is 0.
 func (w *Worker) await(ctx context.Context, j *job) answer {
 	expired := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {
@@ -205,16 +205,16 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			return answer{status: http.StatusInternalServerError} // the job waits for a slot, or for its report; the redelivery joins the job
+			return answer{status: http.StatusInternalServerError} // the job waits for a slot or reports its end; a redelivery joins the job
 		case <-ctx.Done():
 			return answer{}
 		}
 	}
 }
 
-// release reports whether the queue may drop the delivery. The queue may drop it while the attempt executes: later, the
-// worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while the end
-// is being reported, because if the report fails, only a redelivery repeats it.
+// release reports whether the queue may drop the delivery. The queue may drop it while the attempt executes: later,
+// the worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while
+// the end is being reported: if the report fails, only a redelivery repeats it.
 func (j *job) release() bool {
 	j.released.Store(true) // set before executing is read, so that a report that begins meanwhile sees it
 	return j.executing.Load()

@@ -72,8 +72,8 @@ func (d *database) exec(ctx context.Context, statement string) (rows int64, err 
 
 func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close()) }
 
-// executeSQL executes the task's query and returns its result as a Parquet file. If a query fails that has read merged
-// files, it is executed again without them, so that the outcome never depends on them.
+// executeSQL executes the task's query and returns its result as a Parquet file. If a query that reads merged files
+// fails, executeSQL executes it again without them, so that the outcome never depends on merged files.
 func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
 	made, used, err := a.executeOnce(ctx, t, inputs, a.useMerged)
 	if used && err != nil && ctx.Err() == nil {
@@ -86,8 +86,8 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]ou
 	return made, err
 }
 
-// executeOnce executes the task's query. choose replaces some parts of the inputs by merged files; nil: it reads all
-// parts one by one. used means that the query has read merged files.
+// executeOnce executes the task's query. choose replaces some parts of the inputs with merged files. If choose is
+// nil, the query reads all parts one by one. used means that the query has read merged files.
 func (a *attempt) executeOnce(
 	ctx context.Context, t *work, inputs []input, choose func(context.Context, *database, *work, []input) []input,
 ) (made []outputFile, used bool, err error) {
@@ -108,8 +108,8 @@ func (a *attempt) executeOnce(
 	return made, used, err
 }
 
-// executeWith fetches the inputs and executes the task's query. retried means that the query is executed again if it
-// fails, so the log does not get its error.
+// executeWith fetches the inputs and executes the task's query. retried means that the query is executed again after
+// a failure, so its error is not written to the log.
 func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs []input, retried bool) ([]outputFile, error) {
 	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, t.plan.Sources[t.task.AssetKey])
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs 
 	return made, nil
 }
 
-// copyResult executes the query and writes its result: one file or, for a batch, one for each partition.
+// copyResult executes the query and writes its result to one file or, for a batch, to one file for each partition.
 func (a *attempt) copyResult(ctx context.Context, d *database, t *work, query *resolvedQuery) (made []outputFile, rows int64, err error) {
 	if t.Batch {
 		return a.copyBatch(ctx, d, t, query)
@@ -167,15 +167,15 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	return d.storeResult(ctx, t, query, storing{before: "COPY (", after: "\n) TO " + quote(target) + " (FORMAT parquet, COMPRESSION zstd)"})
 }
 
-// storing is the text before and after a query that makes it a statement which stores the result. check may reject the
-// columns of the result.
+// storing has the text before and after a query that turns the query into a statement that stores the result. check
+// may reject the columns of the result.
 type storing struct {
 	before, after string
 	check         func([]resultColumn) error
 }
 
-// storeResult executes the task's query within a statement that stores its result. Its errors name the place in the
-// file of the asset.
+// storeResult executes the task's query within a statement that stores its result. Its errors contain the position in
+// the asset's file.
 func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuery, to storing) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
 	description := query.within("DESCRIBE ", "")
@@ -271,7 +271,7 @@ func variables(t *work, keys ...string) ([]string, error) {
 		}
 		statements = append(statements, statement)
 	}
-	if p := t.task.Period; p != nil && len(keys) == len(t.cellKeys()) { // the period is that of the whole task, so a check of one partition of a batch does not get it
+	if p := t.task.Period; p != nil && len(keys) == len(t.cellKeys()) { // the period covers the whole task, so a check of one partition of a batch does not get it
 		for _, dimension := range periodDimensions(t, cells[0]) {
 			statements = append(statements, setInstant(dimension+"_start", p.Start), setInstant(dimension+"_end", p.End))
 		}
@@ -279,7 +279,7 @@ func variables(t *work, keys ...string) ([]string, error) {
 	return append(statements, setVars(t.Vars)...), nil
 }
 
-// periodDimensions returns the dimensions of time of a task: at most one.
+// periodDimensions returns the time dimensions of a task, which are at most one.
 func periodDimensions(t *work, partition ids.Partition) []string {
 	return slices.DeleteFunc(partition.Dimensions(), func(dimension string) bool { return t.Dimensions[dimension] == "VARCHAR" })
 }
@@ -379,8 +379,8 @@ func sqlFailure(err error) error {
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}
 }
 
-// folderRead returns the folder that a query has read as a file, or "". For a folder, DuckDB returns the same error as
-// for a missing file: that no file has this name.
+// folderRead returns the folder that a query has tried to read as a file, or "". DuckDB returns the same error for a
+// folder as for a missing file: no file matches this name.
 func folderRead(message string) string {
 	_, rest, _ := strings.Cut(message, "No files found that match the pattern \"")
 	name, _, quoted := strings.Cut(rest, "\"")
@@ -390,7 +390,7 @@ func folderRead(message string) string {
 	return name
 }
 
-// readable replaces DuckDB's JSON in an error by text.
+// readable replaces DuckDB's JSON in an error with text.
 func readable(err error, e *queryError) error {
 	of, ok := errors.AsType[*duckdb.Error](err)
 	if !ok {

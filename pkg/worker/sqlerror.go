@@ -70,7 +70,7 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 	return e, true
 }
 
-// loadWithCommand says how to read data that no query can read.
+// loadWithCommand is advice for data that no query can read.
 const loadWithCommand = "load the data with a command, which writes Parquet, CSV or JSON files, and select from its asset"
 
 // withoutExtensionAdvice replaces DuckDB's advice to install or load an extension. A user cannot follow it, because
@@ -110,7 +110,7 @@ const (
 	kindConversion = "Conversion"
 )
 
-// final reports whether the error is permanent: a retry of the query fails in the same way.
+// final reports whether the error is permanent, so that a retry of the query would fail in the same way.
 func (e *queryError) final() bool {
 	return slices.Contains([]string{kindParser, kindSyntax, "Binder", "Catalog", kindPermission, "Not implemented"}, e.kind)
 }
@@ -134,8 +134,8 @@ type resolvedQuery struct {
 	// inputs.
 	paths []string
 	reads bool
-	// literals are the paths that the query contains as whole literals. tables are the tables with a schema that the
-	// query reads, in lower case.
+	// literals are the paths that are whole literals of the query. tables are the tables with a schema that the query
+	// reads, in lower case.
 	literals []literal
 	tables   []string
 }
@@ -176,7 +176,7 @@ func (s *statement) origin(position int) int {
 	return min(at-shift, len(s.query.written))
 }
 
-// explain adds the place in the user's file to an error about the statement.
+// explain adds the position in the user's file to an error about the statement.
 func (s *statement) explain(err error, source plan.Source) error {
 	e, ok := asQueryError(err, s.text)
 	if !ok {
@@ -202,8 +202,8 @@ func (s *statement) explain(err error, source plan.Source) error {
 // snippetWidth is the greatest length of a snippet, in characters.
 const snippetWidth = 120
 
-// locate returns the line and column in the source file of an offset in the query, and a snippet
-// that marks the place.
+// locate converts an offset in the query to the line and the column in the source file. It also returns a snippet
+// that marks the position.
 func locate(query string, offset int, source plan.Source) (line, column int, snippet string) {
 	start := strings.LastIndexByte(query[:offset], '\n') + 1
 	text, _, _ := strings.Cut(query[start:], "\n")
@@ -215,7 +215,7 @@ func locate(query string, offset int, source plan.Source) (line, column int, sni
 	}
 	shown := []rune(strings.Map(func(r rune) rune {
 		if r < ' ' {
-			return ' ' // a tab would shift the mark
+			return ' ' // a tab would move the mark
 		}
 		return r
 	}, strings.TrimRight(text, "\r")))

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
-// A unit test may expect outcomes of checks. The rows of the query become a table with the types that a file would
-// have. The checks read a view of this table with the name of the asset.
+// A unit test may expect outcomes of checks. The rows of the query are stored in a table with the types that an
+// output file would have. The checks read a view of this table that has the name of the asset.
 
 const (
 	resultTable  = givenSchema + ".result"
@@ -31,7 +31,7 @@ func (p *preparedTests) check(t *testcase.Test, name string) *quality.Check {
 	return nil
 }
 
-// readByChecks returns the tables, other than the tested asset, that the expected checks of a test read.
+// readByChecks returns the tables that the expected checks of a test read, except the tested asset.
 func (p *preparedTests) readByChecks(t *testcase.Test) (tables []string) {
 	for _, e := range t.Expect.Checks {
 		c := p.check(t, e.Name)

@@ -23,11 +23,11 @@ func viewName(asset ids.AssetKey) string {
 	return quoteName(asset.Namespace) + "." + quoteName(asset.Name)
 }
 
-// givenTable is the table in the database with the given rows of an asset.
+// givenTable describes a database table with the given rows of an asset.
 type givenTable struct {
 	asset ids.AssetKey
 	name  string
-	// open means that the columns of the asset are not known, so the asset may have more columns than the test gives.
+	// open means that the columns of the asset are not known, so the asset may have columns that the test does not give.
 	open bool
 	// added are columns that the query reads but the test does not give. Their values are NULL.
 	added []string
@@ -146,7 +146,7 @@ func givenColumns(g *testcase.Given) []resultColumn {
 	return columns
 }
 
-// checkCells reports the first cell whose column is unknown or has another type.
+// checkCells returns an error about the first cell whose column is unknown or has another type.
 func checkCells(rows []testcase.Row, columns []resultColumn, all string) error {
 	for i := range rows {
 		for _, cell := range rows[i].Cells {
@@ -178,7 +178,7 @@ func wrongType(cell *testcase.Cell, c resultColumn) error {
 	return &testcase.Problem{At: cell.At, Message: fmt.Sprintf("column %s has the type %s, got %s", c.name, c.kind, cell.Value)}
 }
 
-// queried returns a query for the given rows of an asset, if the test gives them by a query.
+// queried returns a query for the given rows of an asset, if the test defines them with a query.
 func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []resultColumn) (string, error) {
 	query := r.given[g]
 	var found []resultColumn
@@ -210,8 +210,8 @@ func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []r
 	return "SELECT " + strings.Join(list, ", ") + " FROM (" + query.text + "\n) AS t(" + positions(len(found)) + ")", nil
 }
 
-// exactCast returns a cast to the type of a column. The cast fails for a value that it would change. Only in a column
-// of type DOUBLE or FLOAT, a number becomes the nearest floating-point number.
+// exactCast returns a cast to the type of a column. The cast fails for a value that it would change. A column of type
+// DOUBLE or FLOAT is an exception: it stores the nearest floating-point number.
 func exactCast(value, from string, to resultColumn) string {
 	cast := "CAST(" + value + " AS " + to.kind + ")"
 	if from == to.kind || to.kind == "DOUBLE" || to.kind == "FLOAT" {
@@ -230,7 +230,7 @@ func plainError(err error) string {
 	return err.Error()
 }
 
-// wrongRows finds the value that DuckDB cannot cast to the type of its column.
+// wrongRows returns an error that names the value that DuckDB cannot cast to the type of its column.
 func (r *testRunner) wrongRows(ctx context.Context, g *testcase.Given, columns []resultColumn, err error) error {
 	if g.SQL != "" {
 		return &testcase.Problem{At: g.SQLAt, Message: "the query of the given rows failed: " + plainError(err)}
@@ -244,7 +244,7 @@ func (r *testRunner) wrongRows(ctx context.Context, g *testcase.Given, columns [
 	return &testcase.Problem{At: g.At, Message: "the rows do not fit together: " + plainError(err)}
 }
 
-// wrongCell returns the first value that DuckDB cannot cast to the type of its column, or nil.
+// wrongCell returns an error for the first value that DuckDB cannot cast to the type of its column, or nil.
 func (r *testRunner) wrongCell(ctx context.Context, rows []testcase.Row, columns []resultColumn) error {
 	for i := range rows {
 		for _, cell := range rows[i].Cells {
@@ -271,9 +271,9 @@ var unknownNames = []*regexp.Regexp{
 	regexp.MustCompile(`^Column "([^"]+)" does not exist on `),
 }
 
-// describe binds the query of the tested asset. If the query reads a column that the test does not give, and only one
-// given asset has unknown columns, describe adds the column to that asset. DuckDB's binder gives the NULLs in this
-// column the type that the query needs.
+// describe binds the query of the tested asset. If the query reads a column that the test does not give, and exactly
+// one given asset has unknown columns, describe adds the column to that asset. DuckDB's binder assigns the NULLs in
+// this column the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
 	s := query.within("DESCRIBE ", "")
 	for range maxAddedColumns {
@@ -294,7 +294,7 @@ func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *
 	return nil, fmt.Errorf("the query reads more than %d columns that are not given", maxAddedColumns)
 }
 
-// withAdded adds the names of the added columns to an error, because the error may be about these columns.
+// withAdded adds the names of the added columns to an error, because these columns may cause the error.
 func withAdded(err error, t *givenTable) error {
 	if t == nil || len(t.added) == 0 {
 		return err
@@ -303,8 +303,8 @@ func withAdded(err error, t *givenTable) error {
 		err, t.asset.SQL(), strings.Join(t.added, ", "))
 }
 
-// onlyOpen returns the only table that may have more columns than the test gives. If there is none, or more than one,
-// it returns nil.
+// onlyOpen returns the only table whose asset may have columns that the test does not give. If there is none, or more
+// than one, it returns nil.
 func onlyOpen(tables []givenTable) (found *givenTable) {
 	for i := range tables {
 		if tables[i].open && found != nil {

@@ -23,9 +23,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// Text files of a command become one Parquet file before its checks. The worker reads the text files twice: first to
-// find the columns and their types, then to fill a table of texts. DuckDB casts the columns of this table to their
-// types. The types depend on all rows, so that no late row is lost or changed.
+// The text files of a command are converted to one Parquet file before its checks run. The worker reads the text
+// files twice. First it finds the columns and their types, then it fills a table of texts. DuckDB casts the columns
+// of this table to their types. The types depend on all rows, so that no late row is lost or changed.
 
 // textTable is the table of texts. Its name cannot be the name of an asset.
 const textTable = "text_rows"
@@ -46,9 +46,9 @@ type textReader struct {
 	rows    int
 }
 
-// convertText makes one Parquet file of the text files of an output. If the asset declares a format, the Parquet file
-// replaces the text files. Without a declared format, convertText keeps the text files, because other commands may read
-// them.
+// convertText converts the text files of an output to one Parquet file. If the asset declares a format, the Parquet
+// file replaces the text files. Without a declared format, convertText keeps the text files, because other commands
+// may read them.
 func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
 	switch {
 	case t.Text == nil:
@@ -114,8 +114,8 @@ func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([
 	return append(made, *file), nil
 }
 
-// tableOf writes the rows of text files to a Parquet file. It returns nil if the columns are unknown, because there are
-// no rows and no declared columns.
+// tableOf writes the rows of text files to a Parquet file. If there are no rows and no declared columns, the columns
+// are unknown, and tableOf returns nil.
 func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputFile, error) {
 	if err := r.scan(ctx); err != nil {
 		return nil, err
@@ -335,8 +335,8 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
-// cast returns the SQL that casts a column to its declared type or, without one, to the type that can represent all of
-// its values.
+// cast returns the SQL that casts a column to its declared type. For a column without a declared type, it casts to
+// the type that can represent all of the column's values.
 func (r *textReader) cast(i int, declared, cast string) string {
 	column, kind := "c"+strconv.Itoa(i), declared
 	if kind == "" {
@@ -354,8 +354,8 @@ func (r *textReader) cast(i int, declared, cast string) string {
 	return cast + "(" + column + " AS " + kind + ")"
 }
 
-// exactly returns a pattern for the texts that a declared type can represent without a change, because DuckDB would
-// round other texts. It returns "" for types that need no pattern.
+// exactly returns a pattern for the texts that a declared type can represent without a change. DuckDB would round
+// other texts. For types that need no pattern, exactly returns "".
 func exactly(kind string, format plan.TextOutput) string {
 	switch {
 	case integerKind.MatchString(kind):

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// trace starts the span of an attempt that was admitted, or whose start was accepted. A rejected delivery gets no span,
-// because its span would replace that of the execution that counts.
+// trace starts the span of an attempt that was admitted, or whose start was accepted. A rejected delivery gets no
+// span, because its span would replace that of the execution whose result counts.
 func (a *attempt) trace(ctx context.Context) (context.Context, *trace.Span) {
 	return a.w.cfg.Traces.StartAttempt(ctx, a.about(), a.startedAt.Time())
 }
@@ -22,8 +22,8 @@ func (a *attempt) about() trace.About {
 	}
 }
 
-// endTrace ends the span of an attempt with its outcome. The error message stays out of the trace,
-// because it may contain the task's output.
+// endTrace ends the span of an attempt with its outcome. It omits the error message, because the message may contain
+// the task's output.
 func endTrace(span *trace.Span, f *contract.Finished) {
 	span.Set("servo.outcome", string(f.Outcome))
 	var err error
@@ -33,7 +33,7 @@ func endTrace(span *trace.Span, f *contract.Finished) {
 	span.End(err)
 }
 
-// phase calls do within a span.
+// phase calls do within a new span.
 func phase[T any](ctx context.Context, a *attempt, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, span := a.w.cfg.Traces.Start(ctx, name, trace.About{})
 	done, err := do(ctx)

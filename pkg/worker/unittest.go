@@ -19,9 +19,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
-// A unit test executes an asset's query on given rows as a task does: with the same paths, sandbox,
-// variables and stored types. It reads and writes no state. The given rows are tables of a DuckDB
-// that executes one test after the other.
+// A unit test executes an asset's query on given rows in the same way as a task, with the same paths, sandbox,
+// variables and stored types. It reads and writes no state. The given rows are tables of a DuckDB instance that
+// executes one test after the other.
 
 // UnitTests holds the arguments of [RunUnitTests].
 type UnitTests struct {
@@ -73,8 +73,8 @@ func RunUnitTests(ctx context.Context, u UnitTests) (_ []testcase.Result, err er
 type preparedTests struct {
 	UnitTests
 	assets map[ids.AssetKey]*plan.Asset
-	// queries are the queries of the tested assets. given are the queries that return given rows. If a query is wrong,
-	// its error is in parsedQuery.err.
+	// queries are the queries of the tested assets. given are the queries that return given rows. If a query is invalid,
+	// parsedQuery.err is its error.
 	queries map[ids.AssetKey]parsedQuery
 	given   map[*testcase.Given]parsedQuery
 	// checks are the SQL checks that the tests expect, by asset and name.
@@ -94,7 +94,7 @@ type parsedQuery struct {
 	err error
 }
 
-// prepare parses the queries and finds the columns of the given assets.
+// prepare parses the queries and finds the columns of the assets with given rows.
 func (u UnitTests) prepare(ctx context.Context) (_ *preparedTests, err error) {
 	p := &preparedTests{
 		UnitTests: u, assets: map[ids.AssetKey]*plan.Asset{}, queries: map[ids.AssetKey]parsedQuery{},
@@ -194,7 +194,7 @@ type testRunner struct {
 	d *database
 }
 
-// open opens a DuckDB whose working files are in a new folder.
+// open opens a DuckDB instance whose working files are in a new folder.
 func (p *preparedTests) open(ctx context.Context, dir string) (*testRunner, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open DuckDB: %w", err)
@@ -304,7 +304,7 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	return testcase.Result{Status: testcase.Passed}
 }
 
-// checkGiven checks that the test gives rows for exactly the assets that the query reads.
+// checkGiven returns an error unless the test gives rows for exactly the assets that the query reads.
 func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	if used := r.assets[t.Asset].Work.External; len(used) > 0 {
 		return &testcase.Problem{

@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Queries and checks read assets as views. The view of a partitioned asset has the dimensions as columns. It does not
-// add them if the asset sets partition_columns: false, or if the files of the asset already have columns with these
-// names.
+// Queries and checks read assets as views. The view of a partitioned asset adds the dimensions as columns. It does
+// not add them if the asset sets partition_columns: false, or if the files of the asset already have columns with
+// these names.
 
 // storedSchema is the schema with a view of the checked output that has only the columns of the files. The name of the
 // schema cannot be the namespace of an asset.
@@ -31,8 +31,8 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
-// noRows returns the query that replaces the input of the first partitions of an asset that reads itself: it returns no
-// rows, and has the declared columns.
+// noRows returns a query for an asset that reads itself and whose first partitions have no earlier output. The query
+// returns no rows, and has the declared columns.
 func (a *attempt) noRows(t *work) string {
 	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
 }
@@ -74,8 +74,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	return view.SQL, files, nil
 }
 
-// partOf returns a partition with the names of its columns. The names come from the commit marker or, if the marker
-// does not list columns, from the files.
+// partOf returns a partition with the names of its columns. The names come from the commit marker. If the marker does
+// not list columns, they come from the files.
 func (d *database) partOf(ctx context.Context, p *part, columns []space.Column) (partcolumn.Part, error) {
 	found := partcolumn.Part{Key: p.partitionKey}
 	for i, f := range p.marker.Files {
@@ -110,8 +110,8 @@ func (d *database) columnNames(ctx context.Context, files []string) ([]string, e
 	return names, err
 }
 
-// checkOverlap returns an error if the files of some partitions have a column with the name of a dimension, and the
-// type of this column differs from the type that other partitions get from their keys.
+// checkOverlap returns an error if a column of the files in some partitions has the name of a dimension, but a
+// different type than other partitions get from their keys.
 func (d *database) checkOverlap(ctx context.Context, asset ids.AssetKey, o *partcolumn.Overlap) error {
 	found, err := d.describe(ctx, statement{text: "DESCRIBE " + o.Query})
 	if err != nil {

@@ -1,12 +1,10 @@
-// Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes,
-// executors for queries and commands, and the code that commits outputs. This package is not a
-// stable API.
+// Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes, executors for
+// queries and commands, and the code that commits outputs. The API of this package is not stable.
 //
-// A worker keeps no durable state. Execution is at least once: an attempt may execute several
-// times, in one process or in several. The effect is exactly once: each execution writes to its own
-// directory, and the commit marker, created if absent, names the directory that counts. The marker
-// decides which bytes are the output; the receiver of the report decides whether that output
-// becomes visible.
+// A worker keeps no durable state. Execution is at least once: a worker may execute an attempt several times, in one
+// process or in several. The effect is exactly once: each execution writes to its own directory, and the commit
+// marker, which is created only if it does not exist, names the directory that counts. The marker decides which bytes
+// are the output. The receiver of the report decides whether that output becomes visible.
 //
 // The response to a delivery decides whether the queue redelivers it. docs/worker-contract.md
 // states these rules for workers in any language.
@@ -73,22 +71,21 @@ type Config struct {
 	// the project's files that the plan names. If the plan names no archive, the worker uses the
 	// folder that the plan names.
 	Project string
-	// Environ is the environment of commands, as "NAME=value". The worker searches its PATH for programs. Commands do
-	// not inherit the variables that [plan.WorkersOwn] reports.
+	// Environ is the environment of commands, as "NAME=value". The worker searches the PATH in it for programs. Commands
+	// do not inherit the variables that [plan.WorkersOwn] reports.
 	Environ []string
-	// Secrets resolves a reference to a secret; the value stays in memory. An error that wraps
-	// [secret.ErrRefused] fails the task permanently; other errors are retried. Nil: the worker has no
-	// secrets.
+	// Secrets resolves a reference to a secret. The value stays in memory. An error that wraps [secret.ErrRefused] fails
+	// the task permanently. The worker retries after other errors. Nil: the worker has no secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
-	// Redactor masks secrets in the process's log. The worker adds the values of the variables that
-	// projects use as secrets, and masks them in the logs of all tasks. It may be nil.
+	// Redactor masks secrets in the process's log. The worker adds to it the values of the variables that projects use
+	// as secrets. The logs of all tasks mask these values, too. It may be nil.
 	Redactor *secret.Redactor
 	// ServoBin is the path of the servo program, passed to commands as SERVO_BIN.
 	ServoBin string
 	// MaxConcurrent is the number of tasks that run at once; 0: the number of CPUs.
 	MaxConcurrent int
-	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. It is lowered for tasks with a
-	// short heartbeat timeout: see heartbeatInterval.
+	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. For tasks with a short heartbeat timeout, the worker
+	// uses a shorter time: see heartbeatInterval.
 	HeartbeatEvery time.Duration
 	// HoldFor is how long a delivery waits for its task to end; 0: 25 minutes. A delivery of a task
 	// with a longer timeout is answered as soon as the task's start is accepted.
@@ -136,7 +133,7 @@ type Worker struct {
 	files   *filecheck.Cache // local input files whose checksums were verified
 	loading singleflight.Group
 
-	// builtin are the functions of DuckDB without extensions. Nil: not listed yet.
+	// builtin are the functions of DuckDB without extensions. Nil: the worker has not listed them yet.
 	builtin atomic.Pointer[map[string]bool]
 
 	// ctx ends when Close stops waiting for tasks.
@@ -151,8 +148,8 @@ type Worker struct {
 	jobs    map[string]*job // jobs by attempt id
 	// secretVars are the environment variables that the loaded plans use as secrets.
 	secretVars map[string]bool
-	// mergeAfter contains the assets whose outputs this process merges now, with a zero time, and those that it merges
-	// again after a time, because it has failed.
+	// mergeAfter contains the assets whose outputs this process is merging, with a zero time. It also contains the
+	// assets whose merge failed, with the time of the next try.
 	mergeAfter map[string]time.Time
 }
 

@@ -14,13 +14,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Alert is an open alert: a problem of a subject that rules have reported and that is not over.
+// Alert is an open alert: a problem of a subject that rules have reported and that still exists.
 type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
 	Rule    string `json:"rule"`
-	// Items are the parts that have to recover: partitions of an asset, or parts of a schedule. More counts the
-	// parts that Items does not list.
+	// Items are the parts that have to recover before the alert ends: partitions of an asset, or parts of a schedule.
+	// More is the number of parts that Items does not list.
 	Items     []string   `json:"items,omitempty"`
 	More      int64      `json:"more,omitempty"`
 	Count     int64      `json:"count"` // transitions since it was opened
@@ -34,7 +34,7 @@ type Alert struct {
 	Message   string     `json:"message,omitempty"`
 }
 
-// OpenAlerts returns the alerts that are not over, by subject.
+// OpenAlerts returns the open alerts, sorted by subject.
 func OpenAlerts(s *state.State, now event.Time) ([]Alert, error) {
 	open := []Alert{}
 	for row := range s.Alerts.All {
@@ -62,7 +62,7 @@ type AlertRule struct {
 	On       []string `json:"on"`
 	To       []string `json:"to"`
 	Select   string   `json:"select,omitempty"`
-	Assets   int      `json:"assets,omitempty"` // how many the selection has
+	Assets   int      `json:"assets,omitempty"` // the number of selected assets
 	GroupSec int64    `json:"group_sec"`
 	// MutedUntil is 0 if the rule is not muted.
 	MutedUntil  event.Time `json:"muted_until,omitempty,omitzero"`
@@ -200,7 +200,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if row == nil {
 		return noRule(snap.State, rule)
 	}
-	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the new command needs a greater id to win
+	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the new command takes effect only with a greater id
 	p := &event.AutomationCommand{CommandID: e.cfg.IDs.New(), Target: event.TargetAlert, Name: rule, Verb: event.VerbMute, Until: until, Reason: reason}
 	if until == 0 {
 		p.Verb = event.VerbUnmute
@@ -218,7 +218,7 @@ func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) 
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
-	_, err = e.repeated(snap) // a call with the same key was faster, and its request differs
+	_, err = e.repeated(snap) // this is an error if a faster call with the same key had another request
 	return err
 }
 
@@ -236,8 +236,8 @@ func noRule(s *state.State, name string) error {
 	return fmt.Errorf("alert rule %q: %w: the release has %s", name, ErrNotFound, strings.Join(names, ", "))
 }
 
-// TestChannel makes a notification that tests a channel of the deployed release, and returns its id. The notification
-// is sent like all others.
+// TestChannel creates a notification that tests a channel of the deployed release, and returns its id. The
+// notification is sent like all others.
 func (e *Engine) TestChannel(ctx context.Context, channel, message string) (string, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

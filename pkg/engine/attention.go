@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// AttentionKind says what a person should look at.
+// AttentionKind is the reason why a person should look at something.
 type AttentionKind string
 
 // Kinds of attention.
@@ -28,15 +28,15 @@ const (
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and nobody has decided about them.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
-	// AttentionCheck: the last result of a check of an asset has failed, and the output is visible.
+	// AttentionCheck: a check of an asset failed at its last run, and the checked output is visible.
 	AttentionCheck AttentionKind = "CHECK_FAILED"
 	// AttentionPaused: a schedule or a backfill is paused.
 	AttentionPaused AttentionKind = "PAUSED"
-	// AttentionBackfill: a backfill of the last week has ended and has skipped partitions.
+	// AttentionBackfill: a backfill ended within the last week, and skipped partitions.
 	AttentionBackfill AttentionKind = "BACKFILL_FAILED"
 	// AttentionError: a schedule has no next tick, or the run of its last tick could not be planned.
 	AttentionError AttentionKind = "SCHEDULE_ERROR"
-	// AttentionWaiting: a requested run cannot be planned for now, and is tried again.
+	// AttentionWaiting: a requested run could not be planned, and will be tried again.
 	AttentionWaiting AttentionKind = "REQUEST_WAITING"
 	// AttentionUndeliverable: notifications of the last day could not be sent to a channel.
 	AttentionUndeliverable AttentionKind = "UNDELIVERABLE"
@@ -45,7 +45,7 @@ const (
 // Severities of attention.
 const (
 	SeverityError   = "ERROR"   // data is missing or may be wrong
-	SeverityWarning = "WARNING" // something is stopped that would otherwise happen
+	SeverityWarning = "WARNING" // something has stopped that should run
 	SeverityInfo    = "INFO"    // a person has chosen this state
 )
 
@@ -66,9 +66,9 @@ type Attention struct {
 	TaskKey string `json:"task_key,omitempty"`
 	// Downstream is the number of assets that depend on the subject, directly or not.
 	Downstream int `json:"downstream_total"`
-	// Commands are command lines that show more, or that solve the problem.
+	// Commands are command lines that show details, or that solve the problem.
 	Commands []string `json:"commands"`
-	// Next says how to repeat the failed tasks; nil: nothing failed.
+	// Next is the command that repeats the failed tasks; nil: no task failed.
 	Next *view.Step `json:"next,omitempty"`
 
 	// OneRun means that all failed tasks belong to RunID.
@@ -81,7 +81,7 @@ const attentionSpan = 30 * 24 * time.Hour
 // failedBackfillSpan is how long a failed backfill needs attention.
 const failedBackfillSpan = 7 * 24 * time.Hour
 
-// shownPartitions limits the partitions of an [Attention].
+// shownPartitions is the maximum number of listed partitions of an [Attention].
 const shownPartitions = 5
 
 // list adds a partition, unless [shownPartitions] partitions are listed already.
@@ -95,9 +95,10 @@ func (a *Attention) list(key string) {
 	a.Partitions = append(a.Partitions, key)
 }
 
-// FindAttention returns what needs attention: errors first, then by the number of assets that depend on the subject.
-// Failures are searched in the newest 100 runs with failures of the last 30 days. Failures and missed deadlines count
-// only if they belong to one of the given assets; if assets is nil, all of them count.
+// FindAttention returns everything that needs attention. Errors come first. Items of the same severity are sorted by
+// the number of assets that depend on the subject. Failures are searched in the newest 100 runs with failures of the
+// last 30 days. Failures and missed deadlines count only if they belong to one of the given assets; if assets is nil,
+// all of them count.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {
@@ -114,7 +115,7 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	if err := f.checks(ctx, snap); err != nil { // after the finders above: it omits the checks that their items report
+	if err := f.checks(ctx, snap); err != nil { // runs after the other finders, because it omits the checks that their items report
 		return nil, err
 	}
 	f.tooOld()
@@ -199,7 +200,7 @@ func (f *finder) inQuarantine(t *state.Task, partition string) (found bool) {
 	return found
 }
 
-// late adds an item for each deadline that was missed and has not been met since.
+// late adds an item for each deadline that was missed and whose partitions are still missing or stale.
 func (f *finder) late(now event.Time) error {
 	for row := range f.s.DeadlineMisses.All {
 		if !row.Open(now) || !f.has(row.AssetKey) {
@@ -253,8 +254,8 @@ func (f *finder) quarantined() error {
 	return err
 }
 
-// schedules adds an item for each schedule that is paused, that has no next tick, or whose last tick led
-// to a run that could not be planned.
+// schedules adds an item for each schedule that is paused, that has no next tick, or whose last tick requested a run
+// that could not be planned.
 func (f *finder) schedules() {
 	for row := range f.s.Schedules.All {
 		a := Attention{Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: 1}
@@ -290,7 +291,7 @@ func (f *finder) schedules() {
 	}
 }
 
-// requests adds an item for each requested run that could not be planned and is tried again.
+// requests adds an item for each requested run that could not be planned and will be tried again.
 func (f *finder) requests() {
 	for row := range f.s.Requests.All {
 		if row.State != state.RequestWaiting || row.ErrorCode == "" {
@@ -303,8 +304,8 @@ func (f *finder) requests() {
 	}
 }
 
-// checks adds an item for each check whose last result has failed. It adds none if a failed task or an
-// output in quarantine reports the check already, or if a person has approved the output.
+// checks adds an item for each check whose last result is a failure. It adds none if the item of a failed task or of
+// an output in quarantine already reports the check, or if a person has approved the output.
 func (f *finder) checks(ctx context.Context, snap *snapshot.Snapshot) error {
 	known := map[string]bool{}
 	for i := range f.found {
@@ -332,7 +333,7 @@ func (f *finder) checks(ctx context.Context, snap *snapshot.Snapshot) error {
 	return nil
 }
 
-// Severities of checks that mean that the data is wrong.
+// These are the severities of checks whose failure means that the data is wrong.
 const (
 	checkCritical = "CRITICAL"
 	checkError    = "ERROR"
@@ -356,8 +357,8 @@ func (f *finder) tooOld() {
 // has reports whether the finder considers an asset.
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
-// backfills adds an item for each backfill that is paused, or that has skipped partitions and has ended in the last
-// week. Failed partitions have items of their own until they are materialized.
+// backfills adds an item for each backfill that is paused, and for each backfill that has skipped partitions and
+// ended in the last week. Failed partitions have items of their own until they are materialized.
 func (f *finder) backfills(now event.Time) error {
 	for row := range f.s.Backfills.All {
 		if row.State != state.BackfillFailed || row.Skipped == 0 || now.Sub(row.EndedAt) > failedBackfillSpan {
@@ -423,10 +424,10 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls found for each failed partition: its task failed in one of the newest runs with failures, and no
-// later run has materialized the partition. Only runs with an id from since on are read, newest first. Tasks that a
-// run's timeout cancelled count as failed. Only partitions that the given assets still have count; if assets is nil,
-// all partitions count.
+// eachFailure calls found for each failed partition. A partition is failed if its task failed in one of the newest
+// runs with failures, and no later run has materialized the partition. Only runs whose id is at least since are read,
+// newest first. Tasks that a run's timeout cancelled count as failed. If assets is not nil, only partitions that
+// these assets still have count.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

@@ -26,7 +26,7 @@ import (
 
 // Defaults of backfills.
 const (
-	// BackfillPriority is the priority of the tasks of a backfill: other tasks are admitted first.
+	// BackfillPriority is the priority of the tasks of a backfill. It is low, so that other tasks are admitted first.
 	BackfillPriority = -100
 	// BackfillParallel is how many chunks run at once.
 	BackfillParallel = 3
@@ -44,35 +44,36 @@ type BackfillRequest struct {
 	Chunk int
 	// MaxParallel is how many chunks run at once; 0: BackfillParallel.
 	MaxParallel int32
-	// Newest puts the newest partitions first. Ordered runs one chunk at a time, and pauses at a failure.
+	// Newest orders the partitions from the newest to the oldest. Ordered runs one chunk at a time, and pauses the
+	// backfill after a failure.
 	Newest, Ordered bool
-	// StopAfter is a number or a share of failed partitions at which the backfill pauses: "100" or "10%"; "never";
-	// "": BackfillStop.
+	// StopAfter is the number or the share of failed partitions at which the backfill pauses, such as "100" or "10%".
+	// "never": it never pauses. "": BackfillStop.
 	StopAfter string
 	// Priority is the priority of the tasks. Pool is the pool of the tasks; "": the pools of their assets.
 	Priority int32
 	Pool     string
-	// Release is the release on which all chunks are planned; "": each chunk is planned on the release that is
-	// current at that time.
+	// Release is the release on which all chunks are planned. "": each chunk is planned on the release that is current
+	// when the chunk is planned.
 	Release string
 }
 
 // PlannedBackfill is a backfill that is not created yet.
 type PlannedBackfill struct {
 	Chunks *backfill.Chunks
-	// Assets are the assets in the order of their keys, and Tasks is the number of their partitions.
+	// Assets are the assets in the order of their keys. Tasks is the number of partitions of each asset.
 	Assets   []ids.AssetKey
 	Tasks    map[ids.AssetKey]int
 	Selected []string
 	StopAt   int64
 	Warnings []string
-	// Ordered means that chunks run one after the other, and that a failure pauses the backfill.
+	// Ordered means that the chunks run one after the other, and that a failure pauses the backfill.
 	Ordered bool
 
 	event *event.BackfillCreated
 }
 
-// PlanBackfill decides which partitions a backfill has, and divides them into chunks. It changes nothing.
+// PlanBackfill chooses the partitions of a backfill, and divides them into chunks. It changes nothing.
 func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillRequest, now time.Time) (*PlannedBackfill, error) {
 	choice, warnings, err := chooseCells(ctx, snap, &r, now)
 	if err != nil {
@@ -125,12 +126,12 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	return p, nil
 }
 
-// maxChecked limits a check before the start of a backfill: the inputs of all partitions are checked only if the
-// backfill has at most this many partitions.
+// maxChecked is the maximum number of partitions of a backfill whose inputs are checked before the backfill is
+// created.
 const maxChecked = 200_000
 
-// checkInputs warns of partitions that cannot run because an input neither exists nor is selected. It returns an error
-// if no partition can run.
+// checkInputs warns of partitions that cannot run because an input does not exist and is not selected. It returns an
+// error if no partition can run.
 func (p *PlannedBackfill) checkInputs(
 	ctx context.Context, snap *snapshot.Snapshot, r BackfillRequest, selected map[ids.AssetKey][]string, now time.Time,
 ) error {
@@ -172,7 +173,7 @@ func keyTexts(keys []ids.AssetKey) []string {
 	return texts
 }
 
-// shown returns the selections that fit into an event. They are for people only.
+// shown shortens a list of selections so that it fits into an event. The result is only for display.
 func shown(selections []string) []string {
 	kept := []string{}
 	for _, text := range selections[:min(len(selections), event.MaxSelections)] {
@@ -237,7 +238,7 @@ func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillReques
 	return nil, nil, fmt.Errorf("%w: no selected partition is %s", ErrNothing, r.Need)
 }
 
-// restrict removes the partitions that no selection selects. A selection applies only to assets that have its
+// restrict removes the partitions that no selection selects. A selection applies only to assets that have all of its
 // dimensions.
 func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
 	used := make([]bool, len(selections))
@@ -301,7 +302,7 @@ func (e *Engine) CreatedBefore(ctx context.Context) (string, error) {
 	return e.repeated(snap)
 }
 
-// CreateBackfill creates a backfill that was planned on a state, and returns its id.
+// CreateBackfill creates a planned backfill, and returns its id.
 func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string, error) {
 	data, sha, err := p.Chunks.Encode()
 	if err != nil {

@@ -47,7 +47,7 @@ type Backfill struct {
 	Cancelled   int64               `json:"cancelled"`
 	CreatedAt   event.Time          `json:"created_at"`
 	EndedAt     event.Time          `json:"ended_at,omitempty,omitzero"`
-	// Next is the command that continues a backfill that waits for a person, or "".
+	// Next is the command that continues a backfill that is waiting for a person, or "".
 	Next string `json:"next,omitempty"`
 	// InFlight counts the tasks of the running chunks; nil: no chunk runs.
 	InFlight *InFlight `json:"in_flight,omitempty"`
@@ -55,14 +55,14 @@ type Backfill struct {
 	//
 	// Codes counts failed and skipped partitions by error code.
 	Codes map[string]int64 `json:"error_codes,omitempty"`
-	// Runs are the live runs.
+	// Runs are the live runs of the backfill.
 	Runs []string `json:"runs,omitempty"`
-	// ETA is when the backfill is expected to end, estimated from the partitions that ended in the last hour; nil:
-	// unknown.
+	// ETA estimates when the backfill will end, from the partitions that ended in the last hour; nil: unknown.
 	ETA *BackfillETA `json:"eta,omitempty"`
 }
 
-// InFlight counts the tasks of the runs of running chunks. The other counts of a backfill change only when a chunk ends.
+// InFlight counts the tasks in the runs of the running chunks. The other counts of a backfill change only when a
+// chunk ends.
 type InFlight struct {
 	Chunks     int32 `json:"chunks"`
 	Tasks      int64 `json:"tasks"`
@@ -88,7 +88,7 @@ func inFlight(s *state.State, row *state.Backfill) (f *InFlight) {
 	return f
 }
 
-// BackfillETA is an estimate of the remaining time, in seconds. Low and High come from the quartiles of the
+// BackfillETA is an estimate of the remaining time, in seconds. Low and High are estimates from the quartiles of the
 // durations of chunks.
 type BackfillETA struct {
 	Seconds float64 `json:"seconds"`

@@ -17,8 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// DefinitionError means that the current release does not have an asset of a backfill, or divides it into other
-// partitions.
+// DefinitionError means that a release does not have an asset of a backfill, or partitions the asset differently.
 type DefinitionError struct{ Err error }
 
 // Error implements error.
@@ -40,7 +39,8 @@ type ChunkRequest struct {
 }
 
 // StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If none of
-// them needs to run, it refuses the request. It returns nil if another process has handled the request.
+// them can or needs to run, it records that the request is refused. It returns nil if another process has already
+// handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)
@@ -139,8 +139,8 @@ func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, erro
 	return err == nil && statuses[0] == staleness.Fresh, err
 }
 
-// ChangedChunks contains a [DefinitionError] for each chunk of a document whose partitions do not fit the assets of a
-// release.
+// ChangedChunks contains a [DefinitionError] for each chunk of a document with partitions that the assets of a
+// release do not have.
 type ChangedChunks map[int32]error
 
 // FindChangedChunks compares the partitions of all chunks of a document with the assets of releases.
@@ -154,7 +154,7 @@ func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedCh
 		d.Each(func(chunk int32, name string, partitions []string) bool {
 			if err := changedDefinition(known[name], name, partitions); err != nil {
 				err = &DefinitionError{fmt.Errorf("%w: deploy the earlier definition and resume the backfill, or cancel it", err)}
-				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // the same error in every process
+				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // choose the same error in every process
 					changed[chunk] = err
 				}
 			}
@@ -164,8 +164,8 @@ func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedCh
 	return changed
 }
 
-// changedDefinition returns an error if a release does not have an asset with partitions. asset is nil if the release
-// does not have the asset.
+// changedDefinition returns an error if a release does not have the named asset with the given partitions. asset is
+// nil if the release does not have the asset.
 func changedDefinition(asset *plan.Asset, name string, partitions []string) error {
 	if asset == nil {
 		return fmt.Errorf("the deployed release has no asset %s, which the backfill materializes", name)
@@ -184,9 +184,9 @@ func changedDefinition(asset *plan.Asset, name string, partitions []string) erro
 	return nil
 }
 
-// checkDefinitions returns an error if a chunk that has not ended has partitions that do not fit the current release,
-// or the release on which the chunk is planned. So if a deployment makes the completion of a backfill impossible, the
-// backfill starts no more chunks.
+// checkDefinitions returns an error if a chunk that has not ended has partitions that do not exist in the current
+// release or in the release on which the chunk is planned. So if a deployment makes it impossible to complete a
+// backfill, the backfill starts no more chunks.
 func (p *chunkPlanner) checkDefinitions() error {
 	changed := p.request.Changed(p.document)
 	if len(changed) == 0 {
@@ -205,7 +205,7 @@ func (p *chunkPlanner) checkDefinitions() error {
 	return found
 }
 
-// plan plans the remaining partitions of the chunk that can run. It returns nil if there are none.
+// plan plans those remaining partitions of the chunk that can run. It returns nil if there are none.
 func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 	calendar := view.Calendar(p.snap.State, p.now)
 	assets := make(map[ids.AssetKey]*plan.Asset, len(p.request.Run.Plan.Assets))
@@ -241,8 +241,8 @@ func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 	return Prepare(ctx, p.snap, *request, p.now)
 }
 
-// failed returns the partitions of the backfill that have failed or were skipped, and that nobody has materialized
-// since. If such a partition has a visible output, the output is an old one, and no later chunk may read it.
+// failed returns the partitions of the backfill that failed or were skipped, and that no run has materialized since.
+// If such a partition has a visible output, the output is outdated, and no later chunk may read it.
 func (p *chunkPlanner) failed(ctx context.Context) (map[ids.AssetKey][]string, error) {
 	found := map[ids.AssetKey][]string{}
 	if p.backfill.Failed+p.backfill.Skipped == 0 {

@@ -9,14 +9,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrOutdated means that the caller of a command has seen an old version of the schedule or the backfill: another
-// command or a deployment has changed it since.
+// ErrOutdated means that the caller of a command has seen an old version of the schedule or the backfill, because
+// another command or a deployment has changed it since.
 var ErrOutdated = errors.New("changed since")
 
-// Conditions say when a command takes effect.
+// Conditions are the conditions under which a command takes effect.
 type Conditions struct {
-	// Key makes the command take effect once: a second command with the same key and Fingerprint, a hash of the
-	// request, returns the result of the first one. "": no key.
+	// Key makes the command take effect only once: a second command with the same Key and Fingerprint returns the result
+	// of the first one. Fingerprint is a hash of the request. If Key is "", the command has no such condition.
 	Key, Fingerprint string
 	// Tag is the edit tag of the schedule or the backfill that the caller has seen. "": any.
 	Tag string
@@ -29,7 +29,7 @@ func (e *Engine) Under(c Conditions) *Engine {
 	return &under
 }
 
-// repeated returns the id of the command or the run that has used the key of the conditions, or "".
+// repeated returns the id of the command or the run that has already used the key of the conditions, or "".
 func (e *Engine) repeated(snap *snapshot.Snapshot) (string, error) {
 	owner := snap.State.RunKeys.Get(e.conditions.Key)
 	switch {
@@ -54,8 +54,8 @@ func (e *Engine) outdated(tag string) error {
 	return fmt.Errorf("%w you have seen it: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
 }
 
-// unmet returns the unmet condition if a folded command had no effect because of its conditions. tag is the current
-// edit tag of the schedule or the backfill, and command is the last command that has changed it.
+// unmet returns an error if a folded command had no effect because a condition was not met. tag is the current edit
+// tag of the schedule or the backfill, and command is the last command that changed it.
 func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, group state.Key2, command, tag string) error {
 	if owner, err := e.repeated(snap); err != nil || owner != "" {
 		return err
@@ -67,5 +67,5 @@ func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, grou
 	if err := e.outdated(tag); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w you have seen it, and again since then: read it again", ErrOutdated) // now the tag is the expected one again
+	return fmt.Errorf("%w you have seen it, and again since then: read it again", ErrOutdated) // the tag has changed back to the expected one
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// DamagedError means that a document that the state names is missing, or that its content does not match its hash.
-// Reading it again does not help: it must be restored.
+// DamagedError means that a document that the state names is missing, or that its content does not match its hash. A
+// retry does not help: the document must be restored.
 type DamagedError struct{ Err error }
 
 // Error describes the document.
@@ -22,7 +22,7 @@ func (e *DamagedError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// unreadable returns the error of a document that could not be read.
+// unreadable returns the error for a document that could not be read.
 func unreadable(what string, err error) error {
 	err = fmt.Errorf("read %s: %w", what, err)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -31,9 +31,9 @@ func unreadable(what string, err error) error {
 	return err
 }
 
-// DamagedDocuments reads the documents that the automation of a state needs: the deployed release, and the
-// releases and lists of partitions of the backfills that have not ended. It describes the documents that are
-// missing or damaged, sorted.
+// DamagedDocuments reads the documents that the automation of a state needs. These are the deployed release, and the
+// releases and the lists of partitions of the backfills that have not ended. It describes the missing or damaged
+// documents, sorted.
 func DamagedDocuments(ctx context.Context, store blob.Store, d ids.Domain, st *state.State) ([]string, error) {
 	problems := map[string]bool{}
 	note := func(err error) error {

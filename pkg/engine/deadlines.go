@@ -31,7 +31,7 @@ func (e *Engine) JudgeDeadlines(ctx context.Context, items []event.JudgedDeadlin
 // Deadlines are the deadlines of an asset.
 type Deadlines struct {
 	asset     *plan.Asset
-	dimension *space.Dimension // the dimension of time; nil: there is a deadline every day
+	dimension *space.Dimension // the time dimension; nil: there is a deadline every day
 	periods   *space.Deadlines
 	spec      *event.Deadline
 	zone      *time.Location
@@ -39,7 +39,7 @@ type Deadlines struct {
 	calendar  plan.Calendar
 }
 
-// layoutBy is the layout of the time of day of a deadline.
+// layoutBy is the layout of the time of day in a deadline.
 const layoutBy = "15:04"
 
 // DeadlinesOf returns the deadlines of an asset.
@@ -83,7 +83,7 @@ func (d *Deadlines) due(_, end time.Time) time.Time {
 			zone = z
 		}
 	}
-	last := end.Add(-time.Second).In(zone) // the last day of the period, as its zone counts days
+	last := end.Add(-time.Second).In(zone) // the last day of the period in the time zone of the dimension
 	return d.on(last.Year(), last.Month(), last.Day()+int(d.spec.DaysAfter))
 }
 
@@ -104,7 +104,8 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period that follows the given one. at is the deadline of the given period.
+// Next returns the period after the given one, and the deadline of that period. at is the deadline of the given
+// period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {
 		return d.periods.Next(period)
@@ -137,7 +138,7 @@ func (d *Deadlines) Contains(period, partition string) bool {
 	return err == nil && p[d.dimension.Name] == period
 }
 
-// Promise is what the deployed release promises about an asset, and whether it is kept.
+// Promise is a promise of the deployed release about an asset, with its current status.
 type Promise struct {
 	Asset string `json:"asset"`
 	// Status is waiting, at_risk, late (an earlier period is still missing), ended or error.
@@ -145,13 +146,14 @@ type Promise struct {
 	// Period is the period with the next deadline, DueAt.
 	Period string     `json:"period,omitempty"`
 	DueAt  event.Time `json:"due_at,omitempty,omitzero"`
-	// NeedsSec is a high estimate of the time that the missing work takes: the 95th percentile.
+	// NeedsSec is the estimated duration of the remaining work in seconds. It is high, because it uses the 95th
+	// percentile of earlier durations.
 	NeedsSec float64 `json:"needs_sec,omitempty"`
-	// Late are the periods whose deadline was missed and whose partitions have no newer output.
+	// Late are the periods whose deadline was missed and whose partitions are still missing or stale.
 	Late  []string `json:"late,omitempty"`
 	Error string   `json:"error,omitempty"`
-	// Freshness is fresh or late. DataAt is when the newest output was made. LagAt is when that output becomes too
-	// old.
+	// Freshness is fresh or late. DataAt is when the newest output was materialized. LagAt is when that output becomes
+	// too old.
 	Freshness string     `json:"freshness,omitempty"`
 	MaxLagSec int64      `json:"max_lag_sec,omitempty"`
 	DataAt    event.Time `json:"data_at,omitempty,omitzero"`
@@ -160,7 +162,7 @@ type Promise struct {
 	TaskSec   int64      `json:"sla_task_sec,omitempty"`
 }
 
-// Promises returns what the deployed release promises, by asset.
+// Promises returns the promises of the deployed release, by asset.
 func (e *Engine) Promises(ctx context.Context) ([]Promise, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -219,7 +221,7 @@ type risk struct {
 	snap       *snapshot.Snapshot
 	assets     []plan.Asset
 	evaluation *staleness.Evaluation
-	needs      map[ids.AssetKey]time.Duration // the time of the longest chain of assets that need to run
+	needs      map[ids.AssetKey]time.Duration // the duration of the longest chain of assets that must run
 	took       map[string]time.Duration
 	now        time.Time
 }
@@ -284,7 +286,7 @@ func (r *risk) judge(x *Promise, row *state.Promise) error {
 	return nil
 }
 
-// unmade reports whether the period of a deadline has partitions that are missing or stale.
+// unmade reports whether a partition in the period of a deadline is missing or stale.
 func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 	var spec event.Deadline
 	i := slices.IndexFunc(r.assets, func(a plan.Asset) bool { return a.Key == key })
@@ -306,15 +308,15 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 			made = made && p.Status != staleness.Missing && p.Status != staleness.Stale
 		}
 	}
-	return !found || !made // without partitions, the period has not ended, so it is not complete
+	return !found || !made // if there are no partitions yet, the period has not ended, so it is not complete
 }
 
-// left returns the duration of the longest chain of assets that need to run: the asset and assets upstream of it.
+// left returns the duration of the longest chain of assets that must run. The chain ends with the given asset.
 func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil
 	}
-	r.needs[key] = 0 // until the value is known; nothing reads it before, because a graph has no cycles
+	r.needs[key] = 0 // a placeholder that nothing reads, because a graph has no cycles
 	i := slices.IndexFunc(r.assets, func(a plan.Asset) bool { return a.Key == key })
 	if i < 0 {
 		return 0, nil

@@ -16,9 +16,9 @@ import (
 type DeployRequest struct {
 	// Release is the hash of the release, whose objects are stored already.
 	Release string
-	// Expects is the release with which the caller compared Release: [Deployment.Release] of
-	// [Engine.CurrentDeployment], "" for none. If another release is current, the deployment fails with a
-	// [*ReleaseConflictError]. Force deploys nevertheless.
+	// Expects is the release with which the caller compared Release: the [Deployment.Release] that
+	// [Engine.CurrentDeployment] returned, or "" for none. If another release is current, the deployment fails with a
+	// [*ReleaseConflictError]. With Force, the release is deployed in any case.
 	Expects string
 	Force   bool
 	// Kind is event.DeployRelease, event.DeployRollback or event.DeployLocal.
@@ -37,9 +37,9 @@ type DeployRequest struct {
 	Watched []event.WatchedAsset
 }
 
-// Accept is a change of an asset's code that makes no partition stale. Partitions that were made by
-// Previous count as made by Code. The same holds for partitions whose code counts as Previous
-// through an earlier Accept.
+// Accept is a change of an asset's code that makes no partition stale. Partitions that Previous has materialized
+// count as materialized by Code. The same is true of partitions whose code counts as Previous because of an earlier
+// Accept.
 type Accept struct {
 	Asset          ids.AssetKey
 	Code, Previous string
@@ -56,7 +56,7 @@ type Deployment struct {
 	Message     string        `json:"message,omitempty"`
 	Changes     event.Changes `json:"changes"`
 	DeployedAt  event.Time    `json:"deployed_at"`
-	// SupersededAt and SupersededBy are set if another deployment has replaced it.
+	// SupersededAt and SupersededBy are set if another deployment has replaced this one.
 	SupersededAt event.Time `json:"superseded_at,omitzero"`
 	SupersededBy string     `json:"superseded_by,omitempty"`
 }
@@ -64,7 +64,7 @@ type Deployment struct {
 // ReleaseConflict is the code of a [*ReleaseConflictError].
 const ReleaseConflict = "RELEASE_CONFLICT"
 
-// ReleaseConflictError reports that a deployment expected another release than the current one.
+// ReleaseConflictError reports that the current release is not the one that a deployment expected.
 type ReleaseConflictError struct {
 	Release, Expects string
 	// Current is the current deployment; its ID is empty if there is none.
@@ -85,10 +85,10 @@ func (e *ReleaseConflictError) Error() string {
 		e.Release, ReleaseConflict, found, expected)
 }
 
-// Deploy makes a release the current one. If it is already the current one and r.Accept is empty,
-// Deploy returns the current deployment and changes nothing. If the current release is not the one
-// that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns another error
-// and a deployment with an ID, the deployment may be durable, and become current later.
+// Deploy makes a release the current one. If it is already the current one and r.Accept is empty, Deploy returns the
+// current deployment and changes nothing. If the current release is not the one that the request expects, the error
+// is a [*ReleaseConflictError]. If Deploy returns another error and a deployment with an ID, the deployment may be
+// durable, and may become current later.
 func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	return Deployment{}, &ReleaseConflictError{Release: r.Release, Expects: r.Expects, Current: current}
 }
 
-// accepted returns the complete list of codes that count as each code.
+// accepted returns, for each accepted code, the complete list of the other codes that count as this code.
 func accepted(s *state.State, accept []Accept) ([]event.AcceptedCode, error) {
 	var all []event.AcceptedCode
 	for _, a := range accept {
@@ -143,7 +143,7 @@ func accepted(s *state.State, accept []Accept) ([]event.AcceptedCode, error) {
 	return all, nil
 }
 
-// AcceptedCodes returns the codes of an asset that count as a code.
+// AcceptedCodes returns the codes of an asset that count as the given code.
 func AcceptedCodes(s *state.State, asset, code string) (codes []string, err error) {
 	row := s.AcceptedCodes.Get(state.Key2{A: asset, B: code})
 	if row == nil {
@@ -173,7 +173,7 @@ func (e *Engine) Deployments(ctx context.Context, limit int) ([]Deployment, erro
 	return ListDeployments(ctx, snap, limit)
 }
 
-// ListDeployments returns the newest deployments of a snapshot, as [Engine.Deployments] does.
+// ListDeployments is [Engine.Deployments] for a snapshot.
 func ListDeployments(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]Deployment, error) {
 	rows, err := snap.Deployments(ctx)
 	if err != nil {

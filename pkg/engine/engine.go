@@ -1,10 +1,8 @@
-// Package engine implements the operations that people request of a domain, independent of CLI or
-// API: run assets, cancel a run, retry failed tasks, explain why a task is waiting. This package is
-// not a stable API.
+// Package engine implements the operations of a domain that users request, independent of the CLI and the API: run
+// assets, cancel a run, retry failed tasks, explain why a task is waiting. The API of this package is not stable.
 //
-// An engine is a stateless writer: it appends events to the ledger, waits until they are folded,
-// and reads the result from a snapshot. It works inside the process that compacts the domain and
-// outside of it.
+// An engine is a stateless writer: it appends events to the ledger, waits until they are folded, and reads the result
+// from a snapshot. It works both in the process that compacts the domain and in other processes.
 package engine
 
 import (
@@ -66,8 +64,8 @@ func New(cfg Config) *Engine { return &Engine{Snapshots: cfg.Snapshots, cfg: cfg
 // User returns the principal of a user.
 func User(name string) string { return "user:" + name }
 
-// As returns the engine for calls of a principal, such as "user:jane". All events that it appends
-// record the principal, so it must be a verified one.
+// As returns an engine for the calls of a principal, such as "user:jane". All events that it appends record the
+// principal, so the principal must be verified.
 func (e *Engine) As(principal string) *Engine {
 	as := *e
 	as.principal = principal
@@ -76,19 +74,19 @@ func (e *Engine) As(principal string) *Engine {
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound: no run, task, attempt or log matches. The wrapping error suggests alternatives.
+	// ErrNotFound: no run, task, attempt or log matches. Errors that wrap it suggest alternatives.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the run key belongs to a run with a different request.
 	ErrConflict = errors.New("run key conflict")
-	// ErrLiveRetry: the run cannot be retried, because another run of its chain of retries is live.
+	// ErrLiveRetry: the run cannot be retried, because another run in its chain of retries is live.
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
-	// ErrMissingInput: an output that a retry reads was hidden or deleted since its run.
+	// ErrMissingInput: an output that a retry would read was hidden or deleted after the retried run.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
 	// ErrNoEffect: a command about a backfill does not fit its state.
 	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
-	// ErrRequestEnded: the request has become a run or has ended otherwise, and cannot be cancelled.
+	// ErrRequestEnded: the request cannot be cancelled, because it has become a run or has ended in another way.
 	ErrRequestEnded = errors.New("the request has ended")
 
 	errNoPrincipal = errors.New("the caller is unknown: call Engine.As with the verified principal")
@@ -137,8 +135,7 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	return snap, state.Key2{A: appended.Entry, B: group[0].GroupID()}, err
 }
 
-// Cancel requests the end of a run. With force, running tasks are closed without waiting for their
-// workers.
+// Cancel requests the cancellation of a run. With force, running tasks are closed without waiting for their workers.
 func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -160,7 +157,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
-	_, err = e.repeated(after) // a call with the same key was faster, and its request differs
+	_, err = e.repeated(after) // this is an error if a faster call with the same key had another request
 	return err
 }
 
@@ -173,9 +170,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// FindRun returns the run with the given id, or the only run whose id ends with it; "" and "latest"
-// mean the newest run. The returned state has the run's rows: it is the live state or, for a closed
-// run, a state of that run alone.
+// FindRun returns the run with the given id, or the only run whose id ends with it. "" and "latest" mean the newest
+// run. The returned state has the run's rows. It is the live state or, for a closed run, a state that contains only
+// that run.
 func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
 	id, err := runNamed(ctx, snap, id)
 	if err != nil {
@@ -197,7 +194,7 @@ func FindRunRow(ctx context.Context, snap *snapshot.Snapshot, id string) (*state
 	return run, err
 }
 
-// runNamed returns the id of the run that a text names.
+// runNamed returns the id of the run that a name denotes.
 func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, error) {
 	if id == "" || id == "latest" {
 		latest, err := snap.FindRuns(ctx, snapshot.RunQuery{Limit: 1})
@@ -224,8 +221,8 @@ func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, 
 	return "", errNoRun(snap, id)
 }
 
-// endingWith returns the live runs whose ids end with a text. If there is none and the text is long
-// enough, it returns closed runs, which have to be read from history.
+// endingWith returns the live runs whose ids end with a text. If there is none and the text is long enough, it
+// returns closed runs, which it must read from history.
 func endingWith(ctx context.Context, snap *snapshot.Snapshot, end string) ([]*state.Run, error) {
 	const some, enough = 100, 6
 	var found []*state.Run
@@ -252,10 +249,10 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return s, s.Runs.Get(id), nil
 }
 
-// ErrNoTask is the [ErrNotFound] of a task that no run has yet.
+// ErrNoTask is the [ErrNotFound] for a task that no run has yet.
 var ErrNoTask = fmt.Errorf("%w", ErrNotFound)
 
-// errNoRunYet is an [ErrNoTask] whose message is only its reason.
+// errNoRunYet is an [ErrNoTask] whose message contains only the reason.
 var errNoRunYet error = noRunError{}
 
 type noRunError struct{}

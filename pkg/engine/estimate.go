@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Prepare plans a run on a snapshot, as [Engine.Run] does, and changes nothing.
+// Prepare plans a run on a snapshot in the same way as [Engine.Run], and changes nothing.
 func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now time.Time) (*plan.Plan, error) {
 	var failed error
 	r.Materialized = func(asset ids.AssetKey) []plan.Input {
@@ -38,7 +38,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns the values that a check has measured in a season, without those of the given partition.
+// history returns the values that a check has measured in a season, except those of the given partition.
 func history(s *state.State, asset, check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check, C: season})
 	if row == nil {
@@ -57,7 +57,7 @@ func history(s *state.State, asset, check, season, partition string) (past []int
 }
 
 // Estimate predicts the duration and the output of a planned run from the newest successful attempts of its assets.
-// Limits are the maximum numbers of tasks that run at once.
+// limits are the maximum numbers of tasks that run at once.
 func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
 	tasks := make([]estimate.Task, len(p.Tasks))
 	at := make(map[string]int, len(p.Tasks))
@@ -80,7 +80,7 @@ func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Es
 	return estimate.Of(tasks, past, limits), nil
 }
 
-// Past returns the newest successful attempts of assets.
+// Past returns the newest successful attempts of assets, by asset.
 func Past(s *state.State, assets map[string]bool) (map[string][]estimate.Sample, error) {
 	past := make(map[string][]estimate.Sample, len(assets))
 	for asset := range assets {
@@ -93,7 +93,7 @@ func Past(s *state.State, assets map[string]bool) (map[string][]estimate.Sample,
 	return past, nil
 }
 
-// Samples returns the newest successful attempts of an asset, the oldest first.
+// Samples returns the newest successful attempts of an asset, oldest first.
 func Samples(s *state.State, asset string) ([]estimate.Sample, error) {
 	row := s.Statistics.Get(asset)
 	if row == nil {

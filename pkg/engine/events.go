@@ -37,12 +37,12 @@ type Filter struct {
 	TaskKey string
 	// Entry selects the events of one ledger entry.
 	Entry string
-	// Limit is the maximum number of returned events; 0: no such maximum.
+	// Limit is the maximum number of returned events; 0: no maximum.
 	Limit int
 }
 
-// Events returns the events of the ledger and the archive that match the filter, in the order of their
-// entries. run is the run that the filter names, or nil. more reports that a limit has cut the result.
+// Events returns the events of the ledger and the archive that match the filter, in the order of their entries. run
+// is the run that the filter names, or nil. more reports that a limit has truncated the result.
 func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*RecordedEvent, more bool, err error) {
 	l := &eventReader{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {
@@ -60,7 +60,7 @@ func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run,
 	return l.found, more, nil
 }
 
-// RecordedEvent is an event with its place in the ledger.
+// RecordedEvent is an event with its position in the ledger.
 type RecordedEvent struct {
 	*event.Envelope
 	Entry   string
@@ -71,8 +71,8 @@ type RecordedEvent struct {
 	Err *event.DecodeError
 }
 
-// entryRange returns the range of entries that may have events of the run. An entry's id is greater
-// than the ids in it, and a run has no relevant event long after its end.
+// entryRange returns the range of entries that may have events of the run. An entry's id is greater than all ids in
+// the entry, and a run has no relevant event long after its end.
 func entryRange(run *state.Run, f Filter) archive.Range {
 	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {
@@ -168,8 +168,8 @@ func pick(entry string, data []byte, f Filter) []*RecordedEvent {
 	return events
 }
 
-// concerns reports whether an event belongs to the run and, with a task key, to that task or to the
-// run as a whole.
+// concerns reports whether an event belongs to the run. With a task key, it reports whether the event belongs to that
+// task or to the run as a whole.
 func concerns(p event.Payload, runID, taskKey string) bool {
 	of := func(run, task string) bool { return run == runID && (taskKey == "" || task == taskKey) }
 	timer := func(id string) bool {
@@ -291,8 +291,8 @@ func summary(p event.Payload) string {
 	return ""
 }
 
-// Judge sets the outcome of the events whose groups were folded. It ignores damaged history, which
-// `servo admin verify` reports.
+// Judge sets the outcome of each event whose group was folded. It ignores damaged history, which `servo admin verify`
+// reports.
 func Judge(ctx context.Context, snap *snapshot.Snapshot, events []view.EventInfo) error {
 	keys := make([]state.Key2, len(events))
 	for i, e := range events {
@@ -310,13 +310,13 @@ func Judge(ctx context.Context, snap *snapshot.Snapshot, events []view.EventInfo
 	return nil
 }
 
-// ExplainTask finds a task and its events, and explains its state. Without a run it explains the
-// task of the newest run that has it.
+// ExplainTask finds a task and its events, and explains its state. Without a run, it explains the task in the newest
+// run that has the task.
 func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
 	return explainTask(ctx, store, snap, now, runID, task, false)
 }
 
-// ExplainPastTask is [ExplainTask] for an earlier revision. It leaves out the events that the revision does not contain.
+// ExplainPastTask is [ExplainTask] for an earlier revision. It omits the events that the revision does not contain.
 func ExplainPastTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
 	return explainTask(ctx, store, snap, now, runID, task, true)
 }

@@ -11,16 +11,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Failure is a partition whose task failed, and which no later run has materialized.
+// Failure is a partition whose task failed, and that no later run has materialized.
 type Failure struct {
 	Asset     ids.AssetKey
 	Partition string
 	Task      *state.Task
 }
 
-// Failures returns the failed partitions of the given assets: their task failed, and no later run has
-// materialized them. It reads the newest 100 runs with failures, newest first. Each partition appears
-// once.
+// Failures returns the failed partitions of the given assets: their task failed, and no later run has materialized
+// them. It reads the newest 100 runs with failures, newest first. Each partition appears once.
 func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*plan.Asset, calendar plan.Calendar) ([]Failure, error) {
 	var found []Failure
 	seen := map[state.Key2]bool{}
@@ -33,9 +32,9 @@ func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*p
 	return found, err
 }
 
-// StatusFailed is the status of a partition whose newest task failed, and which no later run has materialized. It
-// hides the status that the partition would have otherwise: missing, stale or fresh. Selections such as
-// `--missing-only` choose by the hidden status, so that a run repeats the partition.
+// StatusFailed is the status of a partition whose newest task failed, and that no later run has materialized. It
+// hides the underlying status of the partition: missing, stale or fresh. Selections such as `--missing-only` use the
+// underlying status, so that a run repeats the partition.
 const StatusFailed staleness.Status = view.PartitionFailed
 
 // Failed are the failed partitions of one asset, by key.
@@ -52,8 +51,8 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 	return failed
 }
 
-// Status returns the status of a partition, given the status that the partition would have without its failure. A
-// partition that is not expected is not failed either.
+// Status returns the status of a partition. without is the status that the partition would have without its failure.
+// An unexpected partition does not count as failed.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// ForgottenAsset describes the outputs that a command hides when it forgets an asset.
+// ForgottenAsset describes the outputs that are hidden when a command forgets an asset.
 type ForgottenAsset struct {
 	Asset string `json:"asset"`
 	// Partitions is the number of partitions with a visible output; 1 for an asset without partitions. Rows and Bytes
@@ -22,11 +22,11 @@ type ForgottenAsset struct {
 	Partitions int   `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Bytes      int64 `json:"bytes"`
-	// NewestAt is when the newest output was made.
+	// NewestAt is when the newest output was materialized.
 	NewestAt event.Time `json:"newest_at"`
 }
 
-// ForgetRequest names assets that have left the project.
+// ForgetRequest names assets that are no longer part of the project.
 type ForgetRequest struct {
 	Assets []ids.AssetKey
 	// Release is the deployed release with which the caller compared the assets; empty: none.
@@ -56,7 +56,7 @@ func (e *Engine) Deployed(ctx context.Context) (sha string, keys []ids.AssetKey,
 }
 
 // Forget hides the outputs of assets that the deployed release does not have, so that the collector deletes them. It
-// returns what it hides, by asset. Outputs of later runs stay visible.
+// returns the hidden outputs by asset. Outputs of later runs stay visible.
 func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset, error) {
 	keys := slices.Clone(r.Assets)
 	slices.SortFunc(keys, plan.CompareKeys)
@@ -98,8 +98,9 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 	return found, nil
 }
 
-// hides returns the outputs of an asset that a command would hide. The id of the command will be greater than the ids of
-// their runs, even if a machine with a fast clock has triggered them: a rebuild without the recorded order compares them.
+// hides returns the outputs of an asset that a command would hide. It makes the command's id greater than the ids of
+// the runs of these outputs, even if a machine with a fast clock triggered them. A rebuild that lacks the recorded
+// order compares these ids.
 func (e *Engine) hides(ctx context.Context, snap *snapshot.Snapshot, asset string) (ForgottenAsset, error) {
 	found := ForgottenAsset{Asset: asset}
 	for row, err := range snap.Partitions(ctx, asset, "") {

@@ -14,20 +14,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxKeyBytes bounds the keys of one event, because the length of its line is limited.
+// maxKeyBytes limits the total length of the keys of one event, because the length of an event's line is limited.
 const maxKeyBytes = 256 << 10
 
-// KeysChanged counts the keys that a command has added to a key set, or removed from it.
+// KeysChanged counts the keys that a command has added to a key set or removed from it.
 type KeysChanged struct {
 	Set string `json:"key_set"`
-	// Added counts the added keys that the set lacked, and Removed the removed keys that it had.
+	// Added counts only added keys that the set lacked, and Removed only removed keys that it had.
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
 	// Keys is the number of keys that the set has now.
 	Keys int `json:"keys"`
 }
 
-// InvalidError reports a request that is wrong in itself. Nothing was changed.
+// InvalidError reports that a request is invalid. Nothing was changed.
 type InvalidError struct{ Err error }
 
 // Error implements error.
@@ -36,22 +36,23 @@ func (e *InvalidError) Error() string { return e.Err.Error() }
 // Unwrap returns the problem.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// ErrChanged means that another command has changed the same thing at the same time.
+// ErrChanged means that a command had no effect, for example because another command changed the same object at the
+// same time.
 var ErrChanged = errors.New("it was not changed")
 
-// AddKeys adds keys to a key set. Keys that the set has are ignored. The first key creates the set.
+// AddKeys adds keys to a key set. It ignores keys that the set already has. The first key creates the set.
 func (e *Engine) AddKeys(ctx context.Context, set string, keys []string) (KeysChanged, error) {
 	return e.ChangeKeys(ctx, set, keys, nil)
 }
 
-// RemoveKeys removes keys from a key set. Keys that the set lacks are ignored. The outputs of their
-// partitions stay, and are shown again if the key is added again.
+// RemoveKeys removes keys from a key set. It ignores keys that the set lacks. The outputs of their partitions are
+// kept, and become visible again if the key is added again.
 func (e *Engine) RemoveKeys(ctx context.Context, set string, keys []string) (KeysChanged, error) {
 	return e.ChangeKeys(ctx, set, nil, keys)
 }
 
-// ChangeKeys adds and removes keys, in several events if there are many. No key may be in both lists. After an error, a
-// repeated call changes the remaining keys.
+// ChangeKeys adds and removes keys. If there are many, it appends several events. No key may be in both lists. After
+// an error, a repeated call changes the remaining keys.
 func (e *Engine) ChangeKeys(ctx context.Context, set string, add, remove []string) (KeysChanged, error) {
 	result := KeysChanged{Set: set}
 	if !ids.ValidName(set) {
@@ -98,11 +99,11 @@ func (e *Engine) appendAllKeys(ctx context.Context, snap *snapshot.Snapshot, res
 	for chunk := range keyChunks(removes) {
 		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Remove: chunk})
 	}
-	if e.conditions.Key != "" && len(commands) == 0 { // remember the key, although all keys are as the caller wants them
+	if e.conditions.Key != "" && len(commands) == 0 { // an event must record the command key, even if there is nothing to change
 		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Add: add[:min(1, len(add))], Remove: remove[:min(1, len(remove))]})
 	}
 	for i, p := range commands {
-		if i == len(commands)-1 { // the key is used when all keys are changed
+		if i == len(commands)-1 { // the command key counts as used only after all keys have changed
 			p.CommandKey, p.Fingerprint = e.conditions.Key, e.conditions.Fingerprint
 		}
 		var err error
@@ -119,7 +120,7 @@ func hasKey(s *state.State, set, key string) bool {
 	return known && !k.Removed
 }
 
-// keyChunks yields the keys of each event.
+// keyChunks divides keys into the keys of single events.
 func keyChunks(keys []string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		for len(keys) > 0 {
@@ -136,8 +137,8 @@ func keyChunks(keys []string) func(yield func([]string) bool) {
 	}
 }
 
-// appendKeys appends one event, and checks that it took effect. The event's id is greater than the ids of the earlier
-// events that changed the keys, even if a machine with a fast clock wrote those.
+// appendKeys appends one event, and checks that it took effect. The event's id is greater than the ids of earlier
+// events that changed the same keys, even if a machine with a fast clock wrote them.
 func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *event.PartitionsChanged) (*snapshot.Snapshot, error) {
 	newest := ""
 	for _, key := range slices.Concat(p.Add, p.Remove) {
@@ -156,7 +157,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	}
 	if p.CommandKey != "" {
 		if owner, err := e.repeated(after); err != nil || owner != "" && owner != p.CommandID {
-			return after, err // a call with the same key was faster
+			return after, err // a call with the same command key was faster
 		}
 	}
 	for i, key := range slices.Concat(p.Add, p.Remove) {
@@ -168,7 +169,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	return after, nil
 }
 
-// rejection returns why a group was rejected, or "".
+// rejection returns the reason why a group was rejected, or "".
 func rejection(snap *snapshot.Snapshot, group state.Key2) string {
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Conflict {
 		return row.Detail

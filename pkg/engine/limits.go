@@ -37,7 +37,7 @@ func describeLimit(pool string) string {
 	return "pool " + pool
 }
 
-// CheckPool returns an [*InvalidError] if the named pool has no limit: the tasks would run without a limit.
+// CheckPool returns an [*InvalidError] if the named pool has no limit, because the tasks would run without a limit.
 func CheckPool(name string, pools map[string]int32) error {
 	if _, ok := pools[name]; ok || name == "" {
 		return nil
@@ -119,8 +119,7 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit appends the command that the function makes returns. It fails if a later command has overridden this
-// command.
+// changeLimit appends the command that makes returns. It fails if a later command has overridden this command.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -10,28 +10,29 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// LogParts reads the parts of a log that a worker stores while a command runs. Its zero value begins with the first
+// LogParts reads the parts of a log that a worker stores while a command runs. The zero value starts at the first
 // part.
 type LogParts struct {
-	// nonce belongs to the execution whose parts are read. number is the number of the last part that was read, of
-	// which read bytes were returned.
+	// nonce is the nonce of the execution whose parts are read. number is the number of the last part that was read, and
+	// read is how many bytes of this part were returned.
 	nonce  string
 	number int
 	read   int
-	// at is when the newest part of the execution was stored. left are the executions whose parts were read
-	// earlier.
+	// at is when the newest part of the execution was stored. left are the nonces of the executions whose parts were
+	// read earlier.
 	at   time.Time
 	left map[string]bool
 	// Restarted is set by Next if its text is the beginning of the log of another execution of the attempt.
 	Restarted bool
 }
 
-// omittedPart replaces parts that the worker has deleted, because a log keeps only its beginning and its end.
+// omittedPart is shown in place of parts that the worker has deleted, because a log keeps only its beginning and its
+// end.
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next continues with the execution that stored the newest part. It never returns to an execution that it has left:
-// while two executions write, it would show their texts again and again.
+// Next switches to the execution that stored the newest part. It never switches back to an earlier execution: while
+// two executions write, it would show their texts again and again.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {
@@ -45,7 +46,7 @@ func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([
 		data, _, err := store.Get(ctx, p.key)
 		switch {
 		case errors.Is(err, blob.ErrNotFound):
-			continue // the worker has deleted the part meanwhile
+			continue // the worker has deleted the part in the meantime
 		case err != nil:
 			return nil, err //nolint:wrapcheck // the caller says which log
 		}
@@ -74,7 +75,7 @@ type logPart struct {
 // list returns the parts of the execution that stored the newest part, in their order.
 func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
 	parts := map[string][]logPart{} // by nonce
-	newest, at := l.nonce, l.at     // when the whole log replaces the newest parts, an earlier execution is not newer
+	newest, at := l.nonce, l.at     // an earlier execution does not become the newest when the whole log replaces the newest parts
 	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller says which log
@@ -84,7 +85,7 @@ func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([
 			continue
 		}
 		parts[nonce] = append(parts[nonce], logPart{o.Key, number})
-		if newest == "" || !o.Updated.Before(at) { // nonces are ULIDs: a later nonce is greater
+		if newest == "" || !o.Updated.Before(at) { // if the times are equal, the later nonce is newer: nonces are ULIDs, and the listing is sorted
 			newest, at = nonce, o.Updated
 		}
 	}

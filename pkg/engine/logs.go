@@ -21,7 +21,7 @@ type Log struct {
 	Outcome string
 	Text    []byte
 	// Partial means that Text consists of the parts that the worker has stored so far. If the attempt has ended, its
-	// worker died before it stored the rest.
+	// worker died before it stored the remaining text.
 	Partial bool
 }
 
@@ -68,7 +68,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 }
 
 // unreportedLog returns the parts of the log of a task's next attempt. A worker that was killed may have stored parts
-// although the state does not contain the start of the attempt: the start is written late.
+// before the start of the attempt was reported, because the start is reported late.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
 	next := max(1, task.Attempt)
 	if attempt != 0 && attempt != next {

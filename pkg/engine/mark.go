@@ -40,11 +40,11 @@ type Marked struct {
 	Stale int `json:"stale,omitempty"`
 }
 
-// maxMarkBytes bounds the keys of one event, because the length of its line is limited.
+// maxMarkBytes limits the total length of the keys of one event, because the length of an event's line is limited.
 const maxMarkBytes = 256 << 10
 
-// Mark marks the visible outputs of the selected partitions, in several events if there are many. After an error, a
-// repeated call marks all of the outputs again.
+// Mark marks the visible outputs of the selected partitions. If there are many, it appends several events. After an
+// error, a repeated call marks all of the outputs again.
 func (e *Engine) Mark(ctx context.Context, r MarkRequest) (Marked, error) {
 	done := Marked{Asset: r.Asset.String(), Mark: r.Mark}
 	snap, err := e.Current(ctx)
@@ -71,7 +71,7 @@ func (e *Engine) Mark(ctx context.Context, r MarkRequest) (Marked, error) {
 	return done, err
 }
 
-// toMark returns the rows of the selected partitions with a visible output.
+// toMark returns the rows of the selected partitions that have a visible output.
 func (e *Engine) toMark(ctx context.Context, snap *snapshot.Snapshot, r MarkRequest) ([]*state.Partition, error) {
 	at := slices.IndexFunc(r.Assets, func(a plan.Asset) bool { return a.Key == r.Asset })
 	if at < 0 {
@@ -161,7 +161,7 @@ func newMarks(s *state.State, rows []*state.Partition) (n int) {
 	return n
 }
 
-// markChunks yields the rows of each event.
+// markChunks divides rows into the rows of single events.
 func markChunks(rows []*state.Partition) func(yield func([]*state.Partition) bool) {
 	return func(yield func([]*state.Partition) bool) {
 		for len(rows) > 0 {
@@ -178,8 +178,8 @@ func markChunks(rows []*state.Partition) func(yield func([]*state.Partition) boo
 	}
 }
 
-// appendMarks appends one event, and checks that it took effect. The event's id is greater than the ids of the
-// earlier reports and marks of these outputs, even if a machine with a fast clock wrote those.
+// appendMarks appends one event, and checks that it took effect. The event's id is greater than the ids of earlier
+// reports and marks of these outputs, even if a machine with a fast clock wrote them.
 func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.Partition, on observed) (*snapshot.Snapshot, error) {
 	p := &event.PartitionsMarked{
 		Asset: r.Asset.String(), Mark: r.Mark, Reason: r.Reason, ObservedSeq: on.seq, ObservedTime: on.at,
@@ -204,7 +204,7 @@ func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.P
 		if m := after.State.MarkOf(row); m == nil || m.CommandID != p.CommandID && m.Mark != event.MarkMissing {
 			now, err := after.Partition(ctx, row.AssetKey, row.PartitionKey)
 			if err != nil || now != nil && now.MaterializationID != row.MaterializationID {
-				continue // a run has replaced the output meanwhile
+				continue // a run has replaced the output in the meantime
 			}
 			return nil, fmt.Errorf("%w: %s", ErrChanged, cmp.Or(rejection(after, group), "a later command has marked it"))
 		}
@@ -212,7 +212,7 @@ func (e *Engine) appendMarks(ctx context.Context, r MarkRequest, rows []*state.P
 	return after, nil
 }
 
-// staleRows counts the partitions that are stale although they were marked fresh.
+// staleRows counts the partitions that are still stale although they were marked fresh.
 func (e *Engine) staleRows(ctx context.Context, snap *snapshot.Snapshot, r MarkRequest, rows []*state.Partition) (n int, err error) {
 	evaluation, err := Staleness(ctx, snap, r.Assets, e.cfg.Clock.Now())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ExplainPartition explains a partition of an asset. If its output was in quarantine, the explanation says who approved
-// the output.
+// ExplainPartition explains a partition of an asset. If its output was in quarantine, the explanation names the
+// person who approved the output.
 func ExplainPartition(
 	ctx context.Context, snap *snapshot.Snapshot, e *staleness.Evaluation, asset ids.AssetKey, key string,
 ) (*view.PartitionExplanation, error) {
@@ -28,7 +28,8 @@ func ExplainPartition(
 	return view.ExplainPartition(e, asset, key, decision)
 }
 
-// approvalOf returns the decision that published an output, or nil if history does not keep its run any more.
+// approvalOf returns the decision that published an output, or nil if the history no longer contains the output's
+// run.
 func approvalOf(ctx context.Context, snap *snapshot.Snapshot, row *state.Partition) (*view.Quarantined, error) {
 	s, err := snap.WithRun(ctx, row.RunID)
 	if err != nil || s == nil {
@@ -41,7 +42,7 @@ func approvalOf(ctx context.Context, snap *snapshot.Snapshot, row *state.Partiti
 	return view.QuarantineOf(s, task), nil
 }
 
-// Shows reports whether the visible output of a partition was made by a failed task: a person has approved it.
+// Shows reports whether the visible output of a partition comes from a failed task, because a person has approved it.
 func Shows(ctx context.Context, snap *snapshot.Snapshot, t *state.Task, partition string) (bool, error) {
 	if t.State != state.TaskFailed || t.AssetKey == "" {
 		return false, nil

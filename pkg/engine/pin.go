@@ -43,8 +43,8 @@ func Pins(s *state.State, now time.Time) []Pinned {
 	return found
 }
 
-// Pin keeps a revision, and the outputs that the revision shows, until a given time. It returns how many of these
-// outputs had been collected before the pin took effect.
+// Pin keeps a revision, and the outputs that are visible in it, until a given time. It returns the number of these
+// outputs that had been collected before the pin took effect.
 func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reason string) (missing int, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -63,9 +63,9 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 		return 0, err
 	}
 	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows the pin. Even
-	// if the copy exists now, it may have been deleted, and created again by a delayed request of another collector.
-	// Outputs may have been deleted in between, because no copy protected them. The version of the copy shows whether
-	// it was created again.
+	// if the copy exists now, it may have been deleted and then created again by a delayed request of another collector.
+	// In between, no copy protected the outputs, so they may have been deleted. The version of the copy shows whether it
+	// was created again.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent
@@ -100,7 +100,7 @@ func noRevision(revision int64, err error) error {
 func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
 	for row := range snap.State.Pins.All {
 		if row.Number() == revision {
-			e.cfg.IDs.Observe(row.CommandID) // the new command needs a greater id, whatever clock the earlier one had
+			e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id, even if the clock of the earlier one was fast
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}
@@ -116,7 +116,7 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, group), "a later command has pinned or released it"))
 }
 
-// collected counts the outputs of a revision whose commit markers do not exist any more.
+// collected counts the outputs of a revision whose commit markers no longer exist.
 func (e *Engine) collected(ctx context.Context, revision int64) (missing int, err error) {
 	shown, err := e.At(ctx, revision)
 	if err != nil {
@@ -143,7 +143,7 @@ func (e *Engine) collected(ctx context.Context, revision int64) (missing int, er
 	return missing, nil
 }
 
-// markers returns the keys of an asset's markers.
+// markers returns the keys of all markers of an asset.
 func (e *Engine) markers(ctx context.Context, asset string) (map[string]bool, error) {
 	if _, err := ids.ParseAssetKey(asset); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (e *Engine) markers(ctx context.Context, asset string) (map[string]bool, er
 	return found, nil
 }
 
-// At reads the state of a kept revision. It loads the whole live state, so callers keep the result.
+// At reads the state of a kept revision. It loads the whole live state, so callers should cache the result.
 func (e *Engine) At(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 	m, err := e.cfg.Manifests.LoadAt(ctx, revision)
 	if err != nil {
@@ -175,7 +175,7 @@ func (e *Engine) At(ctx context.Context, revision int64) (*snapshot.Snapshot, er
 	}, nil
 }
 
-// RevisionAt returns the number of the newest kept revision that was published at or before a time.
+// RevisionAt returns the number of the newest kept revision that was published at or before the given time.
 func (e *Engine) RevisionAt(ctx context.Context, t time.Time) (int64, error) {
 	m, err := e.cfg.Manifests.LoadAsOf(ctx, t)
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {

@@ -16,22 +16,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrResolved means that the output has left quarantine already: it was published, rejected or replaced.
+// ErrResolved means that the output has already left quarantine: it was published, rejected or replaced.
 var ErrResolved = errors.New("the output is not in quarantine any more")
 
-// Candidate is an output that a check has blocked and that waits for a decision.
+// Candidate is an output that a check has blocked and that is waiting for a decision.
 type Candidate struct {
 	Asset             string `json:"asset"`
 	Partition         string `json:"partition,omitempty"`
 	MaterializationID string `json:"materialization_id"`
-	// Name is the asset with its partition, as in the key of a task.
+	// Name is the asset with its partition, written as in the key of a task.
 	Name      string `json:"name"`
 	RunID     string `json:"run_id"`
 	TaskKey   string `json:"task_key"`
 	OutputURI string `json:"output_uri"`
 	RowCount  int64  `json:"row_count"`
 	ByteSize  int64  `json:"byte_size"`
-	// FailedChecks are the first checks that have blocked the output.
+	// FailedChecks are the first checks that blocked the output.
 	FailedChecks    []state.FailedCheck `json:"failed_checks"`
 	BlockedAt       event.Time          `json:"blocked_at"`
 	ExpiresAt       event.Time          `json:"expires_at"`
@@ -87,7 +87,8 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: %s", name, ErrNotFound, inQuarantine(all, name))
 }
 
-// inQuarantine says which outputs are in quarantine: those of the asset with a name, or else the nearest name.
+// inQuarantine lists the outputs of the asset that are in quarantine. If there are none, it suggests the nearest
+// name.
 func inQuarantine(all []Candidate, name string) string {
 	if len(all) == 0 {
 		return "no output is in quarantine"
@@ -110,7 +111,7 @@ func inQuarantine(all []Candidate, name string) string {
 }
 
 // CandidateOf returns the output in quarantine with a name, as [FindCandidate] does. If a command with the key of the
-// conditions has taken effect before, CandidateOf returns the output about which that command has decided.
+// conditions has already taken effect, CandidateOf returns the output that the command has resolved.
 func (e *Engine) CandidateOf(ctx context.Context, name string) (Candidate, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -131,7 +132,7 @@ func (e *Engine) CandidateOf(ctx context.Context, name string) (Candidate, error
 	return Candidate{}, fmt.Errorf("output of %s: %w", name, ErrResolved)
 }
 
-// hasMarker returns an error if a candidate has no marker.
+// hasMarker returns an error if a candidate has no marker in the store.
 func (e *Engine) hasMarker(ctx context.Context, c Candidate) error {
 	m, key, err := ReadMarker(ctx, e.cfg.Store, c.OutputURI)
 	switch {
@@ -144,8 +145,8 @@ func (e *Engine) hasMarker(ctx context.Context, c Candidate) error {
 }
 
 // Resolve publishes a candidate (event.DecisionApprove) or rejects it (event.DecisionReject). The error is
-// [ErrResolved] if the output has left quarantine already. Resolve publishes no candidate without a marker: after a
-// rebuild from the ledger alone, the files of a candidate may be missing.
+// [ErrResolved] if the output has already left quarantine. Resolve never publishes a candidate without a marker:
+// after a rebuild from the ledger alone, the files of a candidate may be missing.
 func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason string) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -156,7 +157,7 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	}
 	key := state.Key3{A: c.Asset, B: c.Partition, C: c.MaterializationID}
 	if row := snap.State.Candidates.Get(key); row != nil {
-		e.cfg.IDs.Observe(row.Version) // the command follows the report, even in a rebuild from the ledger alone
+		e.cfg.IDs.Observe(row.Version) // the id of the command must be greater than that of the report, even in a rebuild from the ledger alone
 	}
 	if decision == event.DecisionApprove {
 		if err := e.hasMarker(ctx, c); err != nil {

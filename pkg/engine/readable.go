@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the command assets with an output of a run that cannot be read. Such an output has no
-// files, or has no Parquet file although other assets read its rows: queries, and commands with CSV inputs. It reads
-// the commit markers of outputs with unknown columns.
+// UnreadableOutputs lists the assets with a command for which a run made an output that cannot be read. Such an
+// output has no files, or it has no Parquet file although queries or commands with CSV inputs read its rows.
+// UnreadableOutputs reads the commit markers of the outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {
@@ -54,10 +54,10 @@ func UnreadableOutputs(
 const maxMarkers = 100
 
 // withoutParquet describes the outputs among rows that have no Parquet file. If no asset reads the outputs, it
-// describes only those that have no files. It returns "" if there are no such outputs.
+// describes only those without any files. It returns "" if there are no such outputs.
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
-	if len(readers) == 0 { // find outputs without files: they have no bytes
+	if len(readers) == 0 { // the only relevant outputs have no files, and so no bytes
 		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
 	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {
@@ -66,7 +66,7 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 			return "", err
 		}
 		if slices.ContainsFunc(files, func(name string) bool { return strings.HasSuffix(name, ".parquet") }) {
-			continue // the columns of its files differ
+			continue // the columns are unknown because they differ between files
 		}
 		if len(readers) == 0 && len(files) > 0 {
 			continue
@@ -109,8 +109,8 @@ func unknownSchemas(ctx context.Context, snap *snapshot.Snapshot, run *state.Run
 	return rows, nil
 }
 
-// ReadMarker returns the marker that names an output, and its key: the commit marker or, for an output
-// that a decision has published, the marker in quarantine.
+// ReadMarker returns the marker that names an output, and the key of the marker. This is the commit marker or, for an
+// output that a decision has published, the quarantine marker.
 func ReadMarker(ctx context.Context, store blob.Store, uri string) (*contract.CommitMarker, string, error) {
 	return contract.FindMarker(uri, func(key string) ([]byte, error) {
 		data, _, err := blob.Get(ctx, store, key, contract.MaxCommitMarkerBytes)

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/source"
 )
 
-// SaveRelease stores the objects of a release, the release itself last. archive is the project's files, or nil. The
-// names of the objects are hashes, so existing objects stay.
+// SaveRelease stores the objects of a release. It stores the release itself last. archive contains the project's
+// files, or is nil. The names of the objects are hashes, so existing objects are kept.
 func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *source.Archive) error {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -52,7 +52,7 @@ func (e *Engine) createObject(ctx context.Context, ref string, data []byte) erro
 // repair replaces an object unless it has the same size and checksum as data.
 func (e *Engine) repair(ctx context.Context, ref string, data []byte) error {
 	is, err := e.cfg.Store.Head(ctx, ref)
-	if err == nil && is.CRC32C == 0 && is.Size == int64(len(data)) { // the store knows no checksum
+	if err == nil && is.CRC32C == 0 && is.Size == int64(len(data)) { // the store returns no checksum
 		var stored []byte
 		if stored, _, err = blob.Get(ctx, e.cfg.Store, ref, is.Size); err == nil {
 			is.CRC32C = blob.CRC32C(stored)

@@ -25,7 +25,7 @@ type Request struct {
 	Run        event.RunSpec      `json:"run"`
 	// RunID is the run of a STARTED request. Other requests have no run.
 	RunID string `json:"run_id,omitempty"`
-	// NextAt is when a WAITING request is planned, and Tries is how often it was planned before.
+	// NextAt is when a WAITING request is planned. Tries is how often it has been planned before.
 	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
 	Tries     int32      `json:"tries,omitempty"`
 	ErrorCode string     `json:"error_code,omitempty"`
@@ -68,18 +68,18 @@ func Requests(s *state.State, ended bool) ([]Request, error) {
 }
 
 // CheckRequest checks a request for a run at a given time. It returns an error if the request selects partitions that
-// its assets cannot have at that time. Assets, selections and keys may change until that time, so the request may be
-// refused later.
+// its assets cannot have at that time. The request may still be refused later, because assets, selections and keys
+// may change until then.
 func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	if r.Need != "" && len(r.Plan.Partitions) == 0 {
-		return nil // the state at that time chooses the partitions
+		return nil // the state at that time determines the partitions
 	}
 	p := r.Plan
 	p.Calendar = view.Calendar(snap.State, at)
 	return plan.CheckSelection(p)
 }
 
-// RequestRun asks for a run at a given time. The run is planned at that time, on the release that is then current.
+// RequestRun requests a run at a given time. The run is planned at that time, on the release that is current then.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
 	snap, group, err := e.append(ctx, "", p)
@@ -131,7 +131,7 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrRequestEnded, row.State)
 }
 
-// PlanError is a planning error that would occur again if the request were planned again on the same state.
+// PlanError is a planning error that would occur again if the request were planned again on the same snapshot.
 type PlanError struct{ Err error }
 
 // Error implements error.
@@ -166,8 +166,8 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	}}, nil
 }
 
-// StartRequest starts the run of a planned request. The run has the id of the request, so two planners start one run.
-// It is not an error if the request has ended, or is planned by another process.
+// StartRequest starts the run of a planned request. The run has the id of the request, so two planners start only one
+// run. It is not an error if the request has already ended or another process has planned it.
 func (e *Engine) StartRequest(ctx context.Context, p *PlannedRequest) error {
 	_, err := e.trigger(ctx, p.snap, p.built, p.run, observed{p.snap.State.FoldSeq, p.snap.State.FoldTime})
 	return err
@@ -192,7 +192,7 @@ func planned(p *plan.Plan, err error) (*plan.Plan, error) {
 	return p, err
 }
 
-// AdvanceCalendar tells the fold the next instants of schedules.
+// AdvanceCalendar appends the next instants of schedules for the fold.
 func (e *Engine) AdvanceCalendar(ctx context.Context, items []event.CalendarItem) error {
 	if _, _, err := e.append(ctx, "", &event.CalendarAdvanced{Items: items}); err != nil {
 		return fmt.Errorf("advance schedules: %w", err)

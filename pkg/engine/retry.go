@@ -96,8 +96,8 @@ func errLiveRetry(runID, live string) error {
 	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
 }
 
-// replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
-// retry replaces these outputs with results of the parent's code and inputs.
+// replacedOutputs warns if a later run has already computed partitions that a retry repeats. The retry replaces these
+// outputs with results of the parent's code and inputs.
 func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
 	first, count := "", 0
 	for i := range built.Tasks {
@@ -124,7 +124,7 @@ func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string
 	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}, nil
 }
 
-// retriedAssets returns the parent's root assets or, if its row has only the first of them, the
+// retriedAssets returns the parent's root assets. If the parent's row contains only some of them, it returns the
 // assets that the retry executes.
 func retriedAssets(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	if parent.RootAssets != "" {
@@ -151,7 +151,7 @@ type retryInput struct {
 	plan.Input
 }
 
-// label names the output as users write it.
+// label returns the name of the output as users write it.
 func (in *retryInput) label() string {
 	asset, err := ids.ParseAssetKey(in.asset)
 	partition, badKey := ids.ParsePartition(in.PartitionKey)
@@ -161,7 +161,7 @@ func (in *retryInput) label() string {
 	return ids.TaskKey(asset, partition)
 }
 
-// retryInputs returns the outputs of earlier runs that a plan reads, each once.
+// retryInputs returns the outputs of earlier runs that a plan reads, each output once.
 func retryInputs(built *plan.Plan) []retryInput {
 	type key struct{ asset, partition, id string }
 	var found []retryInput
@@ -185,12 +185,12 @@ func retryInputs(built *plan.Plan) []retryInput {
 const markerReads = 16
 
 // checkInputs returns an error if a retry reads an output that a person has hidden or that was deleted. A visible
-// output is never deleted, so only the markers of other outputs are read. A collector that deletes an output after
-// this check makes the task fail with the same code.
+// output is never deleted, so checkInputs reads only the markers of other outputs. If a collector deletes an output
+// after this check, the task fails with the same code.
 //
 // The parent was planned on the state at the fold sequence seq. checkInputs returns the sequence that the retry may
-// claim to have read. It is lower than seq if that state showed a later output than the one that the retry reads: the
-// parent was requested before, and planned after, the run that made the later output.
+// claim to have read. It is lower than seq if that state showed a later output than the one that the retry reads. This
+// happens if the parent was requested before the run that made the later output, and was planned after it.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, seq int64) (int64, error) {
 	inputs := retryInputs(built)
 	problems := make([]string, len(inputs))
@@ -229,7 +229,7 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 	return seq, unreadableInputs(inputs, problems)
 }
 
-// unreadableInputs returns an error that describes the inputs with a problem, or nil.
+// unreadableInputs returns an error that describes the inputs with a problem. It returns nil if there are none.
 func unreadableInputs(inputs []retryInput, problems []string) error {
 	first, count := -1, 0
 	for i, problem := range problems {

@@ -22,23 +22,23 @@ type RunRequest struct {
 	Plan plan.Request
 	// Roots are the assets under which the run is listed. Nil: the assets that Plan selects.
 	Roots []ids.AssetKey
-	// RunKey makes the request unique for 30 days; "": not unique.
+	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
-	// Fingerprint identifies the request among requests with the same run key. If it is "", the hash of
-	// the plan identifies the request. With a fingerprint, a repeated request attaches to its run even if
-	// it would be planned differently by then.
+	// Fingerprint identifies the request among requests with the same run key. If it is "", the hash of the plan
+	// identifies the request. With a fingerprint, a repeated request attaches to its run even if its plan would be
+	// different now.
 	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32
 	TimeoutSec     int32
 	CancelGraceSec int32
 	Labels         map[string]string
-	// Vars are the variables whose values differ from the values in the project's environment. The
-	// assets of Plan have these values already.
+	// Vars are the variables whose values differ from those in the project's environment. The assets of Plan already use
+	// these values.
 	Vars map[string]string
 	// Release is the hash of the release that the run executes; "": none is deployed.
 	Release string
-	// Need chooses partitions of the selected assets, instead of Plan.Partitions.
+	// Need chooses the partitions of the selected assets by their status. If it is "", Plan.Partitions selects them.
 	Need Need
 }
 
@@ -49,7 +49,7 @@ type RunHandle struct {
 	// Attached is set if the run key belongs to an existing run with the same request. RunID is
 	// that run.
 	Attached bool
-	// Warnings and LeftOut (the assets that the plan leaves out) come from the plan.
+	// Warnings are the warnings of the plan. LeftOut are the assets that the plan omits.
 	Warnings, LeftOut []string
 	// Incomplete describes the inputs that lack partitions.
 	Incomplete []string
@@ -90,10 +90,11 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	return t, err
 }
 
-// maxNamedBytes limits the asset keys in an event, because the length of its line is limited.
+// maxNamedBytes limits the total length of the asset keys in an event, because the length of an event's line is
+// limited.
 const maxNamedBytes = 256 << 10
 
-// atMost returns the first keys, as many as fit into an event.
+// atMost returns as many of the first keys as fit into an event.
 func atMost(keys []string) []string {
 	size := 0
 	for i, key := range keys {
@@ -111,7 +112,7 @@ const (
 	maxInlineBytes = 256 << 10
 )
 
-// observed is the state on which a plan was made.
+// observed identifies the state on which a plan was made.
 type observed struct {
 	seq int64
 	at  event.Time
@@ -134,8 +135,8 @@ func (e *Engine) trigger(
 		return RunHandle{}, err
 	}
 	if newest := snap.State.Runs.Last(); newest != nil {
-		// Another clock may be ahead, so that an earlier run has a greater id. The outputs of this run must replace
-		// the outputs of earlier runs, and only a greater id does that. Otherwise downstream tasks would read
+		// The clock that an earlier run used may be ahead, so that the earlier run has a greater id. The outputs of this
+		// run must replace the outputs of earlier runs, which requires a greater id. Otherwise downstream tasks would read
 		// invisible outputs of this run, but their own outputs would look fresh.
 		e.cfg.IDs.Observe(newest.RunID)
 	}
@@ -161,7 +162,7 @@ func (e *Engine) trigger(
 	return e.outcome(ctx, after, p, group)
 }
 
-// storePlan stores a plan. Its name is a hash of its content, so an existing object is a success.
+// storePlan stores a plan. Its name is a hash of its content, so the call succeeds if the object exists.
 func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 	_, err := e.cfg.Store.Create(ctx, ref, data)
 	if err == nil || errors.Is(err, blob.ErrExists) {
@@ -213,7 +214,7 @@ func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, f
 	return attached, nil
 }
 
-// entryOutcome describes the outcome of a group that has created nothing.
+// entryOutcome describes the outcome of a group that had no effect.
 func entryOutcome(snap *snapshot.Snapshot, group state.Key2) string {
 	row := groupRow(snap, group)
 	switch {

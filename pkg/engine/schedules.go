@@ -26,7 +26,7 @@ type Schedule struct {
 	Definition event.Schedule `json:"definition"`
 	// Status is "active", "paused", "ended", "due" or "error".
 	Status string `json:"status"`
-	// Next is the next instant, and NextAt is the time at which it ticks, with its jitter.
+	// Next is the next instant. NextAt is the time of its tick, which includes jitter.
 	Next     event.Time `json:"next,omitempty,omitzero"`
 	NextAt   event.Time `json:"next_at,omitempty,omitzero"`
 	Cursor   event.Time `json:"cursor,omitempty,omitzero"`
@@ -36,8 +36,8 @@ type Schedule struct {
 	Error    string     `json:"error,omitempty"`
 	Calendar string     `json:"calendar,omitempty"`
 	Failures int32      `json:"failures,omitempty"`
-	// Active are the live runs of the schedule, and its requests that will become runs. Buffered is the
-	// number of ticks that wait for them.
+	// Active are the live runs of the schedule, and its requests that will become runs. Buffered is the number of ticks
+	// that are waiting for them.
 	Active   []string `json:"active,omitempty"`
 	Buffered int      `json:"buffered,omitempty"`
 	// LastRun is the newest run. The totals count ticks.
@@ -48,7 +48,7 @@ type Schedule struct {
 	Dropped      int64  `json:"ticks_dropped"`
 }
 
-// scheduleOf returns what users see of a row of schedules.
+// scheduleOf converts a row of table schedules.
 func scheduleOf(s *state.State, row *state.Schedule) (Schedule, error) {
 	x := Schedule{
 		Name: row.ScheduleID, Status: scheduleStatus(row), Next: row.Next, NextAt: row.NextAt, Cursor: row.Cursor,
@@ -178,7 +178,7 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
 	if row.CommandID != "" {
-		e.cfg.IDs.Observe(row.CommandID) // the new command needs a greater id to win
+		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)
@@ -204,26 +204,25 @@ func scheduleAfter(snap *snapshot.Snapshot, name string, err error) (Schedule, e
 	return FindSchedule(snap.State, name)
 }
 
-// groupRow returns what the fold has recorded about a group that this process appended, or nil if a later publish has
-// removed the record.
+// groupRow returns the record of the fold about a group that this process appended. It returns nil if a later publish
+// has removed the record.
 func groupRow(snap *snapshot.Snapshot, group state.Key2) *state.Entry {
 	return snap.State.Entries.Get(group)
 }
 
-// ScheduleBackfill counts the instants of a past interval for which a schedule was asked to tick.
+// ScheduleBackfill counts the instants of a past interval for which a schedule was backfilled.
 type ScheduleBackfill struct {
-	// Ticks is the number of ticks that were made. LeftOut is the number of instants for which a tick
-	// has a run already.
+	// Ticks is the number of ticks that were created. LeftOut is the number of instants whose tick already has a run.
 	Ticks   int `json:"ticks"`
 	LeftOut int `json:"left_out"`
-	// Later is the number of instants after the newest tick. No tick was made for them, because the schedule itself
-	// ticks for them. Newest is the instant of the newest tick.
+	// Later is the number of instants after the newest tick. No ticks were created for them, because the schedule itself
+	// will create them. Newest is the instant of the newest tick.
 	Later  int64      `json:"later"`
 	Newest event.Time `json:"newest"`
 }
 
-// BackfillSchedule makes ticks for the instants of a schedule in a past interval, which includes its start but not
-// its end. The ticks run one after the other. BackfillSchedule skips instants for which a tick has a run already, and
+// BackfillSchedule creates ticks for the instants of a schedule in a past interval, which includes its start but not
+// its end. The ticks run one after the other. BackfillSchedule skips instants whose tick already has a run, and
 // instants after the newest tick.
 func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to time.Time) (b ScheduleBackfill, err error) {
 	snap, err := e.Current(ctx)
@@ -283,7 +282,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	return b, err
 }
 
-// nothing returns the reason why no tick was made.
+// nothing returns the reason why no tick was created.
 func (b *ScheduleBackfill) nothing() string {
 	if b.LeftOut == 0 && b.Later > 0 {
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)
@@ -291,11 +290,11 @@ func (b *ScheduleBackfill) nothing() string {
 	return "no instant of the interval lacks a run"
 }
 
-// maxTicksRead bounds the existing ticks that are read for a backfill.
+// maxTicksRead limits the number of existing ticks that are read for a backfill.
 const maxTicksRead = 100_000
 
-// ranAt returns the instants of a schedule whose tick has a run or waits for one. It leaves out the ticks that a command
-// to backfill the schedule has made.
+// ranAt returns the instants of a schedule whose tick has a run or waits for one. It omits the ticks that the given
+// backfill command created.
 func ranAt(ctx context.Context, snap *snapshot.Snapshot, name, command string) (map[event.Time]bool, error) {
 	rows, err := snap.Ticks(ctx, name, maxTicksRead)
 	if err != nil {

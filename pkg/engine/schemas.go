@@ -18,14 +18,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxSchemaChanges is how many differences between schemas, and how many queries, a report names.
+// maxSchemaChanges is the maximum number of differences between schemas, and of queries, in a report.
 const maxSchemaChanges = 20
 
-// SchemaChanges compares the columns of the partitions that a run materialized with the columns of other
-// partitions of the same asset. It describes the differences, and names the queries of the run that read
-// partitions with different columns. It ignores outputs with an unknown schema, and partitions for which
-// declared returns false. If declared is nil, no partition is ignored for that reason. SchemaChanges fails if
-// the plan cannot be read.
+// SchemaChanges compares the columns of the partitions that a run materialized with the columns of the other
+// partitions of the same asset. It describes the differences, and names the queries of the run that read partitions
+// with different columns. It ignores outputs with an unknown schema. If declared is not nil, it also ignores
+// partitions for which declared returns false. SchemaChanges fails if the plan cannot be read.
 func SchemaChanges(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, declared func(*state.Partition) bool,
 ) ([]string, error) {
@@ -107,10 +106,9 @@ type schemaChange struct {
 	alike      int // number of chosen partitions with the schema in the field now
 }
 
-// schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the
-// other partitions of the asset. It compares each schema among the chosen ones with the newest
-// partition that has a different schema, and each pair of schemas only once. The schemas of all
-// rows must be known.
+// schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of
+// the asset. It compares each schema of a chosen partition with the newest partition that has a different schema. It
+// compares each pair of schemas only once. The schemas of all rows must be known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return view.ByAge(b, a) }) // the newest first
 	if len(rows) == 0 {
@@ -145,7 +143,7 @@ func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) 
 	return changes
 }
 
-// describeChanges describes the first differences in words, and counts the rest.
+// describeChanges describes the first differences in words, and counts the others.
 func describeChanges(ctx context.Context, store blob.Store, changes []schemaChange) (found []string) {
 	for i, c := range changes {
 		if i == maxSchemaChanges {
@@ -188,7 +186,7 @@ func columnTypes(columns []contract.CommitMarkerColumn) []quality.ColumnType {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// markerColumns returns the columns of an output; none if its marker does not list them.
+// markerColumns returns the columns of an output. It returns none if the output's marker does not list them.
 func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) ([]contract.CommitMarkerColumn, error) {
 	marker, _, err := ReadMarker(ctx, store, row.OutputURI)
 	if err != nil {
@@ -197,8 +195,8 @@ func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) 
 	return marker.Columns, nil
 }
 
-// unitedSchemas lists the queries of a run that read partitions of an asset with different schemas
-// as one table, each asset once.
+// unitedSchemas lists the queries of a run that read partitions with different schemas as one table. It lists each
+// pair of a query and an upstream asset once.
 func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s *state.State, run *state.Run) (found []string, err error) {
 	told := map[[2]string]bool{}
 	groups := map[string]int{}
@@ -238,7 +236,7 @@ func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s
 	return found, nil
 }
 
-// inputSchemas returns the number of schemas that inputs of an upstream asset are known to have.
+// inputSchemas returns the number of known different schemas of the inputs from an upstream asset.
 func inputSchemas(
 	ctx context.Context, p *plan.Plan, upstream string, set plan.InputSet, snap *snapshot.Snapshot, s *state.State, run *state.Run,
 ) (int, error) {

@@ -15,15 +15,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// Services is a [Compactor] for domains that services compact. The store notifies the services of
-// new entries; Services waits until a published state contains them.
+// Services is a [Compactor] for domains that services compact. The store notifies the services of new entries.
+// Services only waits until a published state contains them.
 type Services struct {
 	Domain    ids.Domain
 	Store     blob.Store
 	Snapshots Snapshots
 	Clock     clock.Clock
-	// Remind is the wait before Services creates a wakeup, so that a sweep finds entries whose
-	// notification was lost; 0: 30 seconds.
+	// Remind is the time after which Services creates a wakeup; 0: 30 seconds. The wakeup causes a sweep, which finds
+	// entries whose notification was lost.
 	Remind time.Duration
 }
 
@@ -34,7 +34,7 @@ const (
 	giveUp = 2 * time.Minute
 )
 
-// errNotFolded says what to check when nothing is folded.
+// errNotFolded lists what to check when nothing is folded.
 var errNotFolded = errors.New("no service has folded it after " + giveUp.String() +
 	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger and are folded then")
 
@@ -48,8 +48,8 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	if !waited {
 		return result, err
 	}
-	// The caller may lack the right to create wakeups. That error is reported only if the entries
-	// are not folded before giveUp.
+	// The caller may lack the permission to create wakeups. Compact returns that error only if the entries are not
+	// folded before giveUp.
 	marked := wakeup.Create(ctx, s.Store, wakeup.Wakeup{At: wakeup.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
 	result, waited, err = s.wait(ctx, r, giveUp-delay)
 	if waited {
@@ -58,7 +58,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	return result, err
 }
 
-// wait waits until the entries are folded. waited reports that it gave up after atMost.
+// wait waits until the entries are folded. waited reports that they were not folded within atMost.
 func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Duration) (result compactor.Result, waited bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -72,7 +72,7 @@ func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Dur
 			return compactor.Result{Revision: snap.Revision}, false, nil
 		}
 		if _, err = s.Snapshots.Await(waiting, snap.Revision); err == nil {
-			snap, err = s.Snapshots.Current(waiting) // perhaps newer than the awaited one
+			snap, err = s.Snapshots.Current(waiting) // the current state may be newer than the awaited one
 		}
 	}
 	if ctx.Err() == nil && waiting.Err() != nil {

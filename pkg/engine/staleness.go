@@ -17,18 +17,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Need says which partitions of the selected assets a run materializes.
+// Need determines which partitions of the selected assets a run materializes.
 type Need string
 
-// The values of [Need]. The zero value takes the partitions that the request selects.
+// These are the values of [Need]. The zero value takes the partitions that the request selects.
 const (
 	// NeedStale takes the partitions that are stale or missing, and the partitions that read one of
 	// them.
 	NeedStale Need = "stale"
 	// NeedMissing takes the partitions that are missing.
 	NeedMissing Need = "missing"
-	// NeedFailed takes the partitions whose task failed, or was cancelled because its run timed out, and which no later
-	// run has materialized. NeedFailed looks at the newest 100 runs with such tasks.
+	// NeedFailed takes the partitions that failed and that no later run has materialized. A partition failed if its task
+	// failed, or if its task was cancelled because its run timed out. NeedFailed reads the newest 100 runs with such
+	// tasks.
 	NeedFailed Need = "failed"
 )
 
@@ -62,8 +63,8 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 	}), nil
 }
 
-// Choose sets Plan.Only of a request to the partitions that need to run, and returns warnings. If none needs to run,
-// the error is an [ErrNothing].
+// Choose sets Plan.Only of a request to the partitions that need to run, and returns warnings. If no partition needs
+// to run, the error wraps [ErrNothing].
 func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) (warnings []string, err error) {
 	if r.Need == "" {
 		return nil, chooseByStatus(ctx, snap, r, now)
@@ -117,8 +118,8 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	return warnings, err
 }
 
-// restrictTo limits an evaluation to the partitions of the root assets that a request selects. It keeps
-// the partitions of the other selected assets that these partitions read.
+// restrictTo limits an evaluation to the partitions of the root assets that a request selects. It keeps those
+// partitions of the other selected assets that the root partitions read.
 func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest, selected map[ids.AssetKey]bool, now time.Time) error {
 	if len(r.Plan.Partitions) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest,
 	return e.Restrict(choice.Partitions, selected)
 }
 
-// blockedText names the partitions that lack an input.
+// blockedText describes the partitions that lack an input.
 func blockedText(blocked map[ids.AssetKey]int) string {
 	total, names := 0, []string{}
 	for _, key := range slices.SortedFunc(maps.Keys(blocked), plan.CompareKeys) {
@@ -146,7 +147,7 @@ func blockedText(blocked map[ids.AssetKey]int) string {
 	return view.Count(total, "partition") + " of " + view.Some(names)
 }
 
-// emptySet returns a key set without keys on which the partitions of a selected asset depend, or "".
+// emptySet returns an empty key set that defines partitions of a selected asset, or "".
 func emptySet(r *plan.Request, selected map[ids.AssetKey]bool, c plan.Calendar) string {
 	for i := range r.Assets {
 		if set := c.EmptySet(r.Assets[i].Partitions); set != "" && selected[r.Assets[i].Key] {
@@ -176,8 +177,8 @@ func selectedAssets(r *plan.Request) (map[ids.AssetKey]bool, error) {
 	return selected, nil
 }
 
-// failedPartitions returns the partitions whose task failed in one of the newest runs with failed
-// tasks, and which no later run has materialized.
+// failedPartitions returns the partitions whose task failed in one of the newest runs with failed tasks, and that no
+// later run has materialized.
 func failedPartitions(
 	ctx context.Context, snap *snapshot.Snapshot, r *plan.Request, calendar plan.Calendar, selected map[ids.AssetKey]bool,
 ) (map[ids.AssetKey][]string, error) {

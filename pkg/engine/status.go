@@ -18,7 +18,7 @@ import (
 )
 
 // chooseByStatus evaluates selections with a status, such as "2025-03;missing". It writes the partitions that
-// they select now into Plan.Only. It does nothing if no selection names a status.
+// currently match them into Plan.Only. It does nothing if no selection has a status.
 func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) error {
 	if !slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" }) {
 		return nil
@@ -68,7 +68,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	return nil
 }
 
-// statusChooser chooses partitions by selections, with or without a status.
+// statusChooser chooses partitions by selections with a status.
 type statusChooser struct {
 	evaluation *staleness.Evaluation
 	calendar   plan.Calendar
@@ -76,8 +76,8 @@ type statusChooser struct {
 	failed     map[ids.AssetKey][]string
 }
 
-// choose returns the partitions of an asset that some selection selects, sorted. A selection must fit
-// the dimensions of an asset that the request names.
+// choose returns the partitions of an asset that at least one selection selects, sorted. If the request names the
+// asset (named), every selection must fit the dimensions of the asset.
 func (c *statusChooser) choose(a *plan.Asset, named bool) ([]string, error) {
 	chosen := map[string]bool{}
 	for _, s := range c.selections {

@@ -15,8 +15,8 @@ import (
 )
 
 // FindTask returns the task of a run that a name denotes. It returns the first of these tasks that exists: the task
-// with this key; the task that materializes this partition together with others; the only task of the asset with this
-// key; the only task with a key that contains the name.
+// with this key; the task that materializes the named partition together with others; the only task of the asset with
+// this key; the only task whose key contains the name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {
@@ -35,8 +35,8 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 // maxOlderRuns limits the older runs that are searched for a task.
 const maxOlderRuns = 100
 
-// FindTaskAnywhere returns a task of a run or, without a run, of the newest run that has it, and a
-// state with the rows of that run.
+// FindTaskAnywhere returns a task of a run and a state with the rows of that run. Without a run, it searches the
+// newest run that has the task.
 func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name string) (*state.State, *state.Task, error) {
 	s, run, err := FindRun(ctx, snap, runID)
 	if err != nil {
@@ -72,8 +72,8 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 	return nil, nil, err
 }
 
-// matching returns the tasks of a run that name matches and, unless name is a key, the keys of all
-// its tasks.
+// matching returns the tasks of a run that name matches. Unless name is the key of a task, it also returns the keys
+// of all tasks of the run.
 func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
 		return []*state.Task{t}, nil

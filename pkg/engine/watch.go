@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits of watching.
+// Limits of watchers.
 const (
-	// maxChanges is the greatest number of changed rows that a watcher gets at once.
+	// maxChanges is the maximum number of changed rows that a watcher gets at once.
 	maxChanges = 10_000
-	// maxBehind is the greatest number of deltas that are read for a watcher at once.
+	// maxBehind is the maximum number of deltas that are read for a watcher at once.
 	maxBehind = 256
-	// watchPause is the minimum time between two messages. It bounds the cost of a watcher while revisions
-	// are published one after the other.
+	// watchPause is the minimum time between two messages. It limits the cost of a watcher while revisions are published
+	// in quick succession.
 	watchPause = 50 * time.Millisecond
 )
 
@@ -29,12 +29,12 @@ type Position struct {
 	Revision int64
 }
 
-// Changes are the rows that changed between two revisions: the newest version of each.
+// Changes are the rows that changed between two revisions, each in its newest version.
 type Changes struct {
 	Position
 
 	PublishedAt event.Time
-	// Resync means that any rows may have changed, not only the listed ones.
+	// Resync means that any row may have changed, so the caller must read the state again.
 	Resync bool
 	// Alive means that nothing has changed for a while.
 	Alive bool
@@ -42,8 +42,8 @@ type Changes struct {
 }
 
 // Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
-// revision; Watch then sends the position of that revision first. While nothing changes, it calls send at the
-// interval quiet. Changes that are published while send is busy are merged. If the changes since the position are not
+// revision. Watch then sends the position of that revision first. While nothing changes, it calls send at the
+// interval quiet. It merges changes that are published while send is busy. If the changes since the position are not
 // known, or are too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
@@ -94,7 +94,7 @@ func (w *watcher) position() Position {
 
 func (w *watcher) last() int64 { return w.position().Revision }
 
-// start sets the manifest of the position.
+// start sets from to the manifest of the position.
 func (w *watcher) start(ctx context.Context, after Position) error {
 	if after.Revision > 0 {
 		m, err := w.e.cfg.Manifests.LoadAt(ctx, after.Revision)
@@ -139,8 +139,8 @@ func (w *watcher) advance(ctx context.Context, revision int64) error {
 	return w.send(c)
 }
 
-// changed returns the rows that differ between the last manifest and m. resync means that these rows are not
-// known.
+// changed returns the rows that differ between the last manifest and m. resync means that these rows cannot be
+// determined.
 func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []state.Record, resync bool, err error) {
 	from := w.from
 	if from == nil { // nothing had been published
@@ -160,7 +160,7 @@ func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []
 		return nil, true, nil
 	}
 	rows, err := snapshot.LoadDeltas(ctx, w.e.cfg.Codec, w.e.cfg.Manifests, fresh)
-	if errors.Is(err, manifest.ErrMissing) { // a file was collected meanwhile
+	if errors.Is(err, manifest.ErrMissing) { // a file was collected in the meantime
 		return nil, true, nil
 	}
 	if err != nil {
@@ -168,7 +168,7 @@ func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []
 	}
 	for d, list := range rows.Lists {
 		for row := range d.Each(list) {
-			// A merged delta also has rows that were sent before.
+			// A merged delta also contains rows that were already sent.
 			if row.RowMeta().Seq <= from.FoldSeq || !w.keep(row) {
 				continue
 			}

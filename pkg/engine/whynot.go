@@ -11,12 +11,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Automation is something that runs an asset without a person: a schedule, or a request that has not become a run.
+// Automation is anything that runs an asset without a person: a schedule, or a request that has not become a run.
 type Automation struct {
-	// Either Schedule or Request is the name of the automation; the other field is "".
+	// Schedule or Request is the name of the automation. The other field is "".
 	Schedule string `json:"schedule,omitempty"`
 	Request  string `json:"request_id,omitempty"`
-	// Status says why it has not run the asset, or when it will.
+	// Status is the reason why the automation has not run the asset, or when it will.
 	Status string `json:"status"`
 	// Next is the command that continues or explains it, or "".
 	Next string `json:"next,omitempty"`
@@ -107,7 +107,7 @@ func tickState(t *Tick) string {
 // requestState describes what a request waits for.
 func requestState(r *Request) string {
 	text := fmt.Sprintf("%s since %s", r.State, r.CreatedAt)
-	switch r.State { //nolint:exhaustive // the others have ended
+	switch r.State { //nolint:exhaustive // the other states have ended
 	case state.RequestPending:
 		text += ": waits for a planner"
 	case state.RequestBuffered:

@@ -12,26 +12,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Asset is a declared asset with totals of its outputs.
+// Asset is a declared asset with the totals of its outputs.
 type Asset struct {
 	*plan.Asset
-	// Stored is the number of materialized partitions that the asset declares.
+	// Stored is the number of materialized partitions, among those that the asset declares.
 	Stored int
 	// Rows and Bytes are the totals of the outputs.
 	Rows, Bytes int64
-	// Schemas has the newest partition of each schema that the outputs are known to have.
+	// Schemas has the newest partition of each known schema of the outputs.
 	Schemas []*state.Partition
 	// MaterializedAt and LastRun are the time and the run of the newest output.
 	MaterializedAt event.Time
 	LastRun        string
-	// LastOutput is the place of the newest output that has files. Empty: no output has files.
+	// LastOutput is the URI of the newest output that has files. It is empty if no output has files.
 	LastOutput string
 }
 
 // PartitionRows are rows of partition_status in the order of their keys.
 type PartitionRows = iter.Seq2[*state.Partition, error]
 
-// AssetOf returns an asset with the totals of its outputs. The calendar decides which partitions it
+// AssetOf returns an asset with the totals of its outputs. The calendar determines the partitions that the asset
 // declares.
 func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, error) {
 	a := Asset{Asset: asset}
@@ -61,7 +61,7 @@ func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionR
 	return func(yield func(*state.Partition, error) bool) {
 		members, err := c.Members(asset.Partitions)
 		if err != nil {
-			return // a zone that this machine does not know
+			return // this machine does not know the time zone
 		}
 		for row, err := range rows {
 			if err != nil {
@@ -75,12 +75,12 @@ func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionR
 	}
 }
 
-// PartitionCount returns the number of partitions that an asset has at the calendar's time. Without
-// an end it counts the partitions that have begun.
+// PartitionCount returns the number of partitions that an asset has at the calendar's time. If the partitions have no
+// end date, it counts those that have begun.
 func PartitionCount(asset *plan.Asset, c plan.Calendar) int {
 	count, err := c.Count(asset.Partitions)
 	if err != nil {
-		return 0 // more periods than can be listed
+		return 0 // there are more periods than can be listed
 	}
 	return count
 }
@@ -113,7 +113,7 @@ func (a *Asset) DependsOn() []string {
 // NewestSchemas collects the newest partition of each schema.
 type NewestSchemas struct{ rows map[string]*state.Partition }
 
-// Add adds a partition. It ignores an unknown schema.
+// Add adds a partition. It ignores a partition with an unknown schema.
 func (n *NewestSchemas) Add(row *state.Partition) {
 	if row.SchemaHash == "" {
 		return

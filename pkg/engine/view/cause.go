@@ -10,7 +10,7 @@ import (
 // maxChain limits the length of a chain of causes.
 const maxChain = 50
 
-// cause follows the upstreams of a task that ended without running.
+// cause returns the chain of upstream tasks that caused a task to end without running.
 func (x *explainer) cause(upstreams []Edge) []Cause {
 	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
 		return nil
@@ -39,7 +39,7 @@ func (x *explainer) cause(upstreams []Edge) []Cause {
 	return chain
 }
 
-// roots returns the failed tasks above a task that ended without running.
+// roots returns the failed tasks upstream of a task that ended without running.
 func (x *explainer) roots() []string {
 	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
 		return nil

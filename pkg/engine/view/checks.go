@@ -64,7 +64,7 @@ func order(last bool) int {
 type FailedCheck struct {
 	CheckInfo
 	Asset string
-	// Task is the first task with the result, and Tasks is the number of tasks with it.
+	// Task is the first task with this result. Tasks is the number of tasks with it.
 	Task  string
 	Tasks int
 }
@@ -72,8 +72,8 @@ type FailedCheck struct {
 // severityOrder is the order of severities in a report.
 var severityOrder = []string{string(quality.Critical), string(quality.Error), string(quality.Warning), string(quality.Info)}
 
-// FailedChecks returns the checks that did not pass in a run, the most severe first. The results of
-// several partitions count as one.
+// FailedChecks returns the checks that did not pass in a run, the most severe first. It combines the results of a
+// check of several partitions.
 func FailedChecks(s *state.State, runID string) []FailedCheck {
 	var found []FailedCheck
 	at := map[[2]string]int{}
@@ -100,7 +100,7 @@ func FailedChecks(s *state.State, runID string) []FailedCheck {
 	return found
 }
 
-// AssetCheck is a check that an asset declares, with the numbers of its results.
+// AssetCheck is a check that an asset declares, with its row of results.
 type AssetCheck struct {
 	Asset    string
 	Check    string
@@ -124,7 +124,7 @@ func AssetChecks(s *state.State, asset *plan.Asset) []AssetCheck {
 	return found
 }
 
-// Last is the verdict of the newest result, or "" without one.
+// Last is the verdict of the newest result. It is "" if there is no result.
 func (c *AssetCheck) Last() string {
 	switch {
 	case c.Row == nil:
@@ -135,7 +135,7 @@ func (c *AssetCheck) Last() string {
 	return "failed"
 }
 
-// TaskName returns a partition of the asset in the form of a task key.
+// TaskName returns the name of a partition of the asset, in the form of a task key.
 func (c *AssetCheck) TaskName(partition string) string {
 	key, err := ids.ParseAssetKey(c.Asset)
 	if err != nil {

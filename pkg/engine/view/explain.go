@@ -1,8 +1,7 @@
-// Package view turns rows of the state into what users see of them: the progress of a run, what it
-// waits for, its failures, why a task is in its state, and the totals of an asset. This package is
-// not a stable API.
+// Package view converts rows of the state to information for users: the progress of a run, the limits that it waits
+// for, its failures, why a task is in its state, and the totals of an asset. The API of this package is not stable.
 //
-// Its functions are pure: they take a state and a time, and return values. The command line and the
+// The functions of this package are pure: they take a state and a time, and return values. The command line and the
 // API render these values.
 package view
 
@@ -27,8 +26,7 @@ type Explanation struct {
 	// Cause is the chain of failed, skipped or cancelled upstreams that led to the task's state,
 	// nearest first.
 	Cause []Cause `json:"cause,omitempty"`
-	// RootCauses lists all failed tasks above a task that ended without running, in the order of
-	// their keys.
+	// RootCauses lists all failed tasks upstream of a task that ended without running, in the order of their keys.
 	RootCauses []string `json:"root_causes,omitempty"`
 
 	// Incomplete lists the partitions that the task's inputs lack.
@@ -37,7 +35,7 @@ type Explanation struct {
 	// Checks are the results of the task's checks, failures first.
 	Checks []CheckInfo `json:"checks,omitempty"`
 
-	// Quarantine describes the output that a check has blocked, and the decision about it.
+	// Quarantine describes the output that a check has blocked, and the decision about that output.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
 
 	Attempts  []AttemptInfo `json:"attempts"`
@@ -72,7 +70,7 @@ type AttemptInfo struct {
 	Outcome    string             `json:"outcome,omitempty"`
 	Error      string             `json:"error,omitempty"`
 	Retryable  bool               `json:"retryable,omitempty"`
-	// Details (JSON) and SuggestedAction are what the worker adds to the error.
+	// Details (JSON) and SuggestedAction are information that the worker adds to the error.
 	Details         string `json:"details,omitempty"`
 	SuggestedAction string `json:"suggested_action,omitempty"`
 	// RetryReason is POLICY or INFRASTRUCTURE if another attempt followed.
@@ -97,7 +95,7 @@ type LimitInfo struct {
 	InUse int32  `json:"in_use"`
 	// Full is set if no slot is free.
 	Full bool `json:"full"`
-	// Holders names some of the tasks that hold the slots of a full limit.
+	// Holders names some of the tasks that occupy the slots of a full limit.
 	Holders []string `json:"holders,omitempty"`
 }
 
@@ -107,7 +105,7 @@ type TimerInfo struct {
 	Type    string           `json:"type"`
 	State   state.TimerState `json:"state"`
 	FireAt  event.Time       `json:"fire_at"`
-	// Enqueued is set if the timer is in the queue.
+	// Enqueued is set if the timer has been enqueued.
 	Enqueued bool `json:"enqueued"`
 }
 
@@ -131,7 +129,7 @@ type Heartbeat struct {
 	Deadline event.Time `json:"deadline"`
 }
 
-// EventInfo is an event behind the state.
+// EventInfo is an event that contributed to the state.
 type EventInfo struct {
 	Time    event.Time         `json:"time"`
 	Type    string             `json:"type"`
@@ -144,7 +142,7 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Explain explains a task. The events must have their outcomes.
+// Explain explains a task. The outcomes of the events must be set.
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	e := &Explanation{
@@ -226,10 +224,10 @@ func (x *explainer) limits() []LimitInfo {
 	return limits
 }
 
-// maxHolders is the maximum number of tasks that an explanation names as holders of slots.
+// maxHolders is the maximum number of tasks that an explanation names for the slots of a limit.
 const maxHolders = 20
 
-// holders returns tasks that hold the slots of a limit.
+// holders returns tasks that occupy the slots of a limit.
 func (x *explainer) holders(l LimitInfo) []string {
 	var keys []string
 	for run := range x.s.Runs.All {

@@ -13,13 +13,13 @@ import (
 // Phase is what a task does during a segment of a [Gantt].
 type Phase string
 
-// Phases. The last three of them say how an attempt has ended.
+// Phases. The last three of them are outcomes of an attempt.
 const (
-	PhaseBlocked   Phase = "BLOCKED"    // it waits for its upstreams
-	PhaseLimited   Phase = "LIMITED"    // its inputs exist, and it waits for a slot of a limit
-	PhaseQueued    Phase = "QUEUED"     // it has a slot, and waits for a worker
+	PhaseBlocked   Phase = "BLOCKED"    // the task waits for its upstreams
+	PhaseLimited   Phase = "LIMITED"    // the task's inputs exist, and it waits for a slot of a limit
+	PhaseQueued    Phase = "QUEUED"     // the task has a slot, and waits for a worker
 	PhaseRunning   Phase = "RUNNING"    // an attempt that has not ended
-	PhaseRetryWait Phase = "RETRY_WAIT" // it waits for its next attempt
+	PhaseRetryWait Phase = "RETRY_WAIT" // the task waits for its next attempt
 	PhaseFailed    Phase = "FAILED"
 	PhaseSucceeded Phase = "SUCCEEDED"
 	PhaseCancelled Phase = "CANCELLED"
@@ -38,7 +38,7 @@ type GanttRow struct {
 	Key      string
 	Tasks    int32
 	Segments []Segment
-	// State is the state of the task. For several tasks it is the state that needs attention most.
+	// State is the state of the task. For several tasks, it is the state that most needs attention.
 	State    state.TaskState
 	Critical bool // on the critical path
 	// Failed counts the failed tasks. RowCount and ByteSize are the rows and bytes of the tasks' outputs.
@@ -47,20 +47,20 @@ type GanttRow struct {
 	// Task is the task if the row is a task; nil if the row is an asset.
 	Task *state.Task
 
-	begin event.Time // of the first attempt; 0: none
+	begin event.Time // the start of the first attempt; 0: none
 }
 
-// Gantt is a run over time.
+// Gantt is a Gantt chart of a run.
 type Gantt struct {
 	From, To event.Time
 	Rows     []GanttRow
 	// ByAsset means that a row combines all tasks of an asset.
 	ByAsset bool
-	// LeftOut counts the rows that are left out, because there are more than [MaxGanttRows].
+	// LeftOut is the number of omitted rows, if there are more than [MaxGanttRows].
 	LeftOut int
 	// CriticalPath is the longest chain of tasks by actual end times, first task first.
 	CriticalPath []string
-	// Critical is how long that chain took, from the creation of its first task.
+	// Critical is the duration of that chain, from the creation of its first task.
 	Critical time.Duration
 	// Unlimited is how long the run would have taken if every task had started as soon as its inputs existed.
 	Unlimited time.Duration
@@ -69,12 +69,12 @@ type Gantt struct {
 // MaxGanttRows is the maximum number of rows of a [Gantt].
 const MaxGanttRows = 2000
 
-// GanttOptions say what to draw.
+// GanttOptions selects what to draw.
 type GanttOptions struct {
-	// From and To bound the times; 0: the whole run.
+	// From and To limit the time range; 0: the whole run.
 	From, To event.Time
-	// Pixels is the width of the drawing. Waits shorter than a pixel are left out, and segments of an
-	// asset that are closer than a pixel are merged.
+	// Pixels is the width of the drawing. Waits shorter than a pixel are omitted. Segments of an asset that are closer
+	// than a pixel are merged.
 	Pixels int32
 	// ByAsset draws a row for each asset. A run with too many tasks is drawn by asset in any case.
 	ByAsset bool
@@ -119,7 +119,7 @@ type drawing struct {
 
 	tasks     []*state.Task               // in the order of their keys, without groups
 	all       map[string]*state.Task      // with groups
-	upstreams map[string][]string         // by downstream
+	upstreams map[string][]string         // by downstream task
 	attempts  map[string][]*state.Attempt // by task
 	resolved  map[string]event.Time       // when the last edge into a task was resolved
 }
@@ -155,7 +155,7 @@ func (d *drawing) read() {
 	})
 }
 
-// phaseOf returns how an attempt has ended.
+// phaseOf returns the phase for the outcome of an attempt.
 func phaseOf(a *state.Attempt) Phase {
 	switch {
 	case a.FinishedAt == 0:
@@ -168,7 +168,7 @@ func phaseOf(a *state.Attempt) Phase {
 	return PhaseFailed
 }
 
-// segments returns what a task has done, first segment first.
+// segments returns the segments of a task, first segment first.
 func (d *drawing) segments(t *state.Task) []Segment {
 	var all []Segment
 	add := func(phase Phase, from, to event.Time, attempt int32) {
@@ -254,7 +254,7 @@ func failedTasks(t *state.Task) int32 {
 	return 0
 }
 
-// begin returns when the first attempt at a task was made, or 0.
+// begin returns when the first attempt of a task was created, or 0.
 func (d *drawing) begin(t *state.Task) event.Time {
 	if all := d.attempts[t.TaskKey]; len(all) > 0 {
 		return all[0].CreatedAt
@@ -262,7 +262,7 @@ func (d *drawing) begin(t *state.Task) event.Time {
 	return 0
 }
 
-// attention orders the states of several tasks: a row shows the greatest state.
+// attention ranks the states of tasks. A row of several tasks shows the state with the greatest rank.
 func attention(s state.TaskState) int {
 	return slices.Index([]state.TaskState{
 		state.TaskSucceeded, state.TaskSkipped, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning,
@@ -291,7 +291,7 @@ func (d *drawing) merge(all []Segment) []Segment {
 	return merged
 }
 
-// end returns when a task has ended, or now if it is running. 0: it has not started.
+// end returns when a task ended, or now if the task is running. 0: the task has not started.
 func (d *drawing) end(t *state.Task) event.Time {
 	switch {
 	case t == nil:
@@ -304,8 +304,8 @@ func (d *drawing) end(t *state.Task) event.Time {
 	return 0
 }
 
-// criticalPath returns the chain of tasks that ended last: the last task of the run, the last one of its
-// upstreams, and so on. Groups are left out.
+// criticalPath returns the chain of tasks that ended last: the last task of the run, the upstream of that task that
+// ended last, and so on. It omits groups.
 func (d *drawing) criticalPath() []*state.Task {
 	var last *state.Task
 	for _, t := range d.tasks {
@@ -330,10 +330,10 @@ func (d *drawing) criticalPath() []*state.Task {
 	return path
 }
 
-// ran reports whether a task was executed: a skipped task has an end, too.
+// ran reports whether a task was executed. An end time alone does not show that, because a skipped task also has one.
 func (d *drawing) ran(t *state.Task) bool { return len(d.attempts[t.TaskKey]) > 0 && d.end(t) != 0 }
 
-// worked returns how long a task was executed or waited for another attempt.
+// worked returns the time in which a task was executed or waited for a retry.
 func (d *drawing) worked(t *state.Task) time.Duration {
 	var sum time.Duration
 	for i, a := range d.attempts[t.TaskKey] {
@@ -349,7 +349,7 @@ func (d *drawing) worked(t *state.Task) time.Duration {
 	return sum
 }
 
-// unlimited returns the longest chain of tasks by the time that they worked.
+// unlimited returns the duration of the longest chain of tasks, where each task takes the time that worked returns.
 func (d *drawing) unlimited() time.Duration {
 	waits, downstreams := make(map[string]int, len(d.all)), make(map[string][]string, len(d.all))
 	for down, ups := range d.upstreams {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Limits of a graph that a screen shows.
+// Limits of a graph on a screen.
 const (
 	MaxGraphNodes = 400
 	MaxGraphEdges = 1200
@@ -28,7 +28,7 @@ type Graph struct {
 	Edges   []GraphEdge // sorted by (from, to)
 	Level   int
 	Hash    string // hash of nodes and edges: graphs with the same hash have the same layout
-	Clipped bool   // the limits of a graph left something out
+	Clipped bool   // the graph is incomplete because of its limits
 }
 
 // GraphNode is an asset or a group.
@@ -41,25 +41,25 @@ type GraphNode struct {
 	MoreUpstream, MoreDownstream int
 }
 
-// GraphEdge says that To reads From.
+// GraphEdge is a dependency: To reads From.
 type GraphEdge struct {
 	From, To string
 	Count    int  // the number of edges between their assets
 	Back     bool // closes a cycle of groups
 }
 
-// GraphOptions chooses what a graph shows.
+// GraphOptions selects what a graph shows.
 type GraphOptions struct {
 	Level  int      // [GraphAssets], [GraphGroups], or 0: assets if they fit
 	Expand []string // ids of groups to open, in this order
-	Focus  string   // the key of an asset: only its neighbourhood, as assets
-	// Upstream and Downstream say in which directions from Focus the graph extends, and Depth says how many steps.
+	Focus  string   // the key of an asset; the graph shows only its neighbourhood, as assets
+	// Upstream and Downstream are the directions in which the graph extends from Focus. Depth is the number of steps.
 	Upstream, Downstream bool
 	Depth                int
 }
 
 // GraphOf selects the part of the asset graph that a screen shows. The same assets and options return the same graph,
-// whatever the order of the assets.
+// regardless of the order of the assets.
 func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	deps := make(map[string][]string, len(assets))
 	for _, a := range assets {
@@ -94,8 +94,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets the visible nodes of a tree. With all, these are all assets. Otherwise they are the groups, but the nodes
-// in an expanded group replace this group.
+// show sets the visible nodes of a tree. With all, these are all assets. Otherwise, these are the groups, but each
+// expanded group is replaced by its nodes.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)
@@ -116,8 +116,7 @@ func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	walk(root)
 }
 
-// neighbours returns the assets within some steps of an asset. Steps that would exceed the limit of nodes
-// are left out.
+// neighbours returns the assets within some steps of an asset. It omits steps that would exceed the limit of nodes.
 func neighbours(deps map[string][]string, keys []string, o GraphOptions) (chosen map[string]bool, clipped bool) {
 	if _, ok := deps[o.Focus]; !ok {
 		return nil, false
@@ -157,7 +156,7 @@ func neighbours(deps map[string][]string, keys []string, o GraphOptions) (chosen
 	return chosen, false
 }
 
-// connect sets the edges between visible nodes. All edges between two nodes are one edge with a count.
+// connect sets the edges between visible nodes. It combines all edges between two nodes into one edge with a count.
 func (g *Graph) connect(deps map[string][]string, keys []string) {
 	at := map[string]int{}
 	for i := range g.Nodes {
@@ -201,8 +200,8 @@ func (g *Graph) connect(deps map[string][]string, keys []string) {
 	g.markCycles()
 }
 
-// markCycles marks the edges that close a cycle. It walks along the edges, in the order of ids: an edge that leads
-// back to a node on the path of the walk closes a cycle. Groups can form cycles although assets cannot.
+// markCycles marks the edges that close a cycle. It walks along the edges, in the order of ids. An edge closes a
+// cycle if it leads back to a node on the path of the walk. Groups can form cycles although assets cannot.
 func (g *Graph) markCycles() {
 	out := map[string][]int{}
 	for i := range g.Edges {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// GraphAsset is an asset as a graph sees it.
+// GraphAsset is an asset in the input of [GraphOf].
 type GraphAsset struct {
 	Key  string   // "namespace/name"
 	Deps []string // the keys of the assets that it reads
@@ -19,8 +19,8 @@ type graphGroup struct {
 	assets    []string      // sorted
 }
 
-// groupAssets returns the tree of groups: namespaces, split until no group has more than most members.
-// The keys must be sorted.
+// groupAssets returns the tree of groups. The top groups are namespaces, which are split until no group has more than
+// most members. The keys must be sorted.
 func groupAssets(keys []string, most int) *graphGroup {
 	root := &graphGroup{assets: keys}
 	byNamespace := runsOf(keys, func(key string) string {
@@ -36,7 +36,7 @@ func groupAssets(keys []string, most int) *graphGroup {
 	return root
 }
 
-// split gives a group its children. The names of its assets agree up to the index from.
+// split divides a group into children. The names of the group's assets are equal up to the index from.
 func (g *graphGroup) split(from, most int) {
 	if len(g.assets) <= most {
 		for _, key := range g.assets {
@@ -85,7 +85,7 @@ func (g *graphGroup) splitByRange(most int) {
 	}
 }
 
-// bound groups the children of the root by alphabetical ranges while there are more than most.
+// bound groups the children of the root by alphabetical ranges until no more than most children remain.
 func (g *graphGroup) bound(most int) {
 	for len(g.children) > most {
 		var grouped []*graphGroup
@@ -102,13 +102,13 @@ func (g *graphGroup) bound(most int) {
 	}
 }
 
-// namedKeys are keys that belong together.
+// namedKeys are keys with a common name.
 type namedKeys struct {
 	name string
 	keys []string
 }
 
-// runsOf groups neighbours with the same name. The keys are sorted, so equal names are neighbours.
+// runsOf groups adjacent keys with the same name. The keys are sorted, so keys with the same name are adjacent.
 func runsOf(keys []string, name func(string) string) []namedKeys {
 	var all []namedKeys
 	for _, key := range keys {

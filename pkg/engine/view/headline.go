@@ -69,8 +69,8 @@ func (x *explainer) blocked(upstreams []Edge) string {
 	return fmt.Sprintf("waits for %s", Some(open))
 }
 
-// openOrder names the unfinished tasks before an order node, a node of the plan that only orders tasks.
-// The explained task waits until they end, but does not read their outputs.
+// openOrder names the unfinished tasks upstream of an order node. An order node is a node of the plan that only
+// orders tasks. The explained task waits until these tasks end, but does not read their outputs.
 func (x *explainer) openOrder(node *state.Task) string {
 	var open []string
 	queue := []string{node.TaskKey}
@@ -129,7 +129,7 @@ func (x *explainer) standing(t *state.Task) string {
 	return string(t.State)
 }
 
-// ready names the limit that a ready task waits for.
+// ready names the limit for which a ready task waits.
 func (x *explainer) ready(e *Explanation) string {
 	if x.task.AdmittedAt != 0 {
 		if e.Dispatch == nil {
@@ -160,7 +160,7 @@ func (x *explainer) ready(e *Explanation) string {
 	return "a slot is free; the next fold admits it" + ahead
 }
 
-// ahead counts the ready tasks of the run in the same pool that are admitted before this one.
+// ahead counts the ready tasks of the run in the same pool that will be admitted before this one.
 func (x *explainer) ahead() int {
 	n := 0
 	x.s.ReadyTasks(x.task.RunID, func(t *state.Task) bool {

@@ -10,8 +10,8 @@ import (
 // scopeRun is the scope of a run's own limit. Package event declares the other scopes.
 const scopeRun = "run"
 
-// Limits returns the current limits and their use: first the limit of the workspace, then the limits
-// of pools by name.
+// Limits returns the current limits and their use. The limit of the workspace comes first, then the limits of pools
+// by name.
 func Limits(s *state.State) []LimitInfo {
 	slots, _ := s.SlotLimit(event.ScopeWorkspace, "")
 	limits := []LimitInfo{{Scope: event.ScopeWorkspace, Slots: slots, InUse: s.SlotsInUse()}}
@@ -26,9 +26,9 @@ func Limits(s *state.State) []LimitInfo {
 	return limits
 }
 
-// Wait is a limit that tasks of a run wait for.
+// Wait is a limit for which tasks of a run wait.
 type Wait struct {
-	// Tasks is the number of tasks that wait, at most maxWaiting.
+	// Tasks is the number of waiting tasks, at most maxWaiting.
 	Tasks int `json:"tasks"`
 	// Scope is workspace, run or pool.
 	Scope string `json:"scope"`
@@ -41,7 +41,7 @@ type Wait struct {
 // maxWaiting is the maximum number of waiting tasks that are counted.
 const maxWaiting = 10_000
 
-// Waits returns the limits that tasks of a run wait for.
+// Waits returns the limits for which tasks of a run wait.
 func Waits(s *state.State, r *state.Run) []Wait {
 	if r.State == state.RunPaused || r.State == state.RunCancelling || r.State.Terminal() {
 		return nil

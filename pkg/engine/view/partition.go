@@ -12,39 +12,39 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// PartitionExplanation says why a partition is missing, fresh or stale.
+// PartitionExplanation is the reason why a partition is missing, fresh or stale.
 type PartitionExplanation struct {
 	// Partition is the partition in the form of a task key: asset[dimension=value].
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`
-	// Headline is the answer in a sentence without its subject: "is stale: raw/events is newer".
+	// Headline is the answer as a sentence without a subject: "is stale: raw/events is newer".
 	Headline string   `json:"headline"`
 	Holds    *Holding `json:"holds,omitempty"`
-	// Code is the current code fingerprint of the asset, "" if it is unknown. CodeChanged means that
-	// the partition was made by other code.
+	// Code is the current code fingerprint of the asset, or "" if it is unknown. CodeChanged means that other code
+	// materialized the partition.
 	Code        string `json:"code,omitempty"`
 	CodeChanged bool   `json:"code_changed"`
-	// CodeDetails say how the current code differs from the code of the run: columns, files, variables.
-	// Empty: it is not known.
+	// CodeDetails describe how the current code differs from the code of the run: columns, files, variables. It is empty
+	// if the differences are not known.
 	CodeDetails []string `json:"code_details,omitempty"`
-	// Early means that its run was requested before the period had ended.
+	// Early means that the run was requested before the partition's period had ended.
 	Early bool `json:"early"`
 	// KeySets are the key sets that have changed since the partition was planned: a key was removed, or a removed key
 	// was added again.
 	KeySets []string `json:"key_sets,omitempty"`
-	// Mark is what a person said about the output.
+	// Mark is the mark that a person has set on the output.
 	Mark *Marked `json:"mark,omitempty"`
 	// Quarantine is the decision that published the output although a check had blocked it.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
-	// Newer are upstream assets with partitions that are newer than what the partition has read.
+	// Newer are upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
 	// Pending are upstream assets with partitions that are stale or missing themselves.
 	Pending []UpstreamPartition `json:"pending"`
-	// declared describes the partitions of the asset, if this one is not among them.
+	// declared describes the declared partitions of the asset, if this one is not among them.
 	declared string
 }
 
-// Marked is what a person said about an output: it is stale, fresh or missing.
+// Marked is a mark that a person has set on an output: stale, fresh or missing.
 type Marked struct {
 	Mark   string     `json:"mark"`
 	By     string     `json:"by,omitempty"`
@@ -57,7 +57,7 @@ func (m *Marked) String() string {
 	return fmt.Sprintf("%s marked it as %s at %s: %s", cmp.Or(strings.TrimPrefix(m.By, "user:"), "somebody"), m.Mark, m.At.Time().Format(time.RFC3339), m.Reason)
 }
 
-// MarkOf describes a mark, or returns nil without one.
+// MarkOf converts a mark. It returns nil if m is nil.
 func MarkOf(m *state.Mark) *Marked {
 	if m == nil {
 		return nil
@@ -76,7 +76,7 @@ type Holding struct {
 	Code              string     `json:"code,omitempty"`
 }
 
-// UpstreamPartition is a partition of an upstream asset, and the number of further partitions like it.
+// UpstreamPartition is a partition of an upstream asset, with the number of further partitions in the same situation.
 type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`
@@ -86,8 +86,8 @@ type UpstreamPartition struct {
 	More int     `json:"more"`
 }
 
-// ExplainPartition explains a partition of an asset. The decision is the one that published its output although a check
-// had blocked it, or nil.
+// ExplainPartition explains a partition of an asset. decision is the decision that published its output although a
+// check had blocked the output, or nil.
 func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, decision *Quarantined) (*PartitionExplanation, error) {
 	found, err := e.Explain(asset, key)
 	if err != nil {
@@ -121,7 +121,7 @@ func holding(row *state.Partition) *Holding {
 	}
 }
 
-// partitionName returns a partition in the form of a task key.
+// partitionName returns the name of a partition, in the form of a task key.
 func partitionName(asset ids.AssetKey, key string) string {
 	partition, err := ids.ParsePartition(key)
 	if err != nil {
@@ -177,7 +177,7 @@ func (x *PartitionExplanation) headline() string {
 	return "is fresh: its code is current, and nothing that it read is newer"
 }
 
-// Name returns the partition and the number of others like it.
+// Name returns the name of the partition and the number of the others.
 func (u UpstreamPartition) Name() string {
 	if u.More > 0 {
 		return fmt.Sprintf("%s (and %d more)", u.Partition, u.More)

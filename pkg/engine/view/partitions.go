@@ -13,8 +13,8 @@ import (
 // Statuses of a partition.
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
-	PartitionFailed       = "failed"       // its newest task failed, and no later run has materialized it
-	PartitionMaterialized = "materialized" // the partition has an output; the row does not say whether it is fresh or stale
+	PartitionFailed       = "failed"       // the partition's newest task failed, and no later run has materialized the partition
+	PartitionMaterialized = "materialized" // the partition has an output; the row does not tell whether it is fresh or stale
 )
 
 // Partition is a partition that an asset declares and that is expected or materialized.
@@ -34,9 +34,9 @@ func (p *Partition) Name() string {
 	return partition.Text()
 }
 
-// PartitionsOf returns the partitions of an asset that are expected at the time of a calendar, and those that are
-// materialized, by key. Rows yields the asset's rows. The partitions have their rows if withRows is set: the rows of
-// many partitions need much memory. PartitionsOf fails if more than [space.MaxListed] partitions are expected.
+// PartitionsOf returns the partitions of an asset that are expected at the time of a calendar or are materialized, by
+// key. rows yields the asset's rows. If withRows is set, the partitions contain their rows. The rows of many
+// partitions need much memory. PartitionsOf fails if more than [space.MaxListed] partitions are expected.
 func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRows bool) ([]Partition, error) {
 	expected, err := c.Expected(asset.Partitions, space.MaxListed)
 	if err != nil {
@@ -68,8 +68,8 @@ func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRo
 	return all, nil
 }
 
-// PartitionPage is like [PartitionsOf], but returns at most limit partitions, whose keys are after a given key, and
-// always includes their rows. Rows yields the asset's rows from that key on.
+// PartitionPage is like [PartitionsOf], but returns at most limit partitions, whose keys are after a given key. It
+// always includes their rows. rows yields the asset's rows from that key on.
 func PartitionPage(rows PartitionRows, asset *plan.Asset, c plan.Calendar, after string, limit int) ([]Partition, error) {
 	expected, err := c.ExpectedAfter(asset.Partitions, after, limit)
 	if err != nil {
@@ -116,8 +116,9 @@ func PartitionRanges(asset *plan.Asset, all []Partition, status string) string {
 // stripLength is the number of periods in a strip.
 const stripLength = 60
 
-// Strip draws the newest periods, oldest first: "×" if some partition failed, "█" if all partitions are materialized,
-// "▒" if some are, and "·" if none is. It returns "" for an asset that is not partitioned by time.
+// Strip draws the newest periods, oldest first. It draws "×" if a partition of the period failed, "█" if all
+// partitions are materialized, "▒" if some are, and "·" if none is. It returns "" for an asset that is not
+// partitioned by time.
 func Strip(asset *plan.Asset, all []Partition) string {
 	time := asset.Partitions.Time()
 	if time == nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Progress finds what has happened in a run since the last observed state, and what is running. It
-// depends only on the observed states.
+// Progress finds the changes in a run since the last observed state, and the running tasks. It depends only on the
+// observed states.
 type Progress struct {
 	RunID string
-	// Silent suppresses what happened before the first observed state.
+	// Silent suppresses the changes before the first observed state.
 	Silent bool
-	// Running are the tasks that run in the last observed state, longest first.
+	// Running are the tasks that are running in the last observed state, the longest-running first.
 	Running []*state.Task
 
 	seen map[string]mark
@@ -26,27 +26,27 @@ type mark struct {
 	attempt int32
 }
 
-// NewProgress returns the progress of a run of which nothing was observed.
+// NewProgress returns the progress of a run that has not been observed yet.
 func NewProgress(runID string) *Progress { return &Progress{RunID: runID, seen: map[string]mark{}} }
 
-// Happening is something that happened in a run.
+// Happening is a change in a run that users see.
 type Happening struct {
 	At event.Time
-	// State is SUCCEEDED, FAILED, SKIPPED or CANCELLED, or RETRY_WAIT if an attempt failed that is or
-	// was retried.
+	// State is SUCCEEDED, FAILED, SKIPPED or CANCELLED. It is RETRY_WAIT if an attempt failed that will be retried or
+	// has been retried.
 	State state.TaskState
-	// Tasks is the number of tasks that changed together: more than 1 only if they were skipped or
-	// cancelled. Task is the first of them.
+	// Tasks is the number of tasks that changed together. It is more than 1 only if they were skipped or cancelled. Task
+	// is the first of them.
 	Task  *state.Task
 	Tasks int
-	// Attempt and Error describe a failed attempt that is retried; Error has one line. RetryAt is when
-	// the next attempt starts; 0: it has started.
+	// Attempt and Error describe a failed attempt that is retried. Error has one line. RetryAt is when the next attempt
+	// starts; 0: it has already started.
 	Attempt int32
 	Error   string
 	RetryAt event.Time
 }
 
-// Observe returns what has happened since the last observed state.
+// Observe returns the changes since the last observed state.
 func (p *Progress) Observe(s *state.State) []Happening {
 	var happened []Happening
 	p.Running = p.Running[:0]
@@ -104,7 +104,7 @@ func missed(s *state.State, t *state.Task, was mark) []Happening {
 	var happened []Happening
 	from := max(was.attempt, 1)
 	if was.state == state.TaskRetryWait {
-		from++ // this attempt was reported already, when the task was seen waiting for its retry
+		from++ // this attempt was already reported when the task was waiting for its retry
 	}
 	for n := from; n < t.Attempt; n++ {
 		if a := s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: n}); a != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Quarantined describes the output of a failed task that a check has blocked, and the decision about it. A decision
-// covers all outputs of a batch.
+// Quarantined describes the output of a failed task that a check has blocked, and the decision about that output. A
+// decision covers all outputs of a batch.
 type Quarantined struct {
 	State   state.CandidateState `json:"state"`
 	Outputs int                  `json:"outputs"`
-	// ExpiresAt is when the decision is made without a person.
+	// ExpiresAt is when the output is approved or rejected automatically, unless a person decides earlier.
 	ExpiresAt       event.Time `json:"expires_at"`
 	ApproveOnExpiry bool       `json:"approve_on_expiry"`
 	// By is the person who decided. It is "" if the output has expired or was superseded.
@@ -24,7 +24,7 @@ type Quarantined struct {
 	Reason string     `json:"reason,omitempty"`
 }
 
-// QuarantineOf describes the outputs of a failed task in quarantine, or returns nil if no output is there. If a later
+// QuarantineOf describes the outputs of a failed task in quarantine, or returns nil if there are none. If a later
 // output has superseded some outputs of a batch, QuarantineOf describes the others.
 func QuarantineOf(s *state.State, t *state.Task) *Quarantined {
 	if t.State != state.TaskFailed || s.Candidates.Len() == 0 {

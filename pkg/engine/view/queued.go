@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// queued counts the tasks of some runs in a queue.
+// queued counts tasks in a queue, and lists their runs.
 type queued struct {
 	tasks int
 	runs  []string
@@ -23,8 +23,8 @@ func (q *queued) add(run string) {
 	}
 }
 
-// alsoQueued names the tasks in the queue of an attempt that may start before it. It reads the outbox only, so a task
-// that has just started may still count.
+// alsoQueued describes the other tasks in the queue of an attempt that may start before the attempt. It reads only
+// the outbox, so it may still count a task that has just started.
 func (x *explainer) alsoQueued() string {
 	own := x.s.Outbox.Get(ids.DispatchID(x.task.RunID, x.task.TaskKey, x.task.Attempt))
 	if own == nil {
@@ -59,7 +59,7 @@ func (x *explainer) alsoQueued() string {
 	return "; the queue also has " + strings.Join(parts, ", and ")
 }
 
-// origins names runs, or the backfills that they belong to.
+// origins names the given runs, or the backfills to which they belong.
 func (x *explainer) origins(runs []string) string {
 	var names []string
 	for _, id := range runs {

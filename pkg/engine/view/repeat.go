@@ -14,22 +14,22 @@ type Repeat struct {
 	// Checks are the tasks that failed because of a check. A retry would check the same data again, so the
 	// asset itself must run again.
 	Checks int
-	// Code are the tasks whose code failed for good. A retry would execute the same code with the same inputs.
+	// Code are the tasks whose code failed permanently. A retry would execute the same code with the same inputs.
 	Code int
 	// OnlyChecks means that the run checks outputs and materializes nothing, so it cannot be retried.
 	OnlyChecks bool
-	// Approved are the failed tasks whose output was approved. They need no repetition, and Total omits them.
+	// Approved are the failed tasks whose output was approved. They need not be repeated, and Total does not count them.
 	Approved int
 	// Skipped means that the run has skipped tasks.
 	Skipped bool
-	// Assets are the first assets of which a check task failed.
+	// Assets are the first assets whose check tasks failed.
 	Assets []string
 }
 
 // codeCheckFailed is the code of tasks that failed because of a check.
 const codeCheckFailed = "CHECK_FAILED"
 
-// codesOfCode are the codes of tasks that fail again as long as their code is the same.
+// codesOfCode are the error codes of tasks that fail again as long as their code is the same.
 var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVALID_OUTPUT": true}
 
 // RepeatOf counts the failed tasks of a run.
@@ -65,21 +65,21 @@ func (f *Repeat) Add(t *state.Task) {
 
 // Actions of a [Step].
 const (
-	StepRetry = "retry" // repeat the tasks of a run, with its code and its inputs
+	StepRetry = "retry" // repeat the tasks of a run, with the code and the inputs of the run
 	StepRun   = "run"   // start a new run of the failed partitions
-	StepFix   = "fix"   // only a change of the data or the code helps
+	StepFix   = "fix"   // change the data or the code, because nothing else helps
 )
 
-// Step says how to repeat what failed.
+// Step is an action that repeats failed tasks.
 type Step struct {
 	Action  string `json:"action"`
 	Command string `json:"command"`
-	// Reason says in a sentence why this action helps.
+	// Reason explains in one sentence why this action helps.
 	Reason string `json:"reason"`
 }
 
-// Steps returns how to repeat what failed in a run, in the order in which the user has to do it. A retry is offered
-// only if it can succeed.
+// Steps returns the actions that repeat the failed tasks of a run, in the order in which the user must perform them.
+// A retry is offered only if it can succeed.
 func (f Repeat) Steps(runID string) []Step {
 	if f.OnlyChecks {
 		return []Step{{StepFix, f.checkedAgain(), "The run only checked outputs: fix the data that the checks reject, then materialize it again."}}
@@ -115,8 +115,8 @@ func (f Repeat) checkedAgain() string {
 // OnlyApproved reports whether the outputs of all failed tasks were approved.
 func (f Repeat) OnlyApproved() bool { return f.Approved > 0 && f.Total == 0 }
 
-// StepOf returns how to repeat the failed tasks of an asset. A retry is offered only if it can succeed and if all the
-// tasks belong to one run.
+// StepOf returns the action that repeats the failed tasks of an asset. A retry is offered only if it can succeed and
+// if all the tasks belong to one run.
 func (f Repeat) StepOf(asset, runID string, oneRun bool) Step {
 	run := Step{StepRun, "servo run " + asset + " --failed-only", f.incurable()}
 	switch {
@@ -129,7 +129,7 @@ func (f Repeat) StepOf(asset, runID string, oneRun bool) Step {
 	return f.Steps(runID)[0]
 }
 
-// incurable says why a retry would fail again, or returns "".
+// incurable returns the reason why a retry would fail again, or "".
 func (f Repeat) incurable() string {
 	switch {
 	case f.Checks > 0 && f.Code > 0:

@@ -9,13 +9,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Took returns how long a run took, or has taken so far.
+// Took returns the duration of a run, or the time since its creation if it is still running.
 func Took(r *state.Run, now event.Time) time.Duration {
 	return cmp.Or(r.CompletedAt, now).Sub(r.CreatedAt)
 }
 
-// TaskTook returns how long a task took, or has taken so far. It returns false if the task has not
-// started.
+// TaskTook returns the duration of a task, or the time since its start if it is still running. It returns false if
+// the task has not started.
 func TaskTook(t *state.Task, now event.Time) (took time.Duration, started bool) {
 	if t.StartedAt == 0 {
 		return 0, false
@@ -34,8 +34,8 @@ type StateCount struct {
 	Tasks int32
 }
 
-// Counts returns the number of a run's tasks in each state: first the states of tasks that have
-// ended, and last the state of tasks that wait for others.
+// Counts returns the number of a run's tasks in each state. The states of tasks that have ended come first. The state
+// of tasks that wait for others comes last.
 func Counts(r *state.Run) []StateCount {
 	return []StateCount{
 		{state.TaskSucceeded, r.TasksSucceeded},
@@ -50,7 +50,7 @@ func Counts(r *state.Run) []StateCount {
 	}
 }
 
-// Names returns the names in a column with a JSON list, such as the assets of a run.
+// Names returns the names in a column that contains a JSON list, such as the assets of a run.
 func Names(list string) []string {
 	names := []string{}
 	if json.Unmarshal([]byte(list), &names) != nil {

@@ -23,7 +23,7 @@ type Status struct {
 
 	CreatedAt   event.Time `json:"created_at"`
 	CompletedAt event.Time `json:"completed_at,omitempty,omitzero"`
-	// Seconds is how long the run took, or has taken so far.
+	// Seconds is the duration of the run, or the time since its creation if it is still running.
 	Seconds    float64 `json:"seconds"`
 	TasksTotal int32   `json:"tasks_total"`
 	// Tasks counts the tasks by state, without group nodes.
@@ -33,14 +33,14 @@ type Status struct {
 	Failed   []FailedTask     `json:"failed"`
 	Waits    []Wait           `json:"waits"`
 	Error    string           `json:"error,omitempty"`
-	// Cancelled is the reason of the cancellation.
+	// Cancelled is the reason for the cancellation.
 	Cancelled string `json:"cancel_reason,omitempty"`
-	// Repeat counts the failed tasks by how they can be repeated, and Next says what to do.
+	// Repeat counts the failed tasks by how they can be repeated. Next lists the actions that repeat them.
 	Repeat Repeat `json:"-"`
 	Next   []Step `json:"next"`
 }
 
-// RunningTask is a task that runs.
+// RunningTask is a task that is running.
 type RunningTask struct {
 	TaskKey  string     `json:"task_key"`
 	Attempt  int32      `json:"attempt"`
@@ -58,9 +58,9 @@ type FailedTask struct {
 	Error   string `json:"error"`
 	// Again is when the task is retried.
 	Again event.Time `json:"again_at,omitempty,omitzero"`
-	// Quarantine describes the output of the task that a check has blocked, and the decision about it.
+	// Quarantine describes the output of the task that a check has blocked, and the decision about that output.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
-	// Attempts is the attempt in words: see [Attempts].
+	// Attempts describes the attempt in words: see [Attempts].
 	Attempts string `json:"-"`
 }
 

@@ -34,7 +34,7 @@ func stamp(t event.Time) string { return t.Time().Format(time.RFC3339) }
 // maxNames is the maximum number of names that a sentence lists.
 const maxNames = 5
 
-// Some joins the first names, and counts the rest.
+// Some joins the first names, and counts the others.
 func Some(names []string) string {
 	if len(names) <= maxNames {
 		return strings.Join(names, ", ")
@@ -63,8 +63,8 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Attempts describes the last attempt of a task: "attempt 2 of 3". If the task failed although its
-// policy allows more attempts, Attempts returns "attempt 1, not retried".
+// Attempts describes the last attempt of a task: "attempt 2 of 3". If the task failed although its policy allows more
+// attempts, it returns "attempt 1, not retried".
 func Attempts(t *state.Task) string {
 	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
 		return fmt.Sprintf("attempt %d, not retried", t.Attempt)
@@ -101,12 +101,12 @@ func OneLine(text string) string {
 	}, text)
 }
 
-// headProblem returns the cause of an error on one line.
+// headProblem returns the main line of an error with its code.
 func headProblem(code, message string) string { return FirstLine(Problem(code, message)) }
 
-// FirstLine returns the line of an error that says what is wrong, followed by "…" if there are more
-// lines: the first one, or the exception of a Python traceback. A line that ends with a colon, such
-// as "sh exited with status 3:", is joined with the next one.
+// FirstLine returns the most important line of an error, followed by "…" if there are more lines. This is the first
+// line, or the exception of a Python traceback. A line that ends with a colon, such as "sh exited with status 3:", is
+// joined with the next one.
 func FirstLine(text string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	rest = strings.TrimSpace(rest)
@@ -126,8 +126,8 @@ func FirstLine(text string) string {
 	return first
 }
 
-// pythonException returns the line of a Python traceback that names the exception, or "" if the text
-// has no traceback. Above it are indented lines: files, with their code.
+// pythonException returns the line of a Python traceback that names the exception, or "" if the text has no
+// traceback. The indented lines above this line name files and show their code.
 func pythonException(text string) string {
 	exception, inside := "", false
 	for line := range strings.SplitSeq(text, "\n") {

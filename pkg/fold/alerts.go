@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The code that makes a transition also decides about its alerts. A transition is counted in exactly one
-// notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold
-// times: they never move back.
+// The code that makes a transition also applies the alert rules to it. Each transition is counted in exactly one
+// notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold times,
+// which never move back.
 
 // alertKept is how long an open alert without further transitions is kept.
 const alertKept = 30 * 24 * time.Hour
 
-// maxQuiet bounds the number of ended alerts whose rows one transition removes.
+// maxQuiet is the maximum number of ended alerts whose rows one transition removes.
 const maxQuiet = 4
 
 // Prefixes of the subjects of alerts.
@@ -38,15 +38,15 @@ const (
 	itemPaused   = "paused"
 )
 
-// transition is something that rules may report.
+// transition is a change of state that rules may report.
 type transition struct {
-	// subject is what the alert is about; "": the rule itself. asset is the asset of the subject: only rules that
-	// cover this asset report the transition.
+	// subject is the subject of the alert; "": the rule itself. asset is the asset of the subject: only rules that cover
+	// this asset report the transition.
 	subject, asset string
-	// causes are the codes that fit, the most specific one first. A rule reports the first cause that it names.
+	// causes are the codes that apply, the most specific one first. A rule reports the first of these that it names.
 	causes []string
-	// item is the part of the subject that has to recover, such as a partition. passing means that no item has to
-	// recover.
+	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
+	// nothing has to recover.
 	item    string
 	passing bool
 	// once means that the transition is not reported again until the item has recovered.
@@ -55,8 +55,8 @@ type transition struct {
 	partition, runID, taskKey, code, message string
 }
 
-// defineAlerts makes the rules of a deployment the current ones. A muted rule that is in the new deployment, too, stays
-// muted.
+// defineAlerts makes the rules of a deployment the current ones. If the new deployment still has a muted rule, the
+// rule stays muted.
 func (f *folder) defineAlerts(rules []event.AlertRule) {
 	defined := make(map[string]bool, len(rules))
 	for i := range rules {
@@ -79,7 +79,7 @@ func (f *folder) defineAlerts(rules []event.AlertRule) {
 }
 
 // forgetAlerts deletes the rules that are not defined, and their alerts. It also deletes every alert that has had no
-// transition for the time alertKept.
+// transition for the duration alertKept.
 func (f *folder) forgetAlerts(defined map[string]bool) {
 	var rules []state.AlertRule
 	for row := range f.st.AlertRules.All {
@@ -168,7 +168,7 @@ func itemsOf(row *state.Alert) (items []string) {
 	return items
 }
 
-// recovered removes items from the alerts about a subject. If an alert has no item left, it is over, and recovered
+// recovered removes items from the alerts about a subject. An alert without remaining items ends, and recovered
 // reports its cause.
 func (f *folder) recovered(subject, asset string, causes []string, items ...string) {
 	if f.st.Alerts.Len() == 0 {
@@ -219,7 +219,7 @@ func (f *folder) dropAlerts(subject string) {
 	}
 }
 
-// forgetQuiet removes alerts that are over.
+// forgetQuiet removes the rows of alerts that have ended.
 func (f *folder) forgetQuiet(limit int) {
 	for _, old := range f.st.QuietAlerts(f.st.FoldTime, limit) {
 		row := *old
@@ -247,7 +247,7 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// A check task has an item of its own, because its result does not show whether the partition can be materialized.
+	// A check task has its own item, because its result does not show whether the partition can be materialized.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{
@@ -274,7 +274,7 @@ func (f *folder) reportTask(t *state.Task) {
 	}
 }
 
-// causesOf returns the causes that fit a failed task.
+// causesOf returns the causes that apply to a failed task.
 func (f *folder) causesOf(t *state.Task) []string {
 	if t.ErrorCode != CodeCheckFailed {
 		return []string{event.CauseTaskFailed}
@@ -300,7 +300,7 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 	return text
 }
 
-// reportRun reports the end of a run. The alert about a schedule's runs is over when one of these runs, or a retry
+// reportRun reports the end of a run. The alert about the runs of a schedule ends when one of these runs, or a retry
 // of one, succeeds. A failed run without a schedule never recovers, but the alerts about its assets do.
 func (f *folder) reportRun(run *state.Run) {
 	schedule := ScheduleOf(run)
@@ -323,8 +323,8 @@ func (f *folder) reportRun(run *state.Run) {
 	}
 }
 
-// ScheduleOf returns the schedule of the first run of a run's chain of retries, or "". A retry names the schedule itself, because the first
-// run of its chain may have left the live state.
+// ScheduleOf returns the schedule of the first run in a run's chain of retries, or "". A retry itself names the
+// schedule, because the first run of its chain may have left the live state.
 func ScheduleOf(run *state.Run) string {
 	if run.ScheduleID != "" || run.ParentRunID == "" {
 		return run.ScheduleID
@@ -346,8 +346,8 @@ func (f *folder) reportRefused(r *state.RunRequest) {
 	})
 }
 
-// reportBlocked reports that a schedule does not tick as it should. It reports this only once until the schedule has
-// recovered.
+// reportBlocked reports that a schedule does not tick as it should. It reports this only once until the schedule
+// recovers.
 func (f *folder) reportBlocked(schedule, item, code, message string) {
 	f.alert(transition{
 		subject: subjectSchedule + schedule, causes: []string{event.CauseScheduleBlocked}, item: item, once: true, code: code, message: message,

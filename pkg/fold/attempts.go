@@ -13,7 +13,8 @@ import (
 // the current one, or nil and the verdict.
 //
 // The current attempt is accepted in every state that is not terminal. A later attempt is adopted: its report proves
-// that the attempt was dispatched by a decision that this state has not seen. An earlier attempt is stale.
+// that the attempt was dispatched because of a decision that this state does not contain. An earlier attempt is
+// stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
@@ -33,13 +34,13 @@ func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	return t, verdict{}
 }
 
-// adopt makes a later attempt the current one. It takes over the number of granted attempts from the report, because
-// this state may not have seen the losses for which they were granted.
+// adopt makes a later attempt the current one. It copies the number of granted attempts from the report, because this
+// state may not contain the losses for which they were granted.
 func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
 	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
-	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // an attempt beyond the maximum proves that more were granted
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // an attempt beyond the maximum proves that more attempts were granted
 		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
 	}
 	f.beginAttempt(&t, ref.Attempt)
@@ -49,8 +50,8 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 }
 
 // admitReported admits the current attempt of a ready task regardless of limits. A worker has reported on the
-// attempt, so the attempt was dispatched by a decision that this state has not seen. Such attempts occur in a rebuild
-// without the recorded order of entries.
+// attempt, so the attempt was dispatched because of a decision that this state does not contain. This happens in a
+// rebuild without the recorded order of entries.
 func (f *folder) admitReported(current *state.Task) *state.Task {
 	t := *current
 	f.takeSlots(&t)
@@ -72,7 +73,7 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	case current.State == state.TaskRunning && p.StartedAt >= current.StartedAt:
 		return noChange
 	}
-	// If the task is RUNNING, a heartbeat overtook this report, and the start was earlier.
+	// If the task is RUNNING, a heartbeat overtook this report, and the task started earlier than recorded.
 	f.markRunning(current, p.AttemptRef, p.StartedAt)
 	return folded
 }
@@ -90,8 +91,8 @@ func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since ev
 	})
 }
 
-// taskHeartbeat records a heartbeat. It changes only the table of heartbeats, unless it overtook
-// the report of the start.
+// taskHeartbeat records a heartbeat. It changes only the table of heartbeats, unless the heartbeat overtook the
+// report of the start.
 func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	t, v := f.accept(p.AttemptRef)
 	switch {
@@ -109,8 +110,8 @@ func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	return folded
 }
 
-// recordHeartbeat writes a task's heartbeat, and reports false if it is not newer than the last
-// one of the attempt.
+// recordHeartbeat writes a task's heartbeat. It returns false if the heartbeat is not newer than the last one of the
+// attempt.
 func (f *folder) recordHeartbeat(t *state.Task, at event.Time, progress int32, message string) bool {
 	old := f.st.Heartbeats.Get(t.Key())
 	if old != nil && old.AttemptID == t.AttemptID && old.LastHeartbeatAt >= at {
@@ -123,7 +124,7 @@ func (f *folder) recordHeartbeat(t *state.Task, at event.Time, progress int32, m
 	return true
 }
 
-// taskFinished closes an attempt and decides the next state of its task.
+// taskFinished closes an attempt and determines the next state of its task.
 func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics), log: p.Log}
 	if len(p.CheckResults) > 0 {
@@ -144,7 +145,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		return v
 	}
 	if current.State == state.TaskRetryWait && c.outcome != event.Succeeded {
-		return noChange // the attempt is already closed as a failure
+		return noChange // the attempt was already closed as a failure
 	}
 	t := *current
 	if t.Kind != event.KindCheck {
@@ -173,8 +174,8 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	return folded
 }
 
-// recordSuperseded records the end of an attempt that reports after a later attempt has replaced
-// it. Only the attempt's own row changes. The row is thus the same in either order of the reports.
+// recordSuperseded records the end of an attempt whose report arrives after a later attempt has replaced it. It
+// changes only the attempt's own row. Thus the row is the same in either order of the reports.
 func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
 	old := f.st.Attempts.Get(key)
@@ -195,8 +196,8 @@ func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	put(f, f.st.Attempts, &row)
 }
 
-// earliest returns the earlier of two start times of an attempt, either of which may be 0
-// (unknown). A heartbeat that overtook the start reports too late a time.
+// earliest returns the earlier of two start times of an attempt, either of which may be 0 (unknown). A heartbeat that
+// overtakes the report of the start contains a start time that is too late.
 func earliest(a, b event.Time) event.Time {
 	if a == 0 || b == 0 {
 		return a + b
@@ -211,7 +212,7 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 	t.ErrorCode, t.ErrorMessage = c.code, c.message
 	switch {
 	case cancelling:
-		// A task that succeeds after the request to cancel counts as cancelled, too: its output stays invisible.
+		// A task that succeeds after a cancellation was requested also counts as cancelled, and its output stays invisible.
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash, t.Quality = "", 0, 0, "", ""
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))
@@ -238,7 +239,7 @@ type closing struct {
 	outcome       event.Outcome
 	code, message string
 	retryable     bool
-	// category is the reported category of the error; "": the code determines the category.
+	// category is the reported category of the error. If it is "", the code determines the category.
 	category            string
 	details, suggestion string
 	retryAfterMS        int64
@@ -287,8 +288,8 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	put(f, f.st.Attempts, &row)
 }
 
-// dropOutbox deletes the outbox row of the current attempt. Every attempt leaves such a tombstone, which is written
-// with the delta. So it contains no more than its readers need.
+// dropOutbox deletes the outbox row of the current attempt. The tombstones of all attempts are written with the
+// delta, so each contains only what its readers need.
 func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	if old == nil {
@@ -302,11 +303,12 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	remove(f, f.st.Outbox, &row)
 }
 
-// materialized records the output of a partition. The run that was triggered last wins; within a
-// run, the task with the greater key wins. The order in which tasks finish does not matter.
+// materialized records the output of a task for each of its partitions. The output of the run that was triggered last
+// wins. Within a run, the output of the task with the greater key wins. The order in which tasks finish does not
+// matter.
 //
-// The row of a partition may have left the live state. Then t wins: a row leaves only when every
-// task that can still write its partition belongs to a later run (ADR 076).
+// The row of a partition may have left the live state. In this case, t wins: a row leaves only when every task that
+// can still write its partition belongs to a later run (ADR 076).
 func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return
@@ -342,10 +344,10 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 	})
 }
 
-// readUpTo returns a fold sequence number: the task has read the outputs of other runs that were
-// visible at that number. It returns 0 if the task ran although an upstream had not succeeded or was overtaken by
-// a later run. Another output of that upstream is visible, but was not read, and the row of the task does not say
-// which upstream it was.
+// readUpTo returns the fold sequence number at which the task read the outputs of other runs: it read those that were
+// visible at that number. It returns 0 if the task ran although an upstream had not succeeded or a later run had
+// overtaken an upstream. In this case, a different output of that upstream is visible, which the task has not read.
+// The row of the task does not name that upstream.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -9,24 +9,24 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A backfill is a list of chunks, and a chunk is one run. The fold that ends the run of a chunk also requests
-// the next one, so no event advances a backfill. The fold never reads which partitions a chunk has. It knows how
-// many there are, and the planner reports which positions of the chunk a run materializes. The n-th task of the
-// run, in the order of task keys, materializes the n-th of these positions.
+// A backfill is a list of chunks, and a chunk is one run. The fold that ends the run of a chunk also requests the
+// next chunk, so no event advances a backfill. The fold never reads the list of a chunk's partitions. It knows only
+// their number, and the planner reports the positions in the chunk that a run materializes. The n-th task of the run,
+// in the order of task keys, materializes the n-th of these positions.
 
 // Codes of backfills, in addition to the codes of tasks and refusals.
 const (
-	// NotPlanned: the planner left the partition out, for example because an input of it is missing.
+	// NotPlanned: the planner omitted the partition, for example because one of its inputs is missing.
 	NotPlanned = "NOT_PLANNED"
-	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset
-	// of the backfill, or divides it into other partitions. Such a refusal pauses the backfill.
+	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset of the
+	// backfill, or partitions the asset differently. Such a refusal pauses the backfill.
 	DefinitionChanged = "DEFINITION_CHANGED"
 	// DocumentDamaged: a request was refused, because the release or the list of partitions that it needs is missing
 	// or damaged. The backfill is paused until the document is restored.
 	DocumentDamaged = "DOCUMENT_DAMAGED"
 )
 
-// checkBackfill rejects a new backfill while too many backfills have not ended.
+// checkBackfill rejects a new backfill if too many backfills have not ended.
 func (f *folder) checkBackfill(p *event.BackfillCreated, c *checked) verdict {
 	if f.st.Backfills.Get(p.BackfillID) != nil {
 		return verdict{}
@@ -69,8 +69,8 @@ func (f *folder) backfillCreated(p *event.BackfillCreated) verdict {
 	return folded
 }
 
-// putChunk writes a chunk with its cells, and updates the totals of its backfill. The caller writes the row of the
-// backfill.
+// putChunk writes a chunk with its cells, and updates the totals of its backfill. The caller must write the row of
+// the backfill.
 func (f *folder) putChunk(b *state.Backfill, old, row *state.Chunk, was, is state.Cells) {
 	for sign, cells := range map[int64]state.Cells{-1: was, 1: is} {
 		running := cells.Count(state.CellRunning)
@@ -118,7 +118,7 @@ func (f *folder) startChunks(b *state.Backfill) {
 	}
 }
 
-// chunkOf returns copies of the backfill and the chunk of a request. They are nil if the request is not for a
+// chunkOf returns copies of the backfill and the chunk of a request. It returns nil if the request is not for a
 // chunk, or if the backfill is not known.
 func (f *folder) chunkOf(requestID string) (*state.Backfill, *state.Chunk) {
 	key, _, ok := state.ParseChunkRequest(requestID)
@@ -163,7 +163,7 @@ func positionsIn(text string) []int {
 }
 
 // assign applies the plan of a chunk to the chunk's remaining partitions. A planned partition becomes running. A
-// partition that needs no run becomes done. The others are skipped.
+// partition that needs no run becomes done. All others become skipped.
 func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan) {
 	assigned := make(map[int]byte, len(cells))
 	for _, n := range positionsIn(p.Planned) {
@@ -176,7 +176,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	for i, was := range cells {
 		is, known := assigned[i]
 		switch {
-		case was != state.CellLeft && !f.bare: // the cell was decided earlier
+		case was != state.CellLeft && !f.bare: // the state of the cell was decided earlier
 		case known:
 			cells[i] = is
 		case was == state.CellLeft || was == state.CellRunning:
@@ -206,8 +206,9 @@ func addCodes(row *state.Chunk, more map[string]int64) {
 
 // startChunk records the run of a chunk.
 //
-// In a rebuild without the recorded order, the chunk may not have been requested yet, or the cancellation of
-// its earlier run may be decided later. The newest run counts: its trigger says which partitions were done.
+// In a rebuild without the recorded order, the run may be folded before the request of the chunk, or before the
+// cancellation of the chunk's earlier run. The newest run counts, because its trigger names the partitions that are
+// done.
 func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	b, row := f.chunkOf(p.RequestID)
 	if b == nil {
@@ -223,7 +224,7 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	row.State, row.RequestID, row.RunID, row.StartedAt, row.EndedAt, row.Requeue = state.ChunkRunning, "", run.RunID, f.at(), 0, false
 	row.Try = max(row.Try, try)
 	f.putChunk(b, &old, row, cells, is)
-	switch { // in a bare rebuild, the backfill may have ended before this run of its last chunk is folded
+	switch { // in a bare rebuild, the backfill may end before this run of its last chunk is folded
 	case b.State == state.BackfillCancelled:
 		b.State, b.EndedAt = state.BackfillCancelling, 0
 	case b.State.Ended():
@@ -232,8 +233,8 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	put(f, f.st.Backfills, b)
 }
 
-// plannedCells returns how many partitions of its chunk a run materializes. It returns false if the run is not the
-// current run of a chunk.
+// plannedCells returns the number of a chunk's partitions that a run materializes. It returns false if the run is not
+// the current run of a chunk.
 func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	_, row := f.chunkOf(run.RequestID)
 	if row == nil || row.RunID != run.RunID {
@@ -242,8 +243,8 @@ func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	return cellsOf(row).Count(state.CellRunning), true
 }
 
-// mismatch compares the number of tasks of a plan with the number of partitions that the trigger of the chunk's
-// run names. It describes the difference, or returns "".
+// mismatch compares the number of partitions in a plan with the number of partitions that the trigger of the chunk's
+// run names. It returns a description of the difference, or "".
 func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	planned, ok := f.plannedCells(run)
 	if !ok {
@@ -261,8 +262,8 @@ func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	return fmt.Sprintf("the plan materializes %d partitions, and its trigger names %d partitions of the chunk", tasks, planned)
 }
 
-// chunkEnded records the results of a chunk's run, and starts the next chunk. It reports whether the run belongs
-// to a chunk.
+// chunkEnded records the results of a chunk's run, and starts the next chunk. It returns false if the run does not
+// belong to a chunk.
 func (f *folder) chunkEnded(run *state.Run) bool {
 	b, row := f.chunkOf(run.RequestID)
 	if b == nil {
@@ -277,7 +278,7 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 	f.settle(b, row, run, is)
 	failed := is.Count(state.CellFailed) - was.Count(state.CellFailed)
 	skipped := is.Count(state.CellSkipped) - was.Count(state.CellSkipped)
-	if is.Count(state.CellLeft) > 0 { // the run was cancelled by a pause
+	if is.Count(state.CellLeft) > 0 { // a pause cancelled the run
 		f.requeue(row)
 	} else {
 		row.State, row.EndedAt = state.ChunkEnded, f.at()
@@ -290,8 +291,8 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 	return true
 }
 
-// requeue makes a chunk wait again. It increments the number of the try, so that the next request has another id: each
-// id is used only once.
+// requeue puts a chunk back into the state WAITING. It increments the chunk's try, so that the next request gets a
+// new id: each id is used only once.
 func (f *folder) requeue(row *state.Chunk) {
 	row.State, row.RequestID, row.EndedAt = state.ChunkWaiting, "", 0
 	row.Try++
@@ -320,8 +321,8 @@ func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cel
 	addCodes(row, codes)
 }
 
-// settled returns the new state of the partition of a task. code is the error code of a partition that failed or
-// was skipped.
+// settled returns the new state of a partition from the state of its task. code is the error code of a partition that
+// failed or was skipped.
 func settled(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task) (cell byte, code string) {
 	switch t.State {
 	case state.TaskSucceeded:
@@ -359,7 +360,7 @@ func (f *folder) afterChunk(b *state.Backfill, row *state.Chunk, incomplete bool
 	}
 }
 
-// endBackfill ends a backfill if none of its partitions is left. It reports whether none is left.
+// endBackfill ends a backfill if no partition is left to run. It returns whether none is left.
 func (f *folder) endBackfill(b *state.Backfill) bool {
 	if b.Left > 0 || b.State.Ended() {
 		return b.Left == 0
@@ -377,7 +378,7 @@ func (f *folder) endBackfill(b *state.Backfill) bool {
 	return true
 }
 
-// pauseBackfill stops the start of chunks. Requests that have not become runs are withdrawn.
+// pauseBackfill prevents further chunks from starting. It withdraws requests that have not become runs.
 func (f *folder) pauseBackfill(b *state.Backfill, by, reason string) {
 	b.State, b.PausedAt, b.PausedBy, b.PauseReason = state.BackfillPaused, f.at(), by, reason
 	if by == "" && reason != "" {
@@ -394,7 +395,7 @@ func (f *folder) pauseBackfill(b *state.Backfill, by, reason string) {
 	}
 }
 
-// withdraw cancels the request of a chunk, so that the chunk waits again. The caller writes the row of the chunk.
+// withdraw cancels the request of a chunk, so that the chunk waits again. The caller must write the row of the chunk.
 func (f *folder) withdraw(row *state.Chunk) {
 	if r := f.st.Requests.Get(row.RequestID); r != nil && !r.State.Ended() {
 		f.endRequest(r, state.RequestCancelled, "", "")
@@ -459,7 +460,7 @@ func (f *folder) commandBackfill(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// applyToBackfill applies a command to a backfill, or returns why it has no effect.
+// applyToBackfill applies a command to a backfill. If the command has no effect, it returns the reason.
 func (f *folder) applyToBackfill(b *state.Backfill, p *event.AutomationCommand) string {
 	is := "the backfill is " + string(b.State)
 	switch {
@@ -489,7 +490,7 @@ func (f *folder) applyToBackfill(b *state.Backfill, p *event.AutomationCommand) 
 	return ""
 }
 
-// resumeBackfill starts chunks again, and counts failures from zero.
+// resumeBackfill starts chunks again, and resets the count of failures to 0.
 func (f *folder) resumeBackfill(b *state.Backfill) string {
 	switch {
 	case b.State != state.BackfillPaused:
@@ -507,14 +508,14 @@ func (f *folder) continueBackfill(b *state.Backfill) {
 	f.startChunks(b)
 }
 
-// endPause clears the fields of a pause that is over, and reports the recovery.
+// endPause clears the fields of a pause that has ended, and reports the recovery.
 func (f *folder) endPause(b *state.Backfill) {
 	b.PausedAt, b.PausedBy, b.PauseReason = 0, "", ""
 	f.recovered(subjectBackfill+b.BackfillID, "", []string{event.CauseBackfillPaused}, itemPaused)
 }
 
-// stopChunks cancels the runs of a backfill's chunks. When such a run has ended, its unfinished partitions get
-// the state left or, if the backfill is being cancelled, the state cancelled.
+// stopChunks cancels the runs of a backfill's chunks. When such a run ends, its unfinished partitions get the state
+// left, or the state cancelled if the backfill is being cancelled.
 func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	for _, live := range f.st.LiveChunks(b.BackfillID) {
 		if live.State != state.ChunkRunning {
@@ -530,7 +531,7 @@ func (f *folder) stopChunks(b *state.Backfill, reason string) {
 }
 
 // cancelBackfill cancels the remaining partitions and the runs of the chunks. The backfill ends when the last of
-// these runs has ended.
+// these runs ends.
 func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.pauseBackfill(b, "", "")
 	b.State = state.BackfillCancelling
@@ -550,8 +551,8 @@ func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.endBackfill(b)
 }
 
-// retryBackfill changes failed and skipped partitions back to the state left, and continues the backfill. It does
-// not change the partitions of chunks that still run.
+// retryBackfill resets failed and skipped partitions to the state left, and continues the backfill. It does not
+// change the partitions of chunks that are still running.
 func (f *folder) retryBackfill(b *state.Backfill) string {
 	if b.State == state.BackfillCancelling || b.State == state.BackfillCancelled {
 		return "the backfill is " + string(b.State)

@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A task may materialize several partitions, its batch. Their outputs are folders of one output with one commit
-// marker, and one event reports them all. So all partitions become visible in one step, or none.
+// A task may materialize several partitions: its batch. Their outputs are folders of one output with one commit
+// marker, and one event reports them all. So either all partitions become visible together or none.
 
-// whole fails a task with a batch if its worker reports a success without an output for each partition: all
-// partitions become visible together or none. A worker that does not know batches reports no partitions. An output in
-// quarantine without an output for each partition is dropped.
+// whole fails a task with a batch if its worker reports a success without an output for each partition, because
+// either all partitions become visible together or none. A worker that does not support batches reports no
+// partitions. An output in quarantine that lacks the output of a partition is dropped.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {
 		return
@@ -29,8 +29,8 @@ func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// tasksByPartition returns the task of each partition of a run. The partitions are in the order of a chunk: the order
-// of the keys that their tasks would have if each partition had its own task.
+// tasksByPartition returns the task of each partition of a run. The partitions are in the order that they have in a
+// chunk. This is the order of the keys that their tasks would have if each partition had its own task.
 func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	type named struct {
 		key  string
@@ -64,8 +64,8 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	return tasks
 }
 
-// itemsOfTask returns the items of alerts that a success of a task ends. For a batch, these are the items of every
-// partition; otherwise they are item and ofCheck.
+// itemsOfTask returns the items of alerts that recover when a task succeeds. For a batch, these are the items of
+// every partition. For any other task, they are item and ofCheck.
 func (f *folder) itemsOfTask(t *state.Task, item, ofCheck string) []string {
 	batch := f.st.BatchOf(t.RunID, t.TaskKey)
 	if batch == nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked has the runs, plans, run keys and retries that the checked events of a group will create,
-// and the last deployment.
+// checked contains the runs, plans, run keys and retries that the checked events of a group will create, and the last
+// deployment.
 type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated
 	keys     map[string]*state.RunKey
-	retries  map[string]string // runs, by the first run of their chain
+	retries  map[string]string // the runs of retries, by the first run of their chain
 	deployed *event.ProjectDeployed
-	added    state.KeySet // keys, counted twice if two events add them
-	marked   int          // new marks, counted twice if two events make them
-	pinned   int          // new pins, counted twice if two events make them
-	// backfills are new backfills, counted twice if two events make them.
+	added    state.KeySet // new keys, counted twice if two events add them
+	marked   int          // new marks, counted twice if two events set them
+	pinned   int          // new pins, counted twice if two events set them
+	// backfills is the number of new backfills, counted twice if two events create them.
 	backfills int
 }
 
@@ -31,7 +31,7 @@ func newChecked() *checked {
 	}
 }
 
-// check returns the verdict on a group that cannot be folded. It changes no rows.
+// check returns a verdict if a group cannot be folded. It changes no rows.
 func (f *folder) check(g Group) verdict {
 	if g.Reason != "" {
 		return deadLetter(g.Reason, g.Detail)
@@ -51,7 +51,7 @@ func (f *folder) check(g Group) verdict {
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
-				// Reject the group now. If it waited for the other run, its trigger could be folded at any later
+				// Reject the group now. If it waited for the other run, the trigger in the group could be folded at any later
 				// time.
 				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
 			}
@@ -71,12 +71,12 @@ func triggersOther(g Group, run string) bool {
 
 // checkAge rejects events whose ids are too old for the name of their entry.
 //
-// For triggers of runs, this ensures that no run that is still to be folded has an id below
-// [state.Cutoff.Partitions]. The run of a request may be planned at any later time: the request keeps its partitions
+// For triggers of runs, this ensures that every run that is folded later has an id above [state.Cutoff.Partitions].
+// The run of a request is an exception, because it may be planned at any later time. The request keeps its partitions
 // live.
 //
-// The rows of a command that makes requests are kept for longer than this age, so that a second delivery of the
-// command has no effect.
+// For commands that create requests, this ensures that a second delivery of the command has no effect: the rows of
+// the command are kept for longer than this age.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""
 	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {
@@ -103,7 +103,7 @@ func (f *folder) checkAge(p event.Payload, entry string) verdict {
 		appended.Sub(made).Round(time.Second), MaxRunAge))
 }
 
-// checkEvent checks one event of a group. c contains the results of the events before it.
+// checkEvent checks one event of a group. c contains the results of the previous events.
 func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	v := f.checkTarget(p, c)
 	if p, ok := p.(*event.RunTriggered); ok {
@@ -181,7 +181,8 @@ func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	return false
 }
 
-// tasksOf returns the tasks of a plan, inline or fetched. An unreadable plan has none.
+// tasksOf returns the tasks of a plan, whether they are in the event or were fetched. For an unreadable plan, it
+// returns none.
 func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 	if len(p.Tasks) > 0 {
 		return p.Tasks
@@ -196,7 +197,7 @@ func (f *folder) isClosed(runID string, g Group) bool {
 	return run == nil && slices.Contains(g.Closed, runID) || run != nil && run.Closed(f.st.FoldTime)
 }
 
-// Names returns the ids of the runs that the events of a group belong to.
+// Names returns the ids of the runs to which the events of a group belong.
 func Names(g Group) []string {
 	var runs []string
 	for _, e := range g.Events {
@@ -215,7 +216,7 @@ func Begins(g Group, runID string) bool {
 	})
 }
 
-// runOf returns the id of the run that an event belongs to, or "".
+// runOf returns the id of the run to which an event belongs, or "".
 func runOf(p event.Payload) string {
 	if p, ok := p.(*event.RunTriggered); ok {
 		return p.RunID
@@ -246,9 +247,8 @@ func target(p event.Payload) (runID, taskKey string) {
 	return "", ""
 }
 
-// checkRunKey rejects a group if another run uses the key of its new run. The outcome is NO_CHANGE
-// if both requests are the same: the caller attaches to the existing run. Otherwise the outcome is
-// CONFLICT.
+// checkRunKey rejects a group if another run uses the key of its new run. If both requests are the same, the outcome
+// is NO_CHANGE, and the caller attaches to the existing run. Otherwise the outcome is CONFLICT.
 func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 	if p.RunKey == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
@@ -276,8 +276,8 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 	}
 }
 
-// checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one
-// run of a chain is live, and the versions that a chain makes have an order.
+// checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain
+// is live, and the outputs of a chain have an order.
 func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

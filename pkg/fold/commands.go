@@ -10,9 +10,9 @@ import (
 // CommandKeyTTL is how long the key of a command is remembered.
 const CommandKeyTTL = 3 * 24 * time.Hour
 
-// command folds a person's command. It rejects the command if a command with the same key took effect before, or if
-// the person saw an old version of the object that the command changes. The key is compared first, so a repeated
-// command never conflicts with itself.
+// command folds a person's command. It rejects the command if a command with the same key has already taken effect,
+// or if the person saw an old version of the object that the command changes. It compares the key first, so that a
+// repeated command never conflicts with itself.
 func (f *folder) command(p *event.AutomationCommand) verdict {
 	if v := f.repeated(p.CommandKey, p.CommandID, p.Fingerprint); v.outcome != "" {
 		return v
@@ -27,8 +27,8 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 	return v
 }
 
-// once applies a command with an id, unless a command with the same key took effect before. A command that finds what it
-// asks for also takes effect: repeating it later must not change what others have changed in between.
+// once applies a command with an id, unless a command with the same key has already taken effect. A command with
+// nothing to change also counts: repeating it later must not undo changes that others have made in the meantime.
 func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
 	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
 		return v
@@ -40,7 +40,7 @@ func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict
 	return v
 }
 
-// editTag returns the edit tag of what a command changes, or "" if it has none.
+// editTag returns the edit tag of the object that a command changes, or "" if the object has none.
 func (f *folder) editTag(p *event.AutomationCommand) string {
 	switch p.Target {
 	case event.TargetSchedule:

@@ -12,9 +12,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The fold has no calendar, and the staleness of partitions is not in its state (ADR 071). So an automator judges a
-// deadline on its snapshot and supplies the next one. The fold accepts the verdict unless the partitions have changed
-// since. Freshness and SLAs need neither calendar nor staleness: the fold judges them when the wake timer fires.
+// The fold has no calendar, and its state does not contain the staleness of partitions (ADR 071). So an automator
+// judges a deadline on its snapshot and supplies the next deadline. The fold accepts this verdict unless the
+// partitions have changed since. Freshness and SLAs need neither the calendar nor staleness, so the fold judges them
+// when the wake timer fires.
 
 // Items of alerts about promises.
 const (
@@ -22,7 +23,7 @@ const (
 	itemSLA       = "sla"
 )
 
-// The values in [state.Task.SLAMissed]: which limit was missed.
+// These are the values in [state.Task.SLAMissed]. They name the limit that was missed.
 const (
 	slaOfRun  = "run"
 	slaOfTask = "task"
@@ -75,7 +76,7 @@ func (f *folder) defineDeadline(row *state.Promise, d *event.Deadline) {
 	row.Spec, row.WantedAt = jsonOf(d), f.st.FoldTime
 }
 
-// defineFreshness sets how old the newest output of an asset may be.
+// defineFreshness sets the maximum age of an asset's newest output.
 func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 	if row.MaxLagSec == maxLagSec {
 		return
@@ -86,7 +87,7 @@ func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 		return
 	}
 	if row.DataAt == 0 {
-		row.DataAt = f.st.FoldTime // an output may be in history, where the fold does not see it
+		row.DataAt = f.st.FoldTime // the newest output may be in history, which the fold does not read
 		newest := event.Time(0)
 		f.st.Partitions.Ascend(state.Key2{A: row.AssetKey}, func(p *state.Partition) bool {
 			newest = max(newest, p.MaterializedAt)
@@ -97,7 +98,7 @@ func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 	row.LagAt = row.DataAt.Add(time.Duration(maxLagSec) * time.Second)
 }
 
-// endPromise deletes the alerts about promises that no longer exist.
+// endPromise deletes the alerts about a promise that no longer exists.
 func (f *folder) endPromise(asset string, causes ...string) {
 	var gone []state.Alert
 	f.st.AlertsOf(subjectAsset+asset, func(row *state.Alert) bool {
@@ -162,7 +163,7 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	}
 	if item.Verdict == event.DeadlineMissed {
 		if !f.stillMissing(item) {
-			return // the deadline is judged again
+			return // the deadline will be judged again
 		}
 		f.miss(item)
 	}
@@ -170,7 +171,7 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	put(f, f.st.Promises, &row)
 }
 
-// stillMissing reports whether a partition that a verdict names has not changed since it was observed.
+// stillMissing reports whether at least one partition that a verdict names has not changed since it was observed.
 func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
 	return slices.ContainsFunc(item.Missing, func(key string) bool {
 		row := f.st.Partitions.Get(state.Key2{A: item.Asset, B: key})
@@ -195,8 +196,8 @@ func (f *folder) miss(item *event.JudgedDeadline) {
 	})
 }
 
-// delivered handles an output that became visible. It removes the partition from the misses of its asset, and
-// measures the freshness of the asset from this output on.
+// delivered handles an output that has become visible. It removes the partition from the missed deadlines of its
+// asset, and measures the freshness of the asset from this output on.
 func (f *folder) delivered(p *state.Partition) {
 	row := f.st.Promises.Get(p.AssetKey)
 	if row == nil {
@@ -224,7 +225,8 @@ func (f *folder) delivered(p *state.Partition) {
 	}
 }
 
-// slaAt returns when the SLA of a task is judged: the earliest of the bounds that the task has not missed.
+// slaAt returns when the SLA of a task must be judged. This is the earliest of the limits that the task has not
+// missed.
 func (f *folder) slaAt(t *state.Task) (at event.Time) {
 	w := f.st.Promises.Get(t.AssetKey)
 	if w == nil || t.State.Terminal() || t.Kind != event.KindTask {

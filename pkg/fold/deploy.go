@@ -9,11 +9,11 @@ import (
 )
 
 // checkDeployment rejects a deployment whose writer saw another current release. It also rejects a deployment that is
-// older than the current one, so that an event that arrives a second time never undoes a later deployment. In a rebuild
-// from the bare ledger, other events may prove that a deployment was not rejected.
+// older than the current one, so that a repeated event never undoes a later deployment. In a rebuild from the bare
+// ledger, other events may prove that a deployment was accepted.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
-		return verdict{} // the deployment was folded before
+		return verdict{} // the deployment has already been folded
 	}
 	current, release := "", ""
 	if row := f.st.Deployment(); row != nil {
@@ -34,8 +34,8 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bo
 	return verdict{}
 }
 
-// recorded reports whether a deployment was folded earlier and is not closed. A closed row counts as absent,
-// whether or not it is still in the live state: a replay moves it to history later than the compactor did.
+// recorded reports whether a deployment was folded earlier and is not closed. A closed row counts as absent even if
+// it is still in the live state, because a replay moves it to history later than the compactor did.
 func (f *folder) recorded(id string) bool {
 	row := f.st.Deployments.Get(id)
 	return row != nil && !row.Closed(f.st.FoldTime)

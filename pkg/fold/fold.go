@@ -1,15 +1,13 @@
-// Package fold applies ledger events to the state. No other package changes rows: controllers and
-// workers append events, and the fold decides their effect. This package is not a stable API.
+// Package fold applies ledger events to the state. No other package changes rows: controllers and workers append
+// events, and the fold decides their effect. The API of this package is not stable.
 //
-// The fold is a pure function of a state and a group of events. It uses no clock, randomness, I/O
-// or floating-point numbers. Time comes from the events. Folding the same groups in the same order
-// results in the same rows, however the groups are batched. Facts (starts, heartbeats, finishes)
-// have the same outcomes in any order. The order of folding decides races, for example which task
-// is admitted first under a limit, or which decision a timer makes. The fold sequence records this
-// order.
+// The fold is a pure function of a state and a group of events. It uses no clock, randomness, I/O or floating-point
+// numbers. Time comes from the events. Folding the same groups in the same order results in the same rows, regardless
+// of how the groups are batched. Facts (starts, heartbeats, finishes) have the same outcomes in any order. The order
+// of folding decides races, for example which task is admitted first under a limit, or which decision a timer makes.
+// The fold sequence records this order.
 //
-// A group is folded whole or not at all: the fold checks all of its events before it changes the
-// first row.
+// A group is folded as a whole or not at all: the fold checks all of its events before it changes the first row.
 package fold
 
 import (
@@ -29,10 +27,10 @@ const (
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
-	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means that the whole
-	// system was asleep, down or cut off: workers could not deliver heartbeats. The workers then have LateRetry to
-	// deliver a heartbeat. If the next call is late by the same amount, to within LateCall, the clocks differ, and
-	// the call may close attempts.
+	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means that the whole system
+	// was asleep, down or disconnected, so that workers could not deliver heartbeats. The workers then have LateRetry to
+	// deliver a heartbeat. If the delay of the next call differs from that of the previous one by at most LateCall, the
+	// clocks differ, and the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
 	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. A
@@ -41,15 +39,15 @@ const (
 	// DispatchDeadline is how long a queue task may exist without a start before the sweeper
 	// inspects it.
 	DispatchDeadline = 10 * time.Minute
-	// MaxGenerations is how often one attempt is dispatched again before it fails.
+	// MaxGenerations is how often an attempt may be dispatched again before it fails.
 	MaxGenerations = 5
-	// MaxGrantedAttempts is the number of attempts that a task is granted for losses to
-	// infrastructure. Further losses count against the task's retry policy.
+	// MaxGrantedAttempts is the maximum number of attempts that a task is granted for losses to infrastructure. Further
+	// losses count against the task's retry policy.
 	MaxGrantedAttempts = event.MaxGrantedAttempts
 	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
-	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It bounds how far the order
-	// of run ids may differ from the order in which runs are triggered. Because of this bound, rows of partitions can
+	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It limits how far the order of
+	// run ids may differ from the order in which runs are triggered. Without this limit, rows of partitions could never
 	// leave the live state.
 	MaxRunAge = state.MaxRunAge
 	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
@@ -59,7 +57,7 @@ const (
 	DefaultCancelGraceSec = 30
 )
 
-// Reasons of dead letters that the fold adds to those of package event. No others exist.
+// Reasons of dead letters that the fold adds to those of package event. There are no others.
 const (
 	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
 	ReasonUnknownRun  = "UNKNOWN_RUN"  // the run does not exist yet; the event is folded when it appears
@@ -102,20 +100,20 @@ type Group struct {
 	Bytes     int64
 	// Reason and Detail are set if the group cannot be read.
 	Reason, Detail string
-	// Plans has the plans that the events name by reference.
+	// Plans contains the plans to which the events refer.
 	Plans map[string]Plan
-	// Closed has the runs of the events that are in history.
+	// Closed contains the runs of the events that are in history.
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
-	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers. For each run, it
-	// has the number that replaces the sequence number that the run's plan observed.
+	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers. It contains, for
+	// each run, the number that replaces the sequence number that the run's plan observed.
 	Inputs map[string]int64
 	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
 	// decisions of timers last, so a run may be folded before the decision that requested it.
 	Bare bool
-	// Proven means that other events prove that the group was folded: its run conflicts with no other run. A rebuild
-	// without the recorded order also sets it for every command to forget assets.
+	// Proven means that other events prove that the group was folded, so that its run conflicts with no other run. A
+	// rebuild without the recorded order also sets it for every command to forget assets.
 	Proven bool
 }
 
@@ -127,12 +125,12 @@ type Plan struct {
 
 // Result is the result of folding a group.
 type Result struct {
-	// Known means that the group was folded or rejected before. Nothing has changed.
+	// Known means that the group was already folded or rejected. Nothing has changed.
 	Known bool
 	// Row is the group's row of ledger_entries.
 	Row *state.Entry
-	// Appeared has the runs that the group created or that got their plan. Dead letters that wait
-	// for these runs can be folded again.
+	// Appeared contains the runs that the group created or whose plan it added. Dead letters that wait for these runs
+	// can now be folded.
 	Appeared []string
 }
 
@@ -141,7 +139,7 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // during the check: the fold time after the events checked so far
+	now  event.Time // during the check: the fold time after the previous events
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64
@@ -183,13 +181,13 @@ func Apply(st *state.State, g Group) Result {
 	return Result{Row: row, Appeared: f.appeared}
 }
 
-// verdict is the outcome of an event. The zero verdict means that nothing is decided yet.
+// verdict is the outcome of an event. The zero verdict means that the outcome is not decided yet.
 type verdict struct {
 	outcome  state.EntryOutcome
 	reason   string
 	detail   string
 	waitsFor string // a run, or ""
-	// conflict is the row to write if the group is rejected because of a run key.
+	// conflict is the row to write if the group is rejected because of its run key.
 	conflict *state.RunKeyConflict
 }
 
@@ -294,8 +292,8 @@ func (f *folder) event(p event.Payload) verdict {
 	panic("fold: no case for " + p.Type())
 }
 
-// afterEvents admits tasks to free slots, releases requests of schedules whose runs have ended, and sets
-// the timers of the domain.
+// afterEvents admits tasks to free slots, releases requests of schedules whose runs have ended, and sets the timers
+// of the domain.
 func (f *folder) afterEvents() {
 	if f.ev == nil {
 		return
@@ -309,7 +307,7 @@ func (f *folder) afterEvents() {
 	f.keepWake()
 }
 
-// run returns a copy of a run's row for changes. flushRuns writes the copy.
+// run returns a copy of a run's row that the caller may change. flushRuns writes the copy.
 func (f *folder) run(runID string) *state.Run {
 	run, ok := f.runs[runID]
 	if !ok {
@@ -321,7 +319,7 @@ func (f *folder) run(runID string) *state.Run {
 	return run
 }
 
-// flushRuns puts the changed runs.
+// flushRuns writes the changed runs.
 func (f *folder) flushRuns() {
 	keys := make([]string, 0, len(f.runs))
 	for key := range f.runs {
@@ -338,7 +336,7 @@ func (f *folder) flushRuns() {
 	clear(f.runs)
 }
 
-// noteEnd remembers a run that ends, if its end has consequences.
+// noteEnd records a run that ends, if other code must handle its end.
 func (f *folder) noteEnd(run *state.Run) {
 	ofAutomation, alerting := run.ScheduleID != "" || run.RequestID != "", f.alerting()
 	if !ofAutomation && !alerting {
@@ -355,7 +353,7 @@ func (f *folder) noteEnd(run *state.Run) {
 	}
 }
 
-// put sets the metadata of a row except Deleted, and writes the row.
+// put sets all metadata of a row except Deleted, and writes the row.
 func put[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], row P) {
 	m := row.RowMeta()
 	m.Tenant, m.Workspace, m.Seq, m.Version = f.st.Domain.Tenant, f.st.Domain.Workspace, f.seq, ""

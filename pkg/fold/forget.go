@@ -8,12 +8,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkForgotten rejects a command about an asset that may be in use. The command names the release that its writer
-// compared with the assets.
+// checkForgotten rejects a command if one of its assets may be in use. The command names the release with which its
+// writer compared the assets.
 //
-// A rebuild without the recorded order sets proven, and obeys every command. Its state may differ from the state into
-// which the command was folded: for example, a run that a timer ended may be live again. The writer of the command
-// checked the same conditions before the append, so only commands that lost a race were rejected.
+// A rebuild without the recorded order sets proven, and accepts every command. Its state may differ from the state
+// into which the command was originally folded: for example, a run that a timer ended may be live again. The writer
+// of the command checked the same conditions before it appended the command, so the original fold rejected only
+// commands that lost a race.
 func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
 	switch release := f.st.Release(); {
 	case proven || f.forgottenBy(p):
@@ -27,7 +28,7 @@ func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
 	return verdict{}
 }
 
-// InUse says why an asset of a sorted list cannot be forgotten, or returns "".
+// InUse returns the reason why an asset of a sorted list cannot be forgotten, or "".
 func InUse(s *state.State, assets []string) string {
 	for t := range s.Tasks.All {
 		if run := s.Runs.Get(t.RunID); run == nil || run.State.Terminal() {
@@ -45,7 +46,7 @@ func InUse(s *state.State, assets []string) string {
 	return ""
 }
 
-// forgottenBy reports whether this command, or a later one, has forgotten all of its assets.
+// forgottenBy reports whether this command, or a later one, has already forgotten all of its assets.
 func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 	return !slices.ContainsFunc(p.Assets, func(asset string) bool {
 		row := f.st.Forgotten.Get(asset)
@@ -53,8 +54,9 @@ func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 	})
 }
 
-// assetsForgotten hides the outputs of assets, and deletes what the state has learned about their checks and costs.
-// Rows of partitions stay: they may be in history, which the fold does not read. The row of the asset hides them.
+// assetsForgotten hides the outputs of assets, and deletes what the state has recorded about their checks and costs.
+// It keeps the rows of partitions, because they may be in history, which the fold does not read. The row of the asset
+// hides them.
 func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	if f.forgottenBy(p) {
 		return noChange
@@ -81,7 +83,7 @@ func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	return folded
 }
 
-// removeOf deletes the rows of an asset from a table with keys that begin with the asset.
+// removeOf deletes the rows of an asset from a table whose keys begin with the asset.
 func removeOf[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], from K, of func(P) bool) {
 	var dead []R
 	t.Ascend(from, func(row *R) bool {

@@ -10,24 +10,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Severities that decide the outcome of a task. The definition of the task says which of its checks have these
+// These severities decide the outcome of a task. The definition of the task lists its checks that have these
 // severities.
 const (
 	severityCritical = "CRITICAL"
 	severityError    = "ERROR"
 )
 
-// gate applies the checks of a task to the report of a success, whatever the worker concluded from
-// them. A failed check of severity CRITICAL fails the attempt. If the result of a check of severity
-// CRITICAL or ERROR is missing from the report, the worker did not run the check: the attempt fails,
-// and may be retried. gate returns the quality of the output, which is empty for a task without such
-// checks.
+// gate applies the checks of a task to the report of a success, regardless of the conclusion of the worker. A failed
+// check of severity CRITICAL fails the attempt. If the result of a check of severity CRITICAL or ERROR is missing
+// from the report, the worker did not run the check. In this case, the attempt fails, and may be retried. gate
+// returns the quality of the output, which is empty for a task without such checks.
 //
-// A failed check also makes a reported failure final, and gives it the code CHECK_FAILED: another
-// attempt of the run would read the same inputs.
+// If the worker reports a failure, a failed check makes the failure final, and gives it the code CHECK_FAILED.
+// Another attempt of the run would read the same inputs.
 //
-// gate depends only on the definition of the task and on the report. So its decision is the same whether the report
-// arrives in time or late.
+// gate depends only on the definition of the task and on the report. So its decision is the same for a late report.
 func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
 	if t.Checks == "" && t.ErrorChecks == "" {
 		return ""
@@ -68,8 +66,8 @@ func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {
 	return state.Passed
 }
 
-// gateFailure applies the checks of a task to the report of a failure. A check that could not be
-// executed decides nothing: the attempt may be retried.
+// gateFailure applies the checks of a task to the report of a failure. A check that could not be executed does not
+// make the failure final, so the attempt may be retried.
 func gateFailure(t *state.Task, p *event.TaskFinished, c *closing) {
 	if p.Outcome != event.Failed || t.Checks == "" {
 		return
@@ -83,7 +81,7 @@ func gateFailure(t *state.Task, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// jsonOfList encodes a list; an empty one is an empty text.
+// jsonOfList encodes a list as JSON. For an empty list, it returns "".
 func jsonOfList(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -102,8 +100,8 @@ func namesOf(list string) []string {
 	return names
 }
 
-// severityOf returns the severity of a check. If the task's definition lists the check as critical
-// or error, that severity applies; otherwise the reported one.
+// severityOf returns the severity of a check. If the task's definition lists the check as critical or error, that
+// severity applies. Otherwise the reported severity applies.
 func severityOf(t *state.Task, r *event.CheckResult) string {
 	switch {
 	case slices.Contains(namesOf(t.Checks), r.Name):
@@ -114,8 +112,8 @@ func severityOf(t *state.Task, r *event.CheckResult) string {
 	return r.Severity
 }
 
-// recordChecks replaces the results of a task's checks by the results of its current attempt, and
-// counts them for the asset.
+// recordChecks replaces the results of a task's checks with the results of its current attempt, and counts them for
+// the asset.
 func (f *folder) recordChecks(t *state.Task, p *event.TaskFinished) {
 	if len(p.CheckResults) == 0 && f.st.CheckResults.Len() == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// measuredIn returns the values that later results are compared with.
+// measuredIn returns the values with which later results are compared.
 func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 	for i := range results {
 		if r := &results[i]; r.Measured != nil && !r.Broken {
@@ -46,8 +46,8 @@ func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
 	return values
 }
 
-// unlearn removes the values of outputs that a person has marked as missing: later outputs must not be compared with
-// wrong values. Values that newer values have displaced do not come back.
+// unlearn removes the values of outputs that a person has marked as missing, because later outputs must not be
+// compared with wrong values. It does not restore values that newer values have displaced.
 func (f *folder) unlearn(asset string, partitions []event.MarkedPartition) {
 	wrong := make(map[[2]string]bool, len(partitions))
 	for _, m := range partitions {
@@ -72,7 +72,7 @@ func (f *folder) unlearn(asset string, partitions []event.MarkedPartition) {
 	}
 }
 
-// learnFrom adds what the checks of a candidate have measured, when it is published.
+// learnFrom adds the values that the checks of a candidate have measured, when the candidate is published.
 func (f *folder) learnFrom(c *state.Candidate) {
 	if c.Measured == "" {
 		return
@@ -84,7 +84,7 @@ func (f *folder) learnFrom(c *state.Candidate) {
 	f.learn(c.AssetKey, c.PartitionKey, c.RunID, c.MaterializationID, measured)
 }
 
-// measuredText returns the values that later results are compared with as JSON, or "".
+// measuredText returns the values with which later results are compared, as JSON. If there are none, it returns "".
 func measuredText(results []event.CheckResult) string {
 	values := measuredIn(results)
 	if len(values) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits of the key sets of a domain. Removed keys count, because the state keeps them.
+// Limits of the key sets of a domain. Removed keys count, because they stay in the state.
 const (
 	MaxSetKeys  = 1_000_000
 	MaxSetBytes = 64 << 20
@@ -30,7 +30,7 @@ func (f *folder) checkKeys(p *event.PartitionsChanged, c *checked) verdict {
 	return verdict{}
 }
 
-// KeyLimit describes the limit that a key set with more keys would exceed, or returns "".
+// KeyLimit describes the limit that a key set would exceed with more keys, or returns "".
 func KeyLimit(s *state.State, set string, keys []string) string {
 	if more := unknownKeys(s, set, keys); more.Keys > 0 {
 		return exceeds(s, set, more)
@@ -38,7 +38,7 @@ func KeyLimit(s *state.State, set string, keys []string) string {
 	return ""
 }
 
-// unknownKeys returns how many of the given keys a set has never had.
+// unknownKeys counts the given keys that a set has never had.
 func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) {
 	for _, key := range keys {
 		if _, known := s.SetKey(set, key); !known {
@@ -49,7 +49,7 @@ func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) 
 	return more
 }
 
-// exceeds describes a limit that a set with more keys would exceed, or returns "".
+// exceeds describes a limit that a set would exceed with more keys, or returns "".
 func exceeds(s *state.State, set string, more state.KeySet) string {
 	sets := s.ListKeySets()
 	exists := false
@@ -94,9 +94,8 @@ type keyChange struct {
 	remove bool
 }
 
-// changeKeys applies changes to a key set, block by block. Adding a key that is in the set changes
-// nothing, nor does removing a key that was removed. late means that a later event has removed one of the
-// keys, or has added it again.
+// changeKeys applies changes to a key set, block by block. Adding an existing key and removing a removed key have no
+// effect. late means that a later event has removed one of the keys, or has added it again.
 func (f *folder) changeKeys(set string, changes []keyChange) (changed, late bool) {
 	slices.SortFunc(changes, func(a, b keyChange) int { return cmp.Compare(a.key, b.key) })
 	changes = slices.CompactFunc(changes, func(a, b keyChange) bool { return a.key == b.key })
@@ -129,7 +128,7 @@ func (f *folder) changeBlock(set string, block *state.KeyBlock, changes []keyCha
 		if !known {
 			k := state.SetKey{Key: c.key, Removed: c.remove}
 			if c.remove {
-				k.Version = f.ev.ID // if the command arrives again later, it must not remove the key again
+				k.Version = f.ev.ID // if the command is delivered again later, it must not remove the key again
 			}
 			merged, changed = append(merged, k), true
 			continue

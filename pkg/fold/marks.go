@@ -7,8 +7,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A mark names the output that its writer saw, so the fold never needs the row of the partition, which
-// may be in history only. A mark of an output that is not visible any more has no effect.
+// A mark names the output that its writer saw, so the fold never needs the row of the partition, which may exist only
+// in history. A mark of an output that is no longer visible has no effect.
 
 // checkMarks rejects a command that would exceed the limit of marks.
 func (f *folder) checkMarks(p *event.PartitionsMarked, c *checked) verdict {
@@ -23,7 +23,7 @@ func (f *folder) checkMarks(p *event.PartitionsMarked, c *checked) verdict {
 	return verdict{}
 }
 
-// MarkLimit describes the limit that more marks would exceed, or returns "".
+// MarkLimit describes the limit that would be exceeded with more marks, or returns "".
 func MarkLimit(s *state.State, more int) string {
 	if have := s.Marks.Len(); have+more > state.MaxMarks {
 		return fmt.Sprintf("cannot mark %d more partitions: %d are marked, and at most %d may be; materialize marked partitions to end their marks",
@@ -32,7 +32,7 @@ func MarkLimit(s *state.State, more int) string {
 	return ""
 }
 
-// partitionsMarked marks outputs. The command with the greatest id wins, whatever the order of folding. But no
+// partitionsMarked marks outputs. The command with the greatest id wins, regardless of the order of folding. But no
 // command makes a hidden output visible again.
 func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	result := noChange
@@ -64,8 +64,8 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence of the state that the writer of an event saw. The writer cannot have seen more
-// than what is folded. In a rebuild from the bare ledger, id selects the number in [Group.Inputs].
+// observedSeq returns the fold sequence number of the state that the writer of an event saw. The writer cannot have
+// seen more than is folded now. In a rebuild from the bare ledger, id selects the number in [Group.Inputs].
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]
@@ -94,7 +94,7 @@ func (f *folder) endMarks(row *state.Partition) {
 	}
 }
 
-// show makes an output the visible one of its partition.
+// show makes an output the visible output of its partition.
 func (f *folder) show(row *state.Partition) {
 	put(f, f.st.Partitions, row)
 	f.endMarks(row)

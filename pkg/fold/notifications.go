@@ -12,27 +12,27 @@ import (
 
 // Limits of notifications.
 const (
-	// MaxMessages is how many messages a channel gets in an hour. Further alerts are counted in a digest.
+	// MaxMessages is the maximum number of messages to a channel in an hour. Further alerts are counted in a digest.
 	MaxMessages = 20
-	// MaxNotificationTries is how often a notification is sent before it is UNDELIVERABLE.
+	// MaxNotificationTries is how often a notification is tried before it becomes UNDELIVERABLE.
 	MaxNotificationTries = 5
-	// MaxNotificationAge is how old a notification may be when it is sent.
+	// MaxNotificationAge is the maximum age of a notification that is sent.
 	MaxNotificationAge = 24 * time.Hour
 
 	hour = time.Hour
-	// maxListed is how many partitions or subjects a notification names.
+	// maxListed is the maximum number of partitions or subjects that a notification names.
 	maxListed = 20
 	// maxBrief is the maximum length of the message of an alert, in bytes.
 	maxBrief = 1024
 )
 
-// retryDelays are the delays before the second and the later tries of a notification. Their sum is less than
+// retryDelays are the delays before the second and later tries of a notification. Their sum is less than
 // [MaxNotificationAge].
 var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
 
 // notify adds a transition to a notification for each channel of a rule. The first transition of a group is sent
-// immediately. The following transitions are counted in a second notification, which is sent when the group ends and
-// begins the next group. The caller writes the rows of the rule and of the alert.
+// immediately. The following transitions are counted in a second notification. This notification is sent when the
+// group ends, and begins the next group. The caller must write the rows of the rule and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
 	first := row.Following == 0 && row.GroupUntil <= now
@@ -61,7 +61,7 @@ func keyOf(n *state.Notification) string {
 	return n.Rule + "|" + n.Subject + "|" + n.Cause + "|" + n.Channel
 }
 
-// unused returns the id of a new notification. The ids of one key differ in their times.
+// unused returns an unused id for a new notification. The ids of one key contain different times.
 func (f *folder) unused(key string, at event.Time) string {
 	for ; ; at++ {
 		if id := ids.NotificationID(f.domain(), key, at.Time()); f.st.Notifications.Get(id) == nil {
@@ -70,8 +70,8 @@ func (f *folder) unused(key string, at event.Time) string {
 	}
 }
 
-// counting returns the COUNTING notification of a key and its id, or nil and an unused id. It tries the ids from
-// the time since on.
+// counting returns the COUNTING notification of a key and its id. If there is none, it returns nil and an unused id.
+// It tries the ids of all times from since on.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {
 		id := ids.NotificationID(f.domain(), key, at.Time())
@@ -103,7 +103,7 @@ func (f *folder) count(old, n *state.Notification, more string) {
 	put(f, f.st.Notifications, &row)
 }
 
-// channel returns a copy of the row of a channel. The copy begins a new hour if the last hour is over.
+// channel returns a copy of the row of a channel. If the last hour is over, the copy begins a new hour.
 func (f *folder) channel(name string) *state.AlertChannel {
 	row := state.AlertChannel{Channel: name}
 	if old := f.st.AlertChannels.Get(name); old != nil {
@@ -115,7 +115,7 @@ func (f *folder) channel(name string) *state.AlertChannel {
 	return &row
 }
 
-// send makes a notification PENDING. If its channel has reached the limit of messages an hour, or if too many
+// send makes a notification PENDING. If its channel has reached the limit of messages per hour, or if too many
 // notifications wait, send counts the notification in the digest of the channel instead. exists means that the
 // notification already has a row.
 func (f *folder) send(n *state.Notification, exists bool) {
@@ -187,11 +187,12 @@ func (f *folder) wakeNotification(id string) {
 	}
 }
 
-// endGroup begins the next group of an alert, when the notification that has counted its transitions is sent.
+// endGroup begins the next group of an alert. It is called when the notification that counted the transitions of the
+// last group is sent.
 func (f *folder) endGroup(n *state.Notification) {
 	old := f.st.Alerts.Get(state.Key3{A: n.Subject, B: n.Cause, C: n.Rule})
 	if old == nil || old.Following == 0 || old.Following > n.FirstAt {
-		return // another channel's notification has ended the group
+		return // the notification of another channel has ended the group
 	}
 	row := *old
 	row.Following = 0
@@ -202,13 +203,13 @@ func (f *folder) endGroup(n *state.Notification) {
 }
 
 // notificationEnded records the result of a try to send a notification. A success counts even if a later try has
-// begun.
+// already begun.
 func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	old := f.st.Notifications.Get(p.NotificationID)
 	switch {
 	case old == nil || old.State.Final():
-		// An ended notification leaves the live state, in a rebuild possibly earlier than in the original fold. The
-		// original fold and the rebuild must return the same outcome.
+		// An ended notification leaves the live state. In a rebuild, this may happen earlier than in the original fold.
+		// Both must return the same outcome.
 		return noChange
 	case old.State == state.NotificationCounting:
 		return stale("the notification is still counting")
@@ -232,7 +233,7 @@ func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	return folded
 }
 
-// testChannel makes a notification that tests a channel.
+// testChannel creates a notification that tests a channel.
 func (f *folder) testChannel(p *event.AutomationCommand) verdict {
 	switch {
 	case f.st.Notifications.Get(p.CommandID) != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// endedPins is how long the row of a pin that has ended stays.
+// endedPins is how long the row of an ended pin is kept.
 const endedPins = 30 * 24 * time.Hour
 
 // checkPin rejects a pin that would exceed the limit.
@@ -24,12 +24,12 @@ func (f *folder) checkPin(p *event.RevisionPinned, c *checked) verdict {
 	return verdict{}
 }
 
-// PinLimit describes why another revision cannot be pinned.
+// PinLimit returns the reason why another revision cannot be pinned.
 func PinLimit(pinned int) string {
 	return fmt.Sprintf("%d revisions are pinned: at most %d are allowed: release one of them", pinned, state.MaxPins)
 }
 
-// revisionPinned pins a revision, or ends its pin. The command with the greatest id wins, whatever the order of
+// revisionPinned pins a revision, or ends its pin. The command with the greatest id wins, regardless of the order of
 // folding.
 func (f *folder) revisionPinned(p *event.RevisionPinned) verdict {
 	key := strconv.FormatInt(p.Revision, 10)

@@ -11,14 +11,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A candidate is an output that a check has blocked and that waits for a decision. At every time:
+// A candidate is an output that a check has blocked and that is waiting for a decision. These invariants hold:
 //
 //   - A partition has at most one pending candidate.
 //   - The visible output of its partition precedes it in the order of [folder.materialized]: a later
 //     success supersedes a candidate, and a candidate that arrives after a later success is superseded
 //     immediately.
 //
-// So an approval never has to compare the candidate with the visible output, whose row may be in history only.
+// So an approval never has to compare the candidate with the visible output, whose row may exist only in history.
 
 // quarantine records the output of a task that has failed because of its checks.
 func (f *folder) quarantine(t *state.Task, p *event.TaskFinished) {
@@ -61,9 +61,9 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	}
 }
 
-// laterThan returns the run of the partition's visible output or pending candidate, if it is later than the
-// output of a task; else "". A visible output whose row is not in the live state is never later, because
-// its run was triggered before all live runs.
+// laterThan returns the run of the partition's visible output or pending candidate, if that output is later than the
+// output of a task. Otherwise it returns "". A visible output whose row is not in the live state is never later,
+// because its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
@@ -77,14 +77,13 @@ func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	return run
 }
 
-// isLater reports whether the output of a task is later than the output of t. The output of the run
-// that was triggered later is the later one; within a run, it is the output of the task with the
-// greater key.
+// isLater reports whether the output of a task is later than the output of t. The output of the run that was
+// triggered later is the later one. Within a run, the output of the task with the greater key is the later one.
 func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }
 
-// supersede marks the pending candidate of a partition of t as superseded, unless a later task made it.
+// supersede marks the pending candidate of a partition of t as superseded, unless the candidate is from a later task.
 func (f *folder) supersede(t *state.Task, partition string) {
 	if f.st.Candidates.Len() == 0 { // the usual case allocates nothing
 		return
@@ -102,14 +101,14 @@ func (f *folder) supersede(t *state.Task, partition string) {
 	}
 }
 
-// conclude puts a candidate in a final state.
+// conclude puts a candidate into a final state.
 func (f *folder) conclude(row *state.Candidate, s state.CandidateState, by, reason string) {
 	row.State, row.ResolvedAt, row.ResolvedBy, row.Reason = s, f.at(), by, reason
 	put(f, f.st.Candidates, row)
 }
 
-// maxFailedChecks bounds the failed checks that the row of a candidate lists, and maxFailedMessage their messages in
-// bytes.
+// maxFailedChecks limits the number of failed checks in the row of a candidate. maxFailedMessage limits the length of
+// their messages in bytes.
 const (
 	maxFailedChecks  = 10
 	maxFailedMessage = 300
@@ -147,7 +146,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		return stale("the output is " + string(old.State))
 	}
 	if f.at() >= old.ExpiresAt {
-		// The timer is late. In a replay the timer may fire before the decision, so the expiry wins in every order.
+		// The timer is late. In a replay, the timer may fire before the decision. So the expiry wins in every order.
 		f.expire(old)
 		return stale("the output has expired")
 	}
@@ -163,8 +162,8 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 	return folded
 }
 
-// candidatesOf returns the pending candidates of an output. For a batch, it returns the candidates of all
-// partitions, because a decision covers the whole batch. Partitions that have a later output are not among them.
+// candidatesOf returns the pending candidates of an output. For a batch, it returns the candidates of all partitions,
+// because a decision covers the whole batch. It omits partitions that have a later output.
 func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 	f.st.Candidates.Ascend(state.Key3{A: one.AssetKey}, func(row *state.Candidate) bool {
 		if row.AssetKey != one.AssetKey {
@@ -178,9 +177,9 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 	return rows
 }
 
-// approve makes a candidate the visible output of its partition. Nobody has read the output before, so its version is
-// the sequence of the approval. The output has not read what its own chain of retries made later, so its LeftOut is
-// never 0. The alerts about the partition are over, as after a success.
+// approve makes a candidate the visible output of its partition. No task has read the output before, so its version
+// is the sequence number of the approval. The output did not read later outputs of its own chain of retries, so its
+// LeftOut is never 0. The alerts about the partition end, as after a success.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,
@@ -194,7 +193,7 @@ func (f *folder) approve(row *state.Candidate, by, reason string) {
 	})
 }
 
-// expire ends a pending candidate about which nobody has decided in time.
+// expire ends a pending candidate for which no decision was made in time.
 func (f *folder) expire(pending *state.Candidate) {
 	row := *pending
 	reason := "expired after " + row.ExpiresAt.Sub(row.BlockedAt).String()

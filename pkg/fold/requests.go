@@ -12,20 +12,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Constants for requests that cannot be planned.
+// Constants about requests that cannot be planned.
 const (
 	// NothingToDo is the code of a request that was refused because no partition needs to run. This is not a failure.
 	NothingToDo = "NOTHING_TO_DO"
-	// MaxRequestTries is how often a request is planned again after refusals that may pass.
+	// MaxRequestTries is how often a request is planned again after temporary refusals.
 	MaxRequestTries = 12
 	// The delay before a request is planned again doubles between these bounds.
 	minRequestDelay = 10 * time.Second
 	maxRequestDelay = 10 * time.Minute
-	// maxExpired is how many rows of ended requests one event removes.
+	// maxExpired is the maximum number of rows of ended requests that one event removes.
 	maxExpired = 4
 )
 
-// runRequested makes a request that waits for its time.
+// runRequested creates a request that waits for its time.
 func (f *folder) runRequested(p *event.RunRequested) verdict {
 	id := "at:" + p.CommandID
 	if f.st.Requests.Get(id) != nil {
@@ -46,9 +46,10 @@ func (f *folder) expireRequests(limit int) {
 	}
 }
 
-// pend makes a request PENDING. Its run gets an id with the time at which the request may be planned. That time is not
-// before the entry that decides the request. So the runs of later entries have greater ids. The only exception: an id
-// may be up to [MaxRunAge] older than its entry. Requests that become PENDING together get ids in their order.
+// pend makes a request PENDING. The id of its run contains the time at which the request may be planned. That time is
+// not before the time of the entry that decides the request. So the runs of later entries have greater ids. The only
+// exception is a run whose id is older than its entry, by up to [MaxRunAge]. Requests that become PENDING together
+// get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
 	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond
@@ -60,7 +61,7 @@ func (f *folder) pend(r *state.RunRequest) {
 
 const millisecond = event.Time(1000)
 
-// endRequest puts a request in a final state. The schedule may then start its next request.
+// endRequest puts a request into a final state. The schedule may then start its next request.
 func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome state.TickOutcome, detail string) {
 	row := *old
 	row.State, row.EndedAt, row.NextAt = s, f.at(), 0
@@ -68,13 +69,13 @@ func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome
 	f.setTick(&row, outcome, detail)
 }
 
-// checkRequest rejects a run if its request is not pending, or has another run id.
+// checkRequest rejects a run if its request is not pending, or if the request has another run id.
 //
-// In a rebuild without the recorded order, a run may be folded before the decision about its request. The run is
-// then evidence that the request was planned, and is accepted. If the request was refused or cancelled, its run is
-// rejected, unless a report proves that the run was executed: in this case, the refusal or the cancellation came
-// too late. A request that is planned again after a refusal gets a new run with a greater id, so the run with the
-// greatest id is accepted.
+// In a rebuild without the recorded order, a run may be folded before the decision about its request. The run then
+// proves that the request was planned, and is accepted. If the request was refused or cancelled, its run is rejected,
+// unless a report proves that the run was executed. In this case, the refusal or the cancellation came too late. A
+// request that is planned again after a refusal gets a new run with a greater id, so the run with the greatest id is
+// accepted.
 func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) verdict {
 	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
@@ -86,7 +87,7 @@ func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) ve
 	case row == nil:
 		return stale("request " + p.RequestID + " does not exist: it ended long ago")
 	case f.bare && row.State == state.RequestStarted && p.RunID > row.RunID:
-		return verdict{} // the fold in the original order accepted this later run
+		return verdict{} // the original fold accepted this later run
 	case row.State == state.RequestStarted:
 		return stale("request " + p.RequestID + " has become run " + row.RunID)
 	case row.State.Ended():
@@ -123,7 +124,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // else the tick is counted already, with another run
+	if old == nil || old.State != state.RequestStarted { // otherwise the tick was already counted with another run
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {
@@ -148,7 +149,7 @@ const (
 	backfillRequest = "backfill:"
 )
 
-// kindOf returns the kind of a tick from the id of its request, for ticks whose decision is not folded.
+// kindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded.
 func kindOf(request string) string {
 	switch {
 	case strings.HasPrefix(request, manualRequest):
@@ -171,7 +172,7 @@ func instantOf(request string) event.Time {
 	return event.Time(at)
 }
 
-// requestRefused handles a request that could not be planned: the request ends, or is planned again later.
+// requestRefused handles a request that could not be planned. The request ends, or will be planned again later.
 func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	old := f.st.Requests.Get(p.RequestID)
 	switch {
@@ -206,8 +207,8 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	return folded
 }
 
-// cancelRequest ends a request before it becomes a run. In a rebuild without the recorded order, the
-// request may not exist yet; its run must not be adopted later.
+// cancelRequest ends a request before it becomes a run. In a rebuild without the recorded order, the request may not
+// exist yet. cancelRequest then creates it as cancelled, so that its run is not adopted later.
 func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	old := f.st.Requests.Get(p.Name)
 	key, _, ofChunk := state.ParseChunkRequest(p.Name)
@@ -246,11 +247,12 @@ func (f *folder) wake(now event.Time) {
 	}
 }
 
-// MaxWoken is how many schedules, requests and notifications one call of the wake timer handles.
+// MaxWoken is the maximum number of schedules, requests and notifications that one call of the wake timer handles.
 const MaxWoken = 10_000
 
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. A timer that fires earlier than that time stays: when it fires, the fold sets the next timer.
+// notification waits. It keeps a timer that fires earlier than that time: when this timer fires, the fold sets the
+// next one.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {
@@ -258,8 +260,8 @@ func (f *folder) keepWake() {
 	}
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
-		if fired = timer.FiredAt; fired != 0 { // the last call of this timer, or of the previous one
-			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // at most one call a second
+		if fired = timer.FiredAt; fired != 0 { // the time of the last call of this timer or of the previous one
+			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // at most one call per second
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {
 			return

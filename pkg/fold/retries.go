@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Defaults for plans without a retry policy. Plans of Servo projects have one: package project
-// sets its defaults.
+// Defaults for plans without a retry policy. Plans of Servo projects always have a policy: package project sets its
+// defaults.
 const (
 	defaultInitialDelayMS     = 1_000
 	defaultMaxDelayMS         = 60_000
@@ -24,8 +24,8 @@ const (
 	permille = 1000
 )
 
-// Delays before granted attempts grow from one second to at most ten minutes. Ten losses in a row
-// span at least 13.6 minutes. A deployment or an outage of the store rarely takes longer.
+// The delays before granted attempts grow from one second to at most ten minutes. Ten losses in a row span at least
+// 13.6 minutes, and a deployment or an outage of the store rarely takes longer.
 const (
 	lossInitialDelayMS     = 1_000
 	lossMaxDelayMS         = 600_000
@@ -33,11 +33,11 @@ const (
 	lossJitterPermille     = 200
 )
 
-// MaxBackoffMS limits the delay before a retry to a year, whatever the plan says.
+// MaxBackoffMS limits the delay before a retry to a year, regardless of the plan.
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
-// lost reports whether an attempt was lost to infrastructure: the worker, the queue or the store
-// failed, and not the task. The task's policy can exclude such errors.
+// lost reports whether an attempt was lost to infrastructure: not the task failed, but the worker, the queue or the
+// store. The task's policy can exclude such errors.
 func (c closing) lost(t *state.Task) bool {
 	if !c.retryable || c.listed(t.RetryNever) {
 		return false
@@ -60,7 +60,7 @@ func (c closing) mayRetry(t *state.Task) bool {
 	return c.retryable && (!c.user() || t.RetryUserErrors)
 }
 
-// listed reports whether a list of codes and categories, joined by commas, names the error.
+// listed reports whether a comma-separated list of codes and categories contains the error.
 func (c closing) listed(rules string) bool {
 	if rules == "" || c.code == "" && c.category == "" {
 		return false
@@ -74,8 +74,8 @@ func (c closing) listed(rules string) bool {
 	return false
 }
 
-// user reports whether the error is in the query, the command, their inputs or the project. Such an
-// error is retried only if the project says so.
+// user reports whether the error is in the query, the command, their inputs or the project. Such an error is retried
+// only if the project requests that.
 func (c closing) user() bool {
 	switch c.category {
 	case event.CategoryUser, event.CategoryInput, event.CategoryConfiguration:
@@ -84,7 +84,7 @@ func (c closing) user() bool {
 	return false
 }
 
-// retryReason returns why another attempt follows this end, or "" if the end is final.
+// retryReason returns the reason why another attempt follows this one, or "" if the end is final.
 func (c closing) retryReason(t *state.Task) string {
 	switch {
 	case c.lost(t):
@@ -95,8 +95,7 @@ func (c closing) retryReason(t *state.Task) string {
 	return ""
 }
 
-// grant raises a task's attempts by n. A negative n withdraws the grant for a loss that did not
-// happen.
+// grant increases a task's number of attempts by n. A negative n withdraws the grant for a loss that did not happen.
 func grant(t *state.Task, n int32) {
 	t.GrantedAttempts += n
 	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // min limits the value
@@ -116,16 +115,16 @@ func (f *folder) retryLater(current, t *state.Task, c closing, reason string, de
 }
 
 // Backoff returns the delay in milliseconds after the failure of a task's current attempt. It is the initial delay,
-// multiplied for each earlier attempt that was not lost to infrastructure, up to the maximum delay. Jitter, derived
-// from the attempt's id, shortens the delay, so that tasks that failed together do not retry together.
+// multiplied once for each earlier attempt that was not lost to infrastructure, up to the maximum delay. Jitter
+// shortens the delay, so that tasks that failed together do not retry together. The jitter is derived from the
+// attempt's id.
 func Backoff(t *state.Task) int64 {
 	return backoff(t.Attempt-t.GrantedAttempts, t.AttemptID, delays{
 		t.RetryInitialDelayMS, t.RetryMaxDelayMS, t.RetryMultiplierPermille, t.RetryJitterPermille,
 	})
 }
 
-// lossBackoff returns the delay in milliseconds after the loss for which the task got its last
-// grant.
+// lossBackoff returns the delay in milliseconds after the loss for which the task received its last grant.
 func lossBackoff(t *state.Task) int64 {
 	return backoff(t.GrantedAttempts, t.AttemptID, delays{
 		lossInitialDelayMS, lossMaxDelayMS, lossMultiplierPermille, lossJitterPermille,
@@ -145,7 +144,7 @@ func backoff(n int32, attemptID string, d delays) int64 {
 	for i := int32(1); i < n; i++ {
 		next := min(scale(delay, int64(d.multiplier)), greatest)
 		if next == delay {
-			break // all later delays are the same
+			break // all later delays are equal
 		}
 		delay = next
 	}

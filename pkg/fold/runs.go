@@ -145,8 +145,8 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 	return task
 }
 
-// cancelRequested cancels a run. Tasks that are not running are cancelled immediately. Running tasks
-// get the grace period, unless the request forces the cancel.
+// cancelRequested cancels a run. Tasks that are not running are cancelled immediately. Running tasks get the grace
+// period, unless the request forces the cancellation.
 func (f *folder) cancelRequested(p *event.RunCancelRequested) verdict {
 	run := f.peekRun(p.RunID)
 	switch {
@@ -177,8 +177,8 @@ func (f *folder) cancelRun(run *state.Run, reason string, force bool) {
 	complete(run)
 }
 
-// cancelTask cancels a task of a run that is being cancelled. The task may already have ended,
-// because the cancellation of an upstream task ended it.
+// cancelTask cancels a task of a run that is being cancelled. The task may have already ended because of the
+// cancellation of an upstream task.
 func (f *folder) cancelTask(t *state.Task, reason string) {
 	current := f.st.Tasks.Get(t.Key())
 	if current.State.Terminal() {
@@ -214,8 +214,7 @@ func complete(run *state.Run) {
 	run.CompletedAt = run.LastActivityAt
 }
 
-// limitSet sets or removes a limit. The command with the latest event id wins, in whichever order
-// commands are folded.
+// limitSet sets or removes a limit. The command with the latest event id wins, regardless of the order of folding.
 func (f *folder) limitSet(p *event.LimitSet) verdict {
 	old := f.st.Limits.Get(state.Key2{A: p.Scope, B: p.Name})
 	switch {
@@ -231,7 +230,7 @@ func (f *folder) limitSet(p *event.LimitSet) verdict {
 	return folded
 }
 
-// peekRun returns a run with the group's changes so far, for reading only.
+// peekRun returns a run, including the group's changes so far. The caller must not change the run.
 func (f *folder) peekRun(runID string) *state.Run {
 	if run, ok := f.runs[runID]; ok {
 		return run

@@ -11,30 +11,31 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The fold cannot compute the instants of a schedule: the calendar supplies them in events. A schedule is
-// *wanted* while the fold waits for such an event. The cursor of a schedule is the last instant that was
-// decided. It only moves forward, so no instant is decided twice.
+// The fold cannot compute the instants of a schedule, so the calendar supplies them in events. A schedule is *wanted*
+// while the fold waits for such an event. The cursor of a schedule is the last instant that was decided. It moves
+// only forward, so no instant is decided twice.
 
 // Limits of schedules.
 const (
-	// OnTime is the greatest delay with which a tick counts as on time. Such a tick happens as soon as its timer fires.
-	// If the timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides.
+	// OnTime is the maximum delay of a tick that counts as on time. Such a tick happens as soon as its timer fires. If
+	// the timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides about
+	// them.
 	OnTime = time.Minute
-	// LateTick is the greatest delay at which a schedule that does not catch up still ticks. It is longer
-	// than the time in which a sweep finds the lost call of a timer.
+	// LateTick is the maximum delay at which a schedule without catch-up still ticks. It is longer than the time within
+	// which a sweep finds a lost timer call.
 	LateTick = 15 * time.Minute
 	// MaxBuffered is the maximum number of waiting ticks of a schedule.
 	MaxBuffered = 1000
-	// MaxAtOnce is how many ticks that may overlap start together when a schedule catches up.
+	// MaxAtOnce is how many overlapping ticks start together when a schedule catches up.
 	MaxAtOnce = 100
-	// RemovedKept is how long the row of a removed schedule stays.
+	// RemovedKept is how long the row of a removed schedule is kept.
 	RemovedKept = 30 * 24 * time.Hour
 	// If the calendar answers with an error, the fold asks again after a delay between these bounds.
 	minCalendarDelay = time.Minute
 	maxCalendarDelay = time.Hour
 )
 
-// schedulesDefined replaces the schedules by the schedules of the current release.
+// schedulesDefined replaces the schedules with those of the current release.
 func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	deployment := f.st.Deployment()
 	if deployment == nil || deployment.DeployID != p.DeployID {
@@ -47,8 +48,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	for _, name := range p.Remove {
 		f.removeSchedule(name)
 	}
-	// Without the recorded order, this state may lack schedules that the writer of the event saw. So the schedules
-	// stay pending, and an automator compares them with the release again.
+	// Without the recorded order, this state may lack schedules that the writer of the event saw. So the schedules stay
+	// pending, and an automator later compares them with the release again.
 	if p.Last && complete && deployment.SchedulesPending && !f.bare {
 		row := *deployment
 		row.SchedulesPending = false
@@ -61,9 +62,9 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	return folded
 }
 
-// define creates or changes a schedule. The new definition applies from the time of its deployment on; the old one must
-// first decide all earlier instants. Until that has happened, define asks the calendar for these instants and returns
-// false.
+// define creates or changes a schedule. The new definition applies from the time of its deployment on. All earlier
+// instants must be decided first, by the old definition. Until then, define asks the calendar for these instants and
+// returns false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()
@@ -75,14 +76,14 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 			return false
 		case old.Live() && old.Next != 0 && old.Next <= at:
 			row = *old
-			f.want(&row, max(at, old.NextAt)) // an instant that waits for its jitter ticks immediately
+			f.want(&row, max(at, old.NextAt)) // an instant that is delayed by its jitter ticks immediately
 			put(f, f.st.Schedules, &row)
 			return false
 		}
 		row = *old
 	}
 	row.Version, row.Spec, row.DefinedAt = version, jsonOf(spec), at
-	if !row.Paused || row.RemovedAt != 0 || row.Cursor == 0 { // a resume may still ask for the instants of a pause
+	if !row.Paused || row.RemovedAt != 0 || row.Cursor == 0 { // the cursor of a paused schedule stays: a resume may request the instants of the pause
 		row.Cursor = max(row.Cursor, at)
 	}
 	row.Error, row.Errors, row.RemovedAt = "", 0, 0
@@ -94,7 +95,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	return true
 }
 
-// want asks the calendar about a schedule: for the instants after its cursor up to a time, and for the next
+// want asks the calendar for the instants of a schedule after its cursor up to the given time, and for the next
 // instant after that time.
 func (f *folder) want(row *state.Schedule, until event.Time) {
 	row.Next, row.NextAt, row.WantedAt = 0, 0, until
@@ -132,8 +133,8 @@ func (f *folder) forgetSchedules() {
 	}
 }
 
-// due handles a schedule whose next tick is due. It fires a tick that is on time. For late ticks, it
-// asks the calendar.
+// due handles a schedule whose next tick is due. It fires the tick if it is on time. In any case, it asks the
+// calendar for the instants that have passed.
 func (f *folder) due(old *state.Schedule, now event.Time) {
 	row := *old
 	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime
@@ -161,7 +162,7 @@ func (f *folder) advance(item *event.CalendarItem) {
 	if !old.Live() || old.Version != item.Version || item.After < old.Cursor {
 		return
 	}
-	// Without the recorded order, the tick that moved the cursor may not be folded yet.
+	// Without the recorded order, the tick that moved the cursor may not have been folded yet.
 	if old.WantedAt == 0 && item.After == old.Cursor && (item.Calendar <= old.Calendar || item.Error != "" || item.Through > item.After) {
 		return
 	}
@@ -191,10 +192,10 @@ func (f *folder) advance(item *event.CalendarItem) {
 	put(f, f.st.Schedules, &row)
 }
 
-// maxDoublings is how often a delay is doubled at most.
+// maxDoublings is the maximum number of times that a delay is doubled.
 const maxDoublings = 10
 
-// MostMissed returns how many instants the catch-up policy takes at most.
+// MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks.
 func MostMissed(spec *event.Schedule) int {
 	switch {
 	case spec.CatchUp == event.CatchUpLatest:
@@ -205,8 +206,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the missed instants for which the catch-up policy creates ticks. Wanted is the time
-// at which the schedule was found to be late.
+// Taken returns the missed instants for which the catch-up policy creates ticks. wanted is the time at which the fold
+// found that the schedule was late.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -221,7 +222,7 @@ func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event
 	return missed[max(0, len(missed)-MostMissed(spec)):]
 }
 
-// tick decides one instant of a schedule. The caller writes the row.
+// tick decides about one instant of a schedule. The caller must write the row.
 func (f *folder) tick(s *state.Schedule, spec *event.Schedule, instant event.Time, kind string) {
 	f.decide(s, spec, spec.Overlap, &state.RunRequest{
 		RequestID: tickRequest + s.ScheduleID + ":" + strconv.FormatInt(int64(instant), 10), Logical: instant,
@@ -272,9 +273,9 @@ var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned",
 // tooManyPending reports whether the domain has no room for another PENDING request.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request of a schedule, whose own policy may be another one. It returns
-// whether the request is planned, buffered, skipped or dropped, and why. The policy may end other runs and requests of
-// the schedule.
+// overlap applies an overlap policy to a new request of a schedule. The schedule's own policy may be a different one.
+// overlap returns whether the request is planned, buffered, skipped or dropped, and the reason. The policy may end
+// other runs and requests of the schedule.
 func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(r.ScheduleID)
 	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {
@@ -286,7 +287,7 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 	case event.OverlapAllowAll:
 		return state.TickRequested, ""
 	case event.OverlapCancelOther, event.OverlapTerminateOther:
-		if f.tooManyPending() { // the policy must not end a run for a tick that is dropped
+		if f.tooManyPending() { // the policy must not end a run for a tick that is then dropped
 			return state.TickDropped, tooManyPending
 		}
 		return f.replace(r, own, policy == event.OverlapTerminateOther, runs, requests)
@@ -312,10 +313,10 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 	return state.TickRequested, ""
 }
 
-// blockers returns the live runs and the requests of a schedule that a buffered tick waits for: all of them, unless the
-// schedule's own policy is allow_all. Under allow_all, runs of later ticks may always be live, and a tick that waited
-// for them would never start. So it waits only for earlier ticks. It also waits for all ticks of backfills: these follow
-// each other, whatever the clocks of their commands say.
+// blockers returns the live runs and the requests of a schedule for which a buffered tick waits. These are all of
+// them, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks may always be live, and a
+// tick that waited for them would never start. So it waits only for earlier ticks and for all ticks of backfills. The
+// ticks of backfills run one after the other, regardless of the clocks of their commands.
 func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []string) {
 	runs, requests = f.st.ActiveOf(r.ScheduleID)
 	if own != event.OverlapAllowAll {
@@ -348,7 +349,7 @@ func (f *folder) replace(r *state.RunRequest, own string, force bool, runs, requ
 	return state.TickRequested, ""
 }
 
-// blocking names what a tick waits for.
+// blocking names the run or the request for which a tick waits.
 func blocking(runs, requests []string) string {
 	switch {
 	case len(runs) > 0:
@@ -401,7 +402,7 @@ func (f *folder) afterRuns() {
 }
 
 // releaseNext starts the buffered requests of a schedule that need not wait any longer, in their order. Each of them
-// waits for the one before, except under allow_all if the ids of their ticks are in another order.
+// waits for the previous one. The exception is allow_all, if the ids of the requests' ticks are in another order.
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return
@@ -489,7 +490,7 @@ func (f *folder) automationCommand(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// pauseOrResume pauses or resumes a schedule, unless a command with a greater id has done so before.
+// pauseOrResume pauses or resumes a schedule, unless a command with a greater id has already done so.
 func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) verdict {
 	switch {
 	case p.CommandID == row.CommandID:
@@ -503,7 +504,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 		return folded
 	}
 	if !row.Paused {
-		return folded // the schedule is not paused: record only the id of the command
+		return folded // the schedule is not paused: only record the id of the command
 	}
 	row.Paused, row.PausedAt, row.PausedBy, row.Reason, row.Failures = false, 0, "", "", 0
 	f.recovered(subjectSchedule+row.ScheduleID, "", []string{event.CauseSchedulePaused}, itemPaused)
@@ -514,7 +515,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 	return folded
 }
 
-// trigger makes a tick on command, without an instant of the schedule.
+// trigger creates a tick for a command. The tick has no instant of the schedule.
 func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdict {
 	id := manualRequest + p.CommandID
 	if f.st.Requests.Get(id) != nil || f.st.Ticks.Get(p.CommandID) != nil {
@@ -527,7 +528,7 @@ func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdic
 	return folded
 }
 
-// backfillSchedule makes ticks for past instants, one after the other.
+// backfillSchedule creates ticks for past instants, which run one after the other.
 func (f *folder) backfillSchedule(row *state.Schedule, p *event.AutomationCommand) verdict {
 	spec, made := specOf(row), ids.Time(p.CommandID)
 	decided := row.LastTick

@@ -74,8 +74,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row, and next is the
-// new row.
+// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row. next is the new
+// row.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
@@ -102,9 +102,10 @@ func resolution(s state.TaskState) state.Resolution {
 	panic("fold: state " + string(s) + " is not terminal")
 }
 
-// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end without running; then
-// resolve continues with their edges. Each edge is resolved once, and changes the counters of its downstream task only
-// then. If that task has ended, its counters stay: the row of an ended task is final.
+// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end without running. If
+// they end, resolve continues with their edges. Each edge is resolved only once, and only then changes the counters
+// of its downstream task. If the downstream task has already ended, its counters stay unchanged, because the row of
+// an ended task is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -145,7 +146,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	down.DepsResolved++
 	switch {
 	case degraded:
-		down.ErrorCode = CodeUpstreamDegraded // the code, if nothing else ends the task
+		down.ErrorCode = CodeUpstreamDegraded // this is the code unless the task ends for another reason
 	case edge.Satisfied:
 		down.DepsSatisfied++
 		if f.overtaken(up) {
@@ -153,7 +154,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 		}
 	}
 	if up.Quality == state.Degraded && down.Kind == event.KindGroup && down.TriggerRule == event.RuleAllSuccess {
-		down.Quality = state.Degraded // the node stands for its upstreams
+		down.Quality = state.Degraded // the node represents its upstreams
 	}
 	f.putTask(&down, current.State)
 	if down.State != state.TaskBlocked {
@@ -175,9 +176,9 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	return nil
 }
 
-// overtaken reports whether an upstream task that succeeded made an output that is not visible, because a run that was
-// triggered later has made a visible one before. Readers in the run of the upstream read the output that is not visible.
-// A node of a group stands for its upstreams.
+// overtaken reports whether the output of an upstream task that succeeded is not visible, because a run that was
+// triggered later made a visible output before. Readers in the upstream's own run still read the output that is not
+// visible. A group node represents its upstreams.
 func (f *folder) overtaken(up *state.Task) bool {
 	if up.Kind == event.KindGroup {
 		return up.LeftOut > 0
@@ -204,7 +205,7 @@ func refuses(t, up *state.Task) bool {
 // decide returns the next state of a blocked task after its upstream up has ended: READY, SKIPPED
 // with an error code, CANCELLED or BLOCKED.
 //
-// A failure decides immediately. A skip without a failure decides when every upstream has ended: a
+// A failure decides immediately. A skip without a failure decides only when every upstream has ended, because a
 // failure may still follow, and the order of the two must not matter.
 func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal
@@ -247,8 +248,8 @@ func (f *folder) endGroupNode(current *state.Task) *state.Task {
 // endEmptyGroupNode ends a group node without upstreams and resolves its edges.
 func (f *folder) endEmptyGroupNode(current *state.Task) { f.resolve(f.endGroupNode(current)) }
 
-// admit admits tasks while slots are free, in the order of [state.State.NextAdmissible]. It writes
-// an outbox row for each.
+// admit admits tasks while slots are free, in the order of [state.State.NextAdmissible]. It writes an outbox row for
+// each task.
 func (f *folder) admit() {
 	for {
 		next := f.st.NextAdmissible()

@@ -41,8 +41,8 @@ func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) 
 	put(f, f.st.Timers, &row)
 }
 
-// reschedule schedules another call of a timer. The call needs a new queue task name: the queue
-// rejects names that it has seen.
+// reschedule schedules another call of a timer. The call needs a new queue task name, because the queue rejects names
+// that it has already seen.
 func (f *folder) reschedule(timer *state.Timer, at event.Time) {
 	row := *timer
 	row.Generation++
@@ -68,7 +68,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case timer.TimerType == event.TimerLiveness && isLate(timer, p.FiredAt):
 		for _, d := range f.st.Due(p.FiredAt) {
 			if d.Kind == state.DeadlineCandidate {
-				f.expire(f.st.Candidates.Get(d.Candidate)) // no worker has to report anything first
+				f.expire(f.st.Candidates.Get(d.Candidate)) // an expiry does not depend on reports of workers
 			}
 		}
 		late := *timer
@@ -89,7 +89,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 			f.overdue(d)
 		}
 	case event.TimerWake:
-		f.endTimer(timer, state.TimerFired, false) // the row stays, for its generation and its time
+		f.endTimer(timer, state.TimerFired, false) // the row is kept for its generation and its time
 		f.wake(p.FiredAt)
 	default:
 		f.deleteTimer(timer, state.TimerFired)
@@ -97,7 +97,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	return folded
 }
 
-// overdue closes the attempt, cancels the run or expires the candidate of a deadline that has passed.
+// overdue handles a deadline that has passed: it closes the attempt, cancels the run or expires the candidate.
 func (f *folder) overdue(d state.Deadline) {
 	if d.Kind == state.DeadlineCandidate {
 		f.expire(f.st.Candidates.Get(d.Candidate))
@@ -146,9 +146,9 @@ func latenessOf(timer *state.Timer) lateness {
 	return l
 }
 
-// isLate reports whether a liveness call is too late to close attempts. A call that is as late as the previous one is
-// not too late: the dispatcher's clock is ahead of the queue's, so that every call seems late. A call after
-// MaxLateCalls consecutive late calls is not too late, either.
+// isLate reports whether a liveness call is too late to close attempts. A call is not too late if it is about as late
+// as the previous one. In this case, the dispatcher's clock is ahead of the queue's clock, so that every call seems
+// late. A call after MaxLateCalls consecutive late calls is not too late, either.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
 	if previous.Calls >= MaxLateCalls ||
@@ -161,8 +161,8 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 // maxLivenessDelay is the maximum time from a deadline to its liveness timer.
 const maxLivenessDelay = 30 * time.Second
 
-// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up.
-// While runs are live, it keeps a timer that fires earlier: that timer sets the next one.
+// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. While runs are live,
+// it keeps a timer that fires earlier: when this timer fires, the fold sets the next one.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled
@@ -174,8 +174,8 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the timeout
-	// An overdue deadline had a call that was late, or whose projections lagged. Keep the next
-	// call if it is soon.
+	// For an overdue deadline, the last call was late, or the projections of its caller lagged. Keep the next call if it
+	// is soon.
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}
@@ -194,12 +194,12 @@ func (f *folder) keepLiveness() {
 	})
 }
 
-// retireLiveness ends the liveness timer but keeps its row. The next timer derives its generation
-// from the row, so that no queue task name is used twice.
+// retireLiveness ends the liveness timer but keeps its row. The generation of the next timer is derived from the row,
+// so that no queue task name is used twice.
 func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, false) }
 
-// roundUp rounds t up to a multiple of the granularity in whole seconds, at least one second.
-// Deadlines close to each other thus share a timer.
+// roundUp rounds t up to a multiple of the granularity in whole seconds, which is at least one second. So deadlines
+// that are close to each other share a timer.
 func roundUp(t event.Time, granularity time.Duration) event.Time {
 	g := event.Time(max(granularity.Truncate(time.Second), time.Second).Microseconds())
 	return (t + g - 1) / g * g

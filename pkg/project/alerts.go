@@ -23,17 +23,17 @@ type alertRule struct {
 	named    bool
 }
 
-// defaultGroup is how long alerts about one subject are counted before the next message.
+// defaultGroup is how long alerts about one subject are counted before the next message is sent.
 const defaultGroup = 10 * time.Minute
 
-// unbuiltCauses are planned causes that rules cannot name yet, each with the reason or with what to do instead.
+// unbuiltCauses are planned causes that rules cannot name yet. Each has the reason or an alternative.
 var unbuiltCauses = map[string]string{
 	"publish_failed":     "`servo status` shows places that could not be published",
 	"sensor_failing":     "sensors are not supported",
 	"automation_limited": "conditions are not supported",
 }
 
-// alertsField is the field alerts of servo.yaml and of its environments.
+// alertsField is the field alerts in servo.yaml and in its environments.
 var alertsField = other("alerts", shape{
 	Type: "array", Items: new(alertFields.shape(shape{Description: "A rule: what is reported to which channels."}, "on", "to")), MaxItems: event.MaxAlertRules,
 	Examples:    []any{[]any{map[string]any{"on": []any{"task_failed", "check_failed"}, "select": "raw/*", "to": []any{"data"}, "group": "10m"}}},
@@ -146,7 +146,7 @@ func (l *loader) linkAlerts() {
 	slices.SortFunc(l.project.Channels, compareChannels)
 	var catalog *selector.Catalog
 	size, names := 0, map[string]bool{}
-	complete := len(l.problems) == 0 // if there are problems, assets may be missing
+	complete := len(l.problems) == 0 // if there are problems, some assets may be missing
 	for i := range l.alerts {
 		r := &l.alerts[i]
 		if names[r.Name] {
@@ -175,7 +175,7 @@ func (l *loader) linkAlerts() {
 	}
 }
 
-// selectAlerts sets the assets of a rule, and returns the length of their names.
+// selectAlerts sets the assets of a rule, and returns the total length of their names.
 func (l *loader) selectAlerts(r *alertRule, catalog *selector.Catalog) (size int) {
 	for _, cause := range r.On {
 		if !event.AssetCause(cause) && cause != event.CauseRecovered {

@@ -20,8 +20,8 @@ const (
 	maxList    = 1_000
 )
 
-// newAsset returns an asset with the project's defaults. Its place is the start of the file
-// until its key is read.
+// newAsset returns an asset with the project's defaults. Until the key of the asset is read, its place is the start
+// of the file.
 func (l *loader) newAsset(file string) *declared {
 	d := l.project.Defaults
 	return &declared{
@@ -34,7 +34,7 @@ func (l *loader) newAsset(file string) *declared {
 	}
 }
 
-// keyOfPath returns the key implied by a file's path: the last folder and the file's name.
+// keyOfPath returns the key that a file's path implies: the last folder and the file's name.
 func keyOfPath(file string) string {
 	folder, name := path.Split(strings.TrimPrefix(file, AssetsDir+"/"))
 	name = strings.TrimSuffix(name, path.Ext(name))
@@ -44,7 +44,7 @@ func keyOfPath(file string) string {
 	return path.Base(folder) + "/" + name
 }
 
-// reserved are namespaces that DuckDB uses itself.
+// reserved are the namespaces that DuckDB itself uses.
 var reserved = []string{"information_schema", "pg_catalog", "system", "temp"}
 
 // setKey sets an asset's key, or reports an invalid one.
@@ -63,7 +63,7 @@ func (l *loader) setKey(a *declared, at place, key, suggestion string) {
 	}
 }
 
-// setKeyOfPath sets the key implied by the file's path.
+// setKeyOfPath sets the key that the file's path implies.
 func (l *loader) setKeyOfPath(a *declared) {
 	l.setKey(a, a.at, keyOfPath(a.File), "rename the file, or set the key with the field asset")
 }
@@ -144,7 +144,7 @@ var commandFields = table[declared]{
 	}, yamlFile.output),
 }
 
-// textFields are the fields of output if it describes text files.
+// textFields are the fields of `output` for text files.
 var textFields = table[plan.TextOutput]{
 	choice("format", shape{Description: "The format of the files: csv (.csv, .tsv), json (.json), ndjson (.ndjson, .jsonl), each also with .gz or .zst."},
 		plan.TextFormats, func(t *plan.TextOutput) *string { return &t.Format }),
@@ -209,10 +209,10 @@ func (f yamlFile) run(n *yaml.Node, a *declared) {
 	}
 }
 
-// outputFiles is the value of output for commands whose text files do not become a table.
+// outputFiles is the value of `output` for commands whose text files are not converted to a table.
 const outputFiles = "files"
 
-// output reads the field output, which says what the tasks of an asset write.
+// output reads the field output, which describes the files that the tasks of an asset write.
 func (f yamlFile) output(n *yaml.Node, a *declared) {
 	a.Work.Output, a.Work.Text = "", nil
 	if n.Kind == yaml.MappingNode {
@@ -229,7 +229,7 @@ func (f yamlFile) output(n *yaml.Node, a *declared) {
 	}
 }
 
-// textOutput reads the format of text files that become a table.
+// textOutput reads the format of text files that are converted to a table.
 func (f yamlFile) textOutput(n *yaml.Node, w *plan.Work) {
 	t := &plan.TextOutput{}
 	known := textFields.fields(f, t)
@@ -251,7 +251,7 @@ func (f yamlFile) textOutput(n *yaml.Node, w *plan.Work) {
 	w.Text = t
 }
 
-// delimiter reads the character between fields.
+// delimiter reads the character that separates fields.
 func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 	text, ok := f.text(n, "delimiter")
 	if !ok {
@@ -267,7 +267,7 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery returns functions that reject the fields of commands in a query, and say why.
+// refusedInQuery returns functions that report the fields of commands in a query, with a reason.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -284,7 +284,7 @@ func (f yamlFile) refusedInQuery() fields {
 // assetFields reads the fields that every asset has, and the fields in more. It reports whether n is a mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
-	known["uses"] = func(n *yaml.Node) { // [usesField] replaces it for queries
+	known["uses"] = func(n *yaml.Node) { // for queries, [usesField] replaces this function
 		f.fail(n, "remove it", "uses is for queries: a command has no extensions of DuckDB")
 	}
 	f.mapping(n, "an asset", known.with(more))
@@ -399,7 +399,7 @@ func (f yamlFile) oneOf(n *yaml.Node, what string, allowed []string, to *string)
 	}
 }
 
-// listOf formats a command line as the list of its words.
+// listOf formats a command line as a list of its words.
 func listOf(line string) string {
 	words := strings.Fields(line)
 	for i, word := range words {

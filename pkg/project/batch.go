@@ -8,10 +8,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// batchAll is the value of batch that means as many partitions as a task may have.
+// batchAll is the value of batch that means as many partitions as a task can have.
 const batchAll = "all"
 
-// batchField says how many partitions a task materializes.
+// batchField is the field for the number of partitions that a task materializes.
 var batchField = other("batch", shape{
 	AnyOf: []*shape{
 		{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(event.MaxBatch))},
@@ -36,7 +36,7 @@ var batchFields = table[declared]{
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.boolean(n, "independent", &a.independent) }),
 }
 
-// batch reads the field batch, which says how many partitions a task materializes.
+// batch reads the field batch, which sets the number of partitions that a task materializes.
 func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.batchAt = f.place(n)
 	if resolve(n).Kind == yaml.MappingNode {
@@ -47,7 +47,7 @@ func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.Work.Batch = a.Batch > 0
 }
 
-// batchSize reads how many partitions a batch has at most.
+// batchSize reads the maximum number of partitions of a batch.
 func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	if n = resolve(n); n.Kind == yaml.ScalarNode && n.Value == batchAll {
 		a.Batch = event.MaxBatch
@@ -59,7 +59,8 @@ func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	}
 }
 
-// refuseSpan reports a check that reads the span of a batch, because a check sees only one partition.
+// refuseSpan reports a check that reads the span of a batch, because each execution of a check sees only one
+// partition.
 func (l *loader) refuseSpan(a *declared, c *check, names []Variable) {
 	at := a.Partitions.Time()
 	if !a.Work.Batch || at == nil {

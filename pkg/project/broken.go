@@ -8,9 +8,9 @@ import (
 // A problem in a file affects only the assets of that file and their readers. All other assets
 // can run.
 
-// ofProject reports whether a problem affects every asset: a problem in the settings, in a schedule, or with the folder
-// of assets. A broken schedule affects every asset, because a release without the schedule would remove it from the
-// domain.
+// ofProject reports whether a problem affects every asset. Such a problem is in the settings, in a schedule, or with
+// the folder of assets. A broken schedule affects every asset, because a release without the schedule would remove it
+// from the domain.
 func (ps Problems) ofProject() bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool {
 		return p.File == ConfigFile || p.File == AssetsDir || p.File == SchedulesDir || strings.HasPrefix(p.File, SchedulesDir+"/")
@@ -37,8 +37,8 @@ func (ps Problems) Of(file string) Problems {
 	return of
 }
 
-// breakAssets marks the assets in files with problems and in the files of more as broken. It
-// removes the dependencies of broken assets, so that the remaining graph has no cycle.
+// breakAssets marks the assets in files with problems, and those in the files in more, as broken. It removes the
+// dependencies of broken assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(problems Problems, more []string) {
 	files := problems.files()
 	for _, file := range more {

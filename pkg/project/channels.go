@@ -31,7 +31,7 @@ var topicPattern = regexp.MustCompile(`^projects/[a-z0-9][a-z0-9.:-]{0,99}/topic
 
 func compareChannels(a, b release.Channel) int { return strings.Compare(a.Name, b.Name) }
 
-// channelsField is the field channels of servo.yaml and of its environments.
+// channelsField is the field channels in servo.yaml and in its environments.
 var channelsField = other("channels", shape{
 	Type: "object", PropertyNames: &shape{Pattern: schedulePattern}, MaxProperties: maxChannels, Additional: new(channelShape()),
 	Examples: []any{map[string]any{"data": map[string]any{"slack": map[string]any{"url": "file:slack"}}}},
@@ -160,7 +160,7 @@ func channelSecret[T any](name, about string, at func(*T) *string) field[T] {
 			f.fail(n, "", "%s must be a reference to a secret, got %s", name, kindOf(n))
 			return
 		}
-		if _, err := plan.ParseSecret(n.Value); err != nil { // the value may be the secret itself: do not quote it
+		if _, err := plan.ParseSecret(n.Value); err != nil { // the value may be the secret itself, so do not quote it
 			f.fail(n, "write a reference to the secret, never its value", "%s is not a secret reference: %v", name, err)
 			return
 		}
@@ -168,7 +168,7 @@ func channelSecret[T any](name, about string, at func(*T) *string) field[T] {
 	})
 }
 
-// require reports a field that a mapping lacks.
+// require reports required fields that a mapping lacks.
 func (f yamlFile) require(n *yaml.Node, what string, names ...string) {
 	for _, name := range names {
 		if n.Kind == yaml.MappingNode && !hasField(n, name) {
@@ -189,7 +189,7 @@ func (f yamlFile) host(n *yaml.Node, to *string) {
 	}
 }
 
-// mailAddress reads a mail address without a display name.
+// mailAddress reads an e-mail address without a display name.
 func (f yamlFile) mailAddress(n *yaml.Node, what string) string {
 	s, ok := f.text(n, what)
 	if !ok {
@@ -201,7 +201,7 @@ func (f yamlFile) mailAddress(n *yaml.Node, what string) string {
 	return s
 }
 
-// smtp reads a channel that sends mail.
+// smtp reads a channel that sends e-mail.
 func (f yamlFile) smtp(n *yaml.Node, c *release.Channel) {
 	before := len(f.problems)
 	s := &release.SMTPChannel{Port: 587}
@@ -268,7 +268,7 @@ func (f yamlFile) channel(name string, n *yaml.Node) {
 	f.project.Channels = append(f.project.Channels, c)
 }
 
-// wrongURL returns what is wrong with the URL of a webhook, and what to do.
+// wrongURL returns the problem with the URL of a webhook, and a suggestion.
 func wrongURL(text string, private bool) (problem, suggestion string) {
 	u, err := url.Parse(text)
 	switch {

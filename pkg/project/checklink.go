@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// allChecks returns the checks of an asset, beginning with the checks of its contract.
+// allChecks returns the checks of an asset. The checks of its contract come first.
 func (a *declared) allChecks() []check {
 	return slices.Concat(a.contract, a.drift(), a.checks)
 }
@@ -22,7 +22,7 @@ func (a *declared) allChecks() []check {
 // driftOff is the value of schema_drift that turns off the comparison of schemas.
 const driftOff = "off"
 
-// drift returns the check that results from the field schema_drift.
+// drift returns the check that the field schema_drift defines.
 func (a *declared) drift() []check {
 	if a.Work.SchemaDrift == "" || a.Work.SchemaDrift == driftOff {
 		return nil
@@ -34,7 +34,7 @@ func (a *declared) drift() []check {
 	return []check{{Check: quality.Check{Name: quality.SchemaDrift, Kind: quality.SchemaDrift, Severity: severity}, at: a.at}}
 }
 
-// checkedFields reports checks that do not fit the kind of the asset. n is the mapping that declares the asset.
+// checkedFields reports checks that the kind of the asset does not allow. n is the mapping that declares the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	if a.Work.HasFiles() {
 		return
@@ -110,7 +110,7 @@ func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	}
 }
 
-// place returns the place of a byte of a check's SQL. It is exact only if the SQL is on one line.
+// place returns the position of a byte in a check's SQL. It is exact only if the SQL is on one line.
 func (c *check) place(offset int) place {
 	at := c.sqlAt
 	if offset > 0 && !strings.Contains(c.SQL, "\n") {
@@ -125,7 +125,7 @@ type columnSets struct {
 	sets  map[ids.AssetKey]map[string]bool
 }
 
-// of returns the columns of an asset, from its contract or its query; nil: they are not known.
+// of returns the columns of an asset, from its contract or its query. It returns nil if they are not known.
 func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	if set, ok := s.sets[key]; ok {
 		return set
@@ -165,8 +165,7 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	return set
 }
 
-// linkChecks reports names that occur twice and columns that do not exist, and sets the checks of
-// the asset's work.
+// linkChecks reports duplicate names of checks and columns that do not exist. It sets the checks of the asset's work.
 func (l *loader) linkChecks(a *declared, columns *columnSets) {
 	all := a.allChecks()
 	first := map[string]place{}
@@ -192,8 +191,8 @@ func (l *loader) linkChecks(a *declared, columns *columnSets) {
 	}
 }
 
-// checkColumnsExist reports columns of a check that neither the asset nor the asset of a
-// relationship has.
+// checkColumnsExist reports columns in a check that do not exist, either in the asset or in the asset that a
+// relationship reads.
 func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSets) {
 	report := func(at place, name string, of ids.AssetKey) {
 		set := columns.of(of)
@@ -219,5 +218,5 @@ func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSe
 	}
 }
 
-// maxShown is how many names a suggestion lists at most.
+// maxShown is the maximum number of names in a suggestion.
 const maxShown = 20

@@ -21,13 +21,13 @@ type check struct {
 	at place
 	// kinds are the kinds that the check declares. A valid check declares exactly one kind.
 	kinds []string
-	// columnsAt are the places of Columns.
+	// columnsAt are the positions of Columns.
 	columnsAt []place
 	// sqlAt is where SQL begins.
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
-	// allowed counts the fields named allow that the check declares.
+	// allowed is the number of fields named allow in the check.
 	allowed int
 	// seasonal is the field seasonal of an anomaly check.
 	seasonal string
@@ -232,7 +232,7 @@ func (f yamlFile) check(n *yaml.Node, a *declared) {
 	a.checks = append(a.checks, c)
 }
 
-// checkKind reports fields of a check that do not fit together.
+// checkKind reports fields of a check that contradict each other.
 func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	rows := []string{quality.NotNull, quality.Unique, quality.AcceptedValues, quality.Relationships, quality.Range, quality.Regex, quality.SQL}
 	switch {
@@ -249,7 +249,7 @@ func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	}
 }
 
-// defaultName returns the name of a check that has none: its kind and its columns.
+// defaultName returns the name of a check that declares none. It consists of the kind and the columns.
 func defaultName(c *quality.Check) string {
 	name := c.Kind
 	for _, column := range c.Columns {
@@ -342,7 +342,7 @@ func (f yamlFile) checkColumn(n *yaml.Node, c *check) {
 	c.Columns, c.columnsAt = append(c.Columns, name), append(c.columnsAt, f.place(n))
 }
 
-// nonEmpty reads a text that is not empty.
+// nonEmpty reads a non-empty text.
 func (f yamlFile) nonEmpty(n *yaml.Node, what string) string {
 	s, ok := f.text(n, what)
 	if ok && s == "" {
@@ -367,8 +367,8 @@ func (f yamlFile) checkSQL(n *yaml.Node, c *check) {
 	}
 }
 
-// textPlace returns the place of the first character of a text, after an opening quote, if the text begins on the line
-// of its node.
+// textPlace returns the position of the first character of a text, after an opening quote. This works only if the
+// text begins on the line of its node.
 func (f yamlFile) textPlace(n *yaml.Node) place {
 	at := f.place(n)
 	if n.Style == yaml.DoubleQuotedStyle || n.Style == yaml.SingleQuotedStyle {
@@ -456,7 +456,7 @@ func (f yamlFile) maxAge(n *yaml.Node, c *check) {
 	c.Params.MaxAgeSec = int64(age / time.Second)
 }
 
-// age reads a time of 1s to 36500d.
+// age reads a duration from 1s to 36500d.
 func (f yamlFile) age(n *yaml.Node, what string, to *time.Duration) {
 	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, "d") {
 		f.days(n, what, to)
@@ -483,7 +483,7 @@ func (f yamlFile) percent(n *yaml.Node, what string) (int64, bool) {
 
 var percent = regexp.MustCompile(percentPattern)
 
-// allow reads the number of tolerated failing rows.
+// allow reads the number or the percentage of failing rows that are allowed.
 func (f yamlFile) allow(n *yaml.Node, c *check) {
 	c.allowed++
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" {
@@ -572,8 +572,8 @@ type contractColumn struct {
 	typed, notNull bool
 }
 
-// columns reads the contract of an asset, its field `columns`. It becomes a check of kind schema that
-// forbids other columns, and a check of kind not_null.
+// columns reads the contract of an asset, its field `columns`. It converts the contract to a check of kind schema
+// that forbids other columns, and a check of kind not_null.
 func (f yamlFile) columns(n *yaml.Node, a *declared) {
 	types := check{Check: quality.Check{Name: quality.ContractCheck, Kind: quality.Schema}, at: f.place(n)}
 	filled := check{Check: quality.Check{Name: quality.ContractNotNullCheck, Kind: quality.NotNull}, at: f.place(n)}

@@ -17,16 +17,16 @@ import (
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxMatched is a total size in bytes. If the files that a query's pattern matches are larger, only their sizes are
-	// part of the code.
+	// maxMatched is a total size in bytes. If all files that a query's pattern matches are larger together, only their
+	// sizes are part of the code.
 	maxMatched = 64 << 20
-	// maxCodeFiles limits the files that the patterns of an asset match.
+	// maxCodeFiles is the maximum number of files that the patterns of an asset match.
 	maxCodeFiles = 10_000
 	maxPatterns  = 100
 )
 
-// globPattern matches patterns of files below the project. The parts of such a pattern may contain * and ?, and a part
-// ** stands for any number of folders. No part begins with a dot.
+// globPattern matches patterns of files below the project. The parts of such a pattern may contain * and ?. A part **
+// stands for any number of folders. No part begins with a dot.
 const globPattern = `^(\*\*|[^./*?\[\]\\][^/\[\]\\]*|[*?][^/\[\]\\]*)(/(\*\*|[^./\[\]\\][^/\[\]\\]*))*$`
 
 var validPattern = regexp.MustCompile(globPattern)
@@ -104,8 +104,8 @@ func (l *loader) fingerprint() {
 	release.SetCodes(l.project.Assets)
 }
 
-// collect adds the files of an asset's code: the files that the query or the command names, and the
-// files that match the patterns under code.
+// collect adds the files of an asset's code. These are the files that the query or the command names, and the files
+// that match the patterns in the field code.
 func (c *codeReader) collect(a *declared) {
 	named := a.files
 	for _, word := range a.Work.Command {
@@ -138,7 +138,7 @@ func (c *codeReader) collect(a *declared) {
 		c.linkedFolders(pattern)
 		for _, name := range matched {
 			if info, err := fs.Stat(c.files, name); err == nil && info.IsDir() && strings.Contains(pattern.word, "**") {
-				continue // reported
+				continue // already reported
 			}
 			hash, ok := c.hash(name)
 			if !ok || hash == "" {
@@ -150,7 +150,7 @@ func (c *codeReader) collect(a *declared) {
 	}
 }
 
-// collectChecks adds to command checks the files that their commands name.
+// collectChecks adds the files that the commands of checks name to these checks.
 func (c *codeReader) collectChecks(checks []quality.Check) {
 	for i := range checks {
 		for _, name := range checks[i].Command {
@@ -169,8 +169,8 @@ func (c *codeReader) collectChecks(checks []quality.Check) {
 	}
 }
 
-// linkedFolders reports the symbolic links to folders below a pattern with **: their files would not be
-// part of the code.
+// linkedFolders reports the symbolic links to folders below a pattern with **, because their files would not be part
+// of the code.
 func (c *codeReader) linkedFolders(pattern place) {
 	fixed, _, deep := strings.Cut(pattern.word, "**")
 	if !deep {
@@ -197,16 +197,16 @@ func (c *codeReader) relative(name string) string {
 	return path.Clean(name)
 }
 
-// collectMatches adds the files that a query reads by a pattern to the code of an asset without partitions. It ignores
-// partitioned assets: their partitions usually read different files, so a new file would wrongly make all partitions
-// stale.
+// collectMatches adds the files that a query reads through a pattern to the code of an asset without partitions. It
+// ignores partitioned assets: their partitions usually read different files, so a new file would wrongly make all
+// partitions stale.
 func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if a.Work.SQL == "" || a.Partitions != nil {
 		return
 	}
 	matched := c.match(place{word: pattern})
 	if len(matched) > maxCodeFiles {
-		matched = nil // too many files: see docs/reference/assets.md#staleness
+		matched = nil // there are too many files: see docs/reference/assets.md#staleness
 	}
 	total, sizes := int64(0), map[string]string{}
 	for _, name := range matched {
@@ -255,7 +255,7 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	expression, err := regexp.Compile("^" + strings.NewReplacer(`\*\*/`, `(?:[^/]+/)*`, `\*\*`, `.+`, `\*`, `[^/]*`, `\?`, `[^/]`,
 		`\[!`, `[^`, `\[`, `[`, `\]`, `]`).Replace(regexp.QuoteMeta(pattern.word)) + "$")
 	if err != nil {
-		return nil // only the patterns of queries have brackets, and DuckDB reports those that are not valid
+		return nil // only the patterns of queries have brackets, and DuckDB reports invalid ones
 	}
 	for _, name := range c.below(folder) {
 		if expression.MatchString(name) {
@@ -265,7 +265,7 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	return matched
 }
 
-// below returns the files and the symbolic links below a folder, without hidden ones.
+// below returns the files and the symbolic links below a folder, except hidden ones.
 func (c *codeReader) below(folder string) []string {
 	if names, ok := c.folder[folder]; ok {
 		return names
@@ -279,7 +279,7 @@ func (c *codeReader) below(folder string) []string {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
-		case entry.Type().IsRegular(), entry.Type()&fs.ModeSymlink != 0: // a link stands for the file that it names
+		case entry.Type().IsRegular(), entry.Type()&fs.ModeSymlink != 0: // a link represents the file that it names
 			if names = append(names, name); len(names) > MaxFiles {
 				return errEnough
 			}

@@ -41,7 +41,7 @@ func (l *loader) readConfig() {
 	f := yamlFile{l, ConfigFile}
 	n := f.parse(text)
 	if n == nil || isNull(n) {
-		return // an empty file: all defaults
+		return // the file is empty, so all defaults apply
 	}
 	if n.Kind == yaml.MappingNode {
 		n = f.environment(n)
@@ -59,7 +59,7 @@ var baseFields = table[Project]{
 	environmentsField,
 }
 
-// environmentFields are the fields of servo.yaml and of its environments.
+// environmentFields are the fields that both servo.yaml and its environments can set.
 var environmentFields = table[Project]{
 	other("tenant", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The tenant of the project's runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
@@ -110,7 +110,7 @@ var poolsShape = shape{
 	Description: "Named limits: how many tasks of each pool execute at once, in all runs together. 1 to 100,000 slots each.",
 }
 
-// defaultFields are the fields that servo.yaml sets for all assets.
+// defaultFields are the fields with which servo.yaml sets defaults for all assets.
 var defaultFields = table[Defaults]{
 	retriesField(func(d *Defaults) *plan.Retries { return &d.Retries }),
 	timeoutField(func(d *Defaults) *int32 { return &d.TimeoutSec }),
@@ -188,7 +188,7 @@ func (f yamlFile) domainName(n *yaml.Node, what string, to *string) {
 	}
 }
 
-// pools reads the number of slots of each pool. Users choose the names of pools, so no field is unknown.
+// pools reads the number of slots of each pool. Users choose the names of pools, so every name is allowed.
 func (f yamlFile) pools(n *yaml.Node) {
 	known := fields{}
 	f.project.Pools = map[string]int32{}
@@ -222,11 +222,11 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 	})
 }
 
-// maxVersions is the greatest number of versions of a partition that a rule can keep.
+// maxVersions is the maximum number of versions of a partition that a rule can keep.
 const maxVersions = 1_000_000
 
-// keep reads a retention rule into to, which has the project's defaults. Fields that the rule does not set
-// keep these defaults.
+// keep reads a retention rule into to, which contains the project's defaults. These defaults apply to the fields that
+// the rule does not set.
 func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true
@@ -255,8 +255,8 @@ func (f yamlFile) pool(n *yaml.Node, to *string) {
 	}
 }
 
-// defaultRetries returns the retry policy of a project that sets none (ADR 060). It does not
-// retry errors in the query, the command or the data.
+// defaultRetries returns the retry policy of a project that declares none (ADR 060). It does not retry errors in the
+// query, the command or the data.
 func defaultRetries() plan.Retries {
 	return plan.Retries{
 		MaxAttempts: 3, InitialDelayMS: 10_000, MaxDelayMS: defaultMaxDelayMS, MultiplierPermille: 2_000, JitterPermille: 100,
@@ -293,7 +293,7 @@ var retryFields = table[retryPolicy]{
 		[]any{"OUT_OF_MEMORY"}, func(r *retryPolicy) *[]string { return &r.Never }),
 }
 
-// retryRules is a field with a list of codes and categories of errors.
+// retryRules returns a field with a list of error codes and categories.
 func retryRules(name, about string, example []any, at func(*retryPolicy) *[]string) field[retryPolicy] {
 	return other(name, shape{
 		Type: "array", Items: &shape{Type: "string", Pattern: retryRulePattern(), PatternHelp: "Write a category, a code of Servo, or X_ and A-Z, 0-9, _."},
@@ -322,13 +322,14 @@ func retryRules(name, about string, example []any, at func(*retryPolicy) *[]stri
 	})
 }
 
-// retryRulePattern matches an item of on or never: a category, a code of Servo, or a code that begins with X_.
+// retryRulePattern matches an item of on or never: a category, one of Servo's codes, or a code that begins with X_.
 func retryRulePattern() string {
 	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
 
-// retries reads a retry policy into to, which has the project's defaults. Fields that the policy does not set keep
-// these defaults. An explicit policy retries every retryable error, including errors of the user's own code.
+// retries reads a retry policy into to, which contains the project's defaults. These defaults apply to the fields
+// that the policy does not set. An explicit policy retries every retryable error, including errors of the user's own
+// code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := retryPolicy{Retries: *to, givenMax: to.MaxDelayMS != defaultMaxDelayMS}
 	r.UserErrors = true
@@ -338,7 +339,7 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 		return
 	case !r.givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
-	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: reported already
+	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: already reported
 		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
 	*to = r.Retries

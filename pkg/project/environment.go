@@ -35,8 +35,8 @@ func (f yamlFile) env(n *yaml.Node) map[string]string {
 	return env
 }
 
-// secrets reads environment variables whose values workers fetch. Problems never quote an
-// invalid reference, because it may be a secret itself.
+// secrets reads environment variables whose values workers fetch. Problems never quote an invalid reference, because
+// it may itself be a secret.
 func (f yamlFile) secrets(n *yaml.Node) map[string]string {
 	secrets := map[string]string{}
 	f.variables(n, "secrets", plan.MaxSecrets, func(name string, n *yaml.Node) {

@@ -13,15 +13,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// How runs of an environment get their code.
+// These values determine how runs of an environment get their code.
 const (
-	// DeployAuto: a run deploys the project's files first, if they differ from the deployed release.
+	// DeployAuto: a run first deploys the project's files, if they differ from the deployed release.
 	DeployAuto = "auto"
 	// DeployExplicit: a run executes the deployed release.
 	DeployExplicit = "explicit"
 )
 
-// Environment holds the settings of an environment: those of the base, with the changes of the environment.
+// Environment holds the settings of an environment: the settings of the base with the changes of the environment.
 type Environment struct {
 	// Name is empty for the base.
 	Name      string
@@ -29,11 +29,12 @@ type Environment struct {
 	// Store is a bucket (gs://BUCKET), or a folder relative to the project. Empty: the default folder.
 	Store  string
 	Deploy string // DeployAuto or DeployExplicit
-	// Protected means that deployments need a confirmation.
+	// Protected means that deployments must be confirmed.
 	Protected bool
 }
 
-// maxEnvironments limits the number of environments of a project, because every load of servo.yaml reads all of them.
+// maxEnvironments is the maximum number of environments of a project. It is limited because every load of servo.yaml
+// reads all of them.
 const maxEnvironments = 50
 
 // storePattern matches a bucket, or a folder below the project.
@@ -72,8 +73,8 @@ func environmentsShape() shape {
 	}
 }
 
-// environment returns the settings of the chosen environment: its node merged into the base. It also reads every other
-// environment, to report the problems of all of them.
+// environment returns the settings of the chosen environment: its node merged into the base. It also reads all other
+// environments, to report their problems.
 func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 	base, declared := without(n, "environments")
 	chosen := f.options.Environment
@@ -81,7 +82,7 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 		if chosen != "" {
 			f.report(place{file: f.name}, "declare it under environments", "unknown environment %s", quoteShort(chosen))
 		}
-		return n // the caller reports a field environments without a value
+		return n // the caller reports that the field environments has no value
 	}
 	known, found := fields{}, map[string]*yaml.Node{}
 	for i := 0; declared.Kind == yaml.MappingNode && i+1 < len(declared.Content); i += 2 {
@@ -158,8 +159,8 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds an environment to the other environments of its domain. It returns the name of another environment that has
-// the same store, if one of these two environments restricts deployments: a run in the other one would circumvent the
+// join adds an environment to the other environments of its domain. If another environment has the same store, and
+// one of the two restricts deployments, join returns the name of the other one: a run in it would circumvent the
 // restriction.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
@@ -188,8 +189,8 @@ func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	return rest, value
 }
 
-// merge returns the fields of both mappings. If both have a field, and its values are mappings, it merges them. Other
-// values of more replace those of base.
+// merge returns the fields of both mappings. If both have a field whose values are mappings, it merges these values.
+// Otherwise, the value in more replaces the value in base.
 func merge(base, more *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode, Tag: base.Tag, Line: base.Line, Column: base.Column}
 	merged.Content = slices.Clone(base.Content)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// readFile reads a whole file of the project. It reports every problem with the file.
+// readFile reads a whole file of the project. It reports any problem with the file.
 func (l *loader) readFile(name string) (text []byte, ok bool) {
 	at := place{file: name}
 	info, err := fs.Stat(l.files, name)
@@ -20,7 +20,7 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 	case err != nil:
 		l.report(at, "", "the file cannot be read: %v", reason(err))
 		return nil, false
-	case !info.Mode().IsRegular(): // do not open it: a pipe would block
+	case !info.Mode().IsRegular(): // do not open such a file: a pipe would block
 		l.report(at, "", "not a regular file")
 		return nil, false
 	}
@@ -63,7 +63,7 @@ func (l *loader) checkText(name string, text []byte) bool {
 	return true
 }
 
-// reason returns an error without its path, because the place of the problem already names the file.
+// reason returns an error without its path, because the problem already names the file.
 func reason(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
@@ -71,7 +71,7 @@ func reason(err error) error {
 	return err
 }
 
-// offsetPlace returns the place of a byte in a text.
+// offsetPlace returns the position of a byte in a text.
 func offsetPlace(name string, text []byte, offset int) place {
 	before := text[:min(max(offset, 0), len(text))]
 	lineStart := bytes.LastIndexByte(before, '\n') + 1
@@ -117,7 +117,7 @@ func (l *loader) walk(ctx context.Context, dir string, visit func(name string, e
 	return err
 }
 
-// visit reads a file if its name says that it declares assets.
+// visit reads a file if its name shows that it declares assets.
 func (l *loader) visit(name string, entry fs.DirEntry) error {
 	hidden := strings.HasPrefix(path.Base(name), ".")
 	switch {
@@ -154,8 +154,8 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// leadsToFile reports whether a symbolic link points to a file of the project. Links to folders
-// are not followed: a file below one would have two names and declare two assets.
+// leadsToFile reports whether a symbolic link points to a file of the project. It does not follow links to folders,
+// because a file below such a link would have two names and declare two assets.
 func (l *loader) leadsToFile(name string, declares bool) bool {
 	info, err := fs.Stat(l.files, name)
 	switch {

@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// maxSuggestions limits the unknown names for which a similar name is suggested, because each search visits every
-// asset.
+// maxSuggestions is the maximum number of unknown names for which a similar name is suggested. It is limited because
+// each search visits every asset.
 const maxSuggestions = 200
 
 // link resolves dependencies and reports conflicts between the declarations.
 func (l *loader) link() {
 	l.checkPools()
-	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // reported
+	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // already reported
 	slices.SortStableFunc(l.assets, func(a, b declared) int { return plan.CompareKeys(a.Key, b.Key) })
 	l.dropDuplicates()
 	known := make(map[ids.AssetKey]*declared, len(l.assets))
@@ -36,9 +36,9 @@ func (l *loader) link() {
 		a := &l.assets[i]
 		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
 		if a.Requires == plan.RequiresComplete {
-			a.Requires = "" // the default
+			a.Requires = "" // this is the default
 		}
-		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command, without those of checks
+		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command, but not those of checks
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil {
@@ -83,8 +83,7 @@ func (l *loader) link() {
 	l.linkPublish()
 }
 
-// checkQuality reports dependencies with a require_quality that has no effect, or an effect other than the declared
-// one.
+// checkQuality reports dependencies whose require_quality has no effect, or a different effect than declared.
 func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 	for i := range l.assets {
 		a := &l.assets[i]
@@ -103,7 +102,7 @@ func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 	}
 }
 
-// addRead records how a dependency is read.
+// addRead records the settings of a dependency.
 func (l *loader) addRead(a *declared, d dep) {
 	if d.mapping == nil && d.requires == "" && !d.requireQuality {
 		return
@@ -120,11 +119,11 @@ func (l *loader) addRead(a *declared, d dep) {
 	slices.SortFunc(a.Reads, func(a, b plan.Dep) int { return plan.CompareKeys(a.Asset, b.Asset) })
 }
 
-// checkMappings reports dependencies whose partitions cannot be mapped to the partitions of their
-// reader.
+// checkMappings reports dependencies whose partitions cannot be mapped to the partitions of the asset that reads
+// them.
 func (l *loader) checkMappings(a *declared, known map[ids.AssetKey]*declared) {
 	seen := map[ids.AssetKey]bool{}
-	for _, declared := range []bool{true, false} { // first the dependencies that declare a map, so that errors name the place of the map
+	for _, declared := range []bool{true, false} { // dependencies with a declared map come first, so that errors contain the position of the map
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil || seen[d.key] || declared && d.mapping == nil || d.key == a.Key {
@@ -165,7 +164,7 @@ func (l *loader) checkPools() {
 	}
 }
 
-// knownNames holds the names of all assets, as keys and as tables, and counts the searches for similar names.
+// knownNames holds the names of all assets, as keys and as tables. It counts the searches for similar names.
 type knownNames struct {
 	keys, tables []string
 	asked        int
@@ -195,7 +194,7 @@ func (l *loader) unknownDep(d dep, names *knownNames) {
 	}
 }
 
-// suggestTable suggests the table with this name if it exists in exactly one namespace.
+// suggestTable suggests the table with the given name if exactly one namespace has it.
 func suggestTable(word string, names *knownNames) string {
 	if names.asked > maxSuggestions {
 		return ""
@@ -225,7 +224,7 @@ func (l *loader) checkItself(a *declared) {
 
 // checkBatch reports an asset that cannot have a batch.
 func (l *loader) checkBatch(a *declared) {
-	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem with the partitions has been reported
+	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem with the partitions has already been reported
 		return
 	}
 	if err := a.CheckBatch(); err != nil {
@@ -233,7 +232,7 @@ func (l *loader) checkBatch(a *declared) {
 	}
 }
 
-// checkCycles reports each cycle at the place where the first asset of the cycle names the next one.
+// checkCycles reports each cycle at the position where the first asset of the cycle names the next one.
 func (l *loader) checkCycles() {
 	g, err := plan.NewGraph(l.project.Assets)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// lookbackCheck reports expressions of partitioned assets that need other days of a partitioned
-// upstream. A task reads only the same day of its upstream, so such an expression would find too
-// few rows.
+// lookbackCheck reports expressions of partitioned assets that need other days of a partitioned upstream. A task
+// reads only the day of its own partition from the upstream, so such an expression would find too few rows.
 type lookbackCheck struct {
 	loader  *loader
 	known   map[ids.AssetKey]*declared
@@ -26,7 +25,7 @@ type assetColumn struct {
 	column    string
 }
 
-// origin describes where the values of an asset's column come from.
+// origin is the origin of the values in an asset's column.
 type origin int
 
 const (
@@ -61,8 +60,8 @@ func (c *lookbackCheck) check(a *declared) {
 	}
 }
 
-// covered reports whether the declared mapping of an upstream asset covers a lookback, or says that the query is to
-// read only one day.
+// covered reports whether the declared mapping of an upstream asset covers a lookback. It also returns true if the
+// mapping states that the query reads only one day.
 func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 	for _, d := range a.Reads {
 		if d.Asset.String() != upstream {
@@ -73,7 +72,7 @@ func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 		}
 		m, err := plan.Mapping(&c.known[d.Asset].Asset, &a.Asset)
 		if err != nil {
-			return true // reported already
+			return true // already reported
 		}
 		at := c.known[d.Asset].Partitions.Time()
 		if at == nil || len(d.Map.Dimensions) == 0 {
@@ -113,8 +112,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. It returns none if the column may belong to a
-// table that is not a partitioned asset.
+// upstreams returns the partitioned assets that have one of the columns. If the column may belong to any other table,
+// it returns none.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -132,13 +131,13 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 	return names
 }
 
-// day reports whether a name that refers to one of these columns contains the day of the partition.
+// day reports whether a name that refers to one of these columns always contains the day of the partition.
 func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the origin of the columns to which a name may refer. It returns originUnknown if the origin of any of
-// them is unknown.
+// common returns the common origin of the columns to which a name may refer. It returns originUnknown if the origin
+// of any of them is unknown.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent
 	for _, column := range columns {

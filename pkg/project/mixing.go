@@ -14,12 +14,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// BatchQuery is the query of an asset with a batch. For each table that the query reads, it says how the rows depend on
-// the partitions of the batch.
+// BatchQuery is the query of an asset that sets batch. For each table that the query reads, it describes how the rows
+// depend on the partitions of the batch.
 type BatchQuery struct {
 	SQL        string
 	Dimensions []BatchDimension
-	// Tables describes the assets that the query reads, by "namespace.name" in lower case, with an item for each
+	// Tables describes the assets that the query reads, by "namespace.name" in lower case. Each has an item for each
 	// dimension.
 	Tables map[string][]BatchTable
 }
@@ -27,7 +27,7 @@ type BatchQuery struct {
 // BatchDimension is a dimension of the partitions of a batch.
 type BatchDimension struct {
 	Name, Type string
-	// Unit is the unit with which date_trunc returns the start of a period: "day". Empty: there is no such unit.
+	// Unit is the unit with which date_trunc returns the start of a period, such as "day". Empty: there is no such unit.
 	Unit string
 }
 
@@ -35,12 +35,12 @@ type BatchDimension struct {
 type BatchTable struct {
 	// Fixed means that every batch reads the same rows.
 	Fixed bool
-	// Column is the column that contains the partition of a row or, if Finer is set, an instant within the period of
-	// the partition.
+	// Column is the column that contains the partition of a row. If Finer is set, it contains an instant within the
+	// period of the partition.
 	Column string
 	Finer  bool
-	// Why says why no column contains the partition of a row, and Advice what to do about it. Why is empty if there is
-	// such a column.
+	// Why is the reason why no column contains the partition of a row, or "" if there is such a column. Advice is a
+	// suggestion for the user.
 	Why, Advice string
 }
 
@@ -50,11 +50,11 @@ type Mixing struct {
 	Reason, Advice string
 }
 
-// BatchChecker returns, for each query, the expressions that may mix partitions, by offset. If there are none, each
-// partition has the same rows in every batch.
+// BatchChecker returns the expressions of each query that may mix partitions, by offset. If there are none, the rows
+// of a partition are the same in every batch.
 type BatchChecker func(ctx context.Context, queries []BatchQuery) ([][]Mixing, error)
 
-// checkMixing reports queries whose result may depend on which partitions are in one batch.
+// checkMixing reports queries whose result may depend on the choice of partitions in a batch.
 func (l *loader) checkMixing(ctx context.Context) error {
 	if l.options.CheckBatches == nil {
 		return nil
@@ -96,13 +96,13 @@ func (l *loader) checkMixing(ctx context.Context) error {
 	return nil
 }
 
-// partitionColumns finds the columns of assets that contain the partition of a row.
+// partitionColumns finds those columns of assets that contain the partition of a row.
 type partitionColumns struct {
 	known map[ids.AssetKey]*declared
 	seen  map[assetColumn]columnOrigin
 }
 
-// columnOrigin says what a column of an asset contains.
+// columnOrigin is the content of a column of an asset.
 type columnOrigin int
 
 const (
@@ -111,7 +111,7 @@ const (
 	columnPartition              // the column contains the partition of the row
 )
 
-// query returns the description of the query of an asset with a batch.
+// query returns the description of the query of an asset that sets batch.
 func (c *partitionColumns) query(a *declared) BatchQuery {
 	q := BatchQuery{SQL: a.Work.SQL, Tables: map[string][]BatchTable{}}
 	for i := range a.Partitions.Dimensions {
@@ -149,11 +149,11 @@ func truncUnit(d *space.Dimension) string {
 	return ""
 }
 
-// table describes which rows of an asset the partitions of a reader read in one dimension.
+// table describes the rows of an upstream asset that the partitions of a reader read in one dimension.
 func (c *partitionColumns) table(upstream, reader *declared, dimension string) BatchTable {
 	m, err := plan.Mapping(&upstream.Asset, &reader.Asset)
 	if err != nil || upstream.Partitions == nil {
-		return BatchTable{Fixed: true} // an error has been reported already
+		return BatchTable{Fixed: true} // an error has already been reported
 	}
 	t := BatchTable{Fixed: true}
 	for _, d := range upstream.Partitions.Dimensions {
@@ -180,7 +180,7 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 	return t
 }
 
-// origin returns what the column with the name of a dimension contains.
+// origin returns the content of the column that has the name of a dimension.
 func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	found := c.column(a, dimension, dimension)
 	if found == columnAbsent && !a.NoPartitionColumns {
@@ -189,7 +189,7 @@ func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	return found
 }
 
-// column returns what a column of the output of an asset contains.
+// column returns the content of a column in the output of an asset.
 func (c *partitionColumns) column(a *declared, column, dimension string) columnOrigin {
 	at := assetColumn{a.Key, dimension, column}
 	if found, ok := c.seen[at]; ok {
@@ -223,8 +223,8 @@ func (c *partitionColumns) find(a *declared, column, dimension string) columnOri
 	return c.common(a, o.Columns, dimension, named)
 }
 
-// declaredAbsent returns columnAbsent if the asset declares its columns and the column is not among them, otherwise
-// columnUnknown.
+// declaredAbsent returns columnAbsent if the asset declares its columns and the column is not among them. Otherwise,
+// it returns columnUnknown.
 func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrigin {
 	contract := quality.DeclaredColumns(a.Work.Checks)
 	if contract != nil && !slices.ContainsFunc(contract, func(t quality.ColumnType) bool { return strings.EqualFold(t.Name, column) }) {
@@ -233,7 +233,7 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns what a column of an asset contains if its values come from one of several columns of the tables that
+// common returns the content of an asset's column whose values come from one of several columns of the tables that
 // the asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
@@ -255,7 +255,7 @@ func (c *partitionColumns) common(a *declared, columns []Column, dimension strin
 	return found
 }
 
-// upstream returns what a column contains if the asset passes it through unchanged from an upstream asset.
+// upstream returns the content of a column that the asset passes through unchanged from an upstream asset.
 func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
 	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
 	if err != nil || upstream.Partitions == nil {
@@ -266,7 +266,7 @@ func (c *partitionColumns) upstream(a, upstream *declared, column, dimension str
 		found = c.origin(upstream, dimension)
 	}
 	if op, ok := m.Of(dimension); found == columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
-		return columnUnknown // the column contains the partition of the upstream asset, but not that of the reader
+		return columnUnknown // the column contains the partition of the upstream asset, which may differ from that of the reader
 	}
 	return found
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// periods is a dimension of time while its fields are read.
+// periods is a time dimension while its fields are read.
 type periods struct {
 	space.Dimension
 	start, end *yaml.Node
 }
 
-// timeFields returns the fields of a kind of partitions by time.
+// timeFields returns the fields of a kind of time partitions.
 func timeFields(kind space.Kind) table[periods] {
 	noun := map[space.Kind]string{space.Every: "period", space.Hourly: "hour", space.Daily: "day", space.Weekly: "week", space.Monthly: "month", space.Yearly: "year"}[kind]
 	bound := typed("day", shape{})
@@ -99,7 +99,7 @@ func kindShapes(kinds []space.Kind) properties {
 	return all
 }
 
-// partitionsShape is the shape of partitions: one kind of time, or named dimensions.
+// partitionsShape is the shape of partitions: one kind of time partitions, or named dimensions.
 func partitionsShape() shape {
 	one := 1
 	return shape{
@@ -151,22 +151,23 @@ func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 	a.Partitions, a.Work.Dimensions = s, s.Types()
 }
 
-// partitionColumns reads the field partition_columns: whether readers of an asset get its dimensions as columns.
+// partitionColumns reads the field partition_columns, which determines whether readers of an asset get its dimensions
+// as columns.
 func (f yamlFile) partitionColumns(n *yaml.Node, a *declared) {
 	on := true
 	f.boolean(n, "partition_columns", &on)
 	a.NoPartitionColumns = !on
 }
 
-// merge reads whether small outputs of the asset are copied to merged files.
+// merge reads the field merge, which determines whether small outputs of the asset are copied to merged files.
 func (f yamlFile) merge(n *yaml.Node, a *declared) {
 	on := true
 	f.boolean(n, "merge", &on)
 	a.NoMerge = !on
 }
 
-// reservedNames describes a dimension whose name is not allowed, because its variable would have the name of another
-// variable. It returns "" if all names are allowed.
+// reservedNames describes a dimension whose name is not allowed, because its variable would have the same name as
+// another variable. It returns "" if all names are allowed.
 func reservedNames(s *space.Space) string {
 	at := s.Time()
 	for i := range s.Dimensions {
@@ -250,8 +251,8 @@ func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimens
 	return &p.Dimension
 }
 
-// bounds reads start and end. It runs after the other fields are read, because the form of start and end depends on
-// them.
+// bounds reads start and end. It must run after the other fields are read, because the format of start and end
+// depends on them.
 func (f yamlFile) bounds(n *yaml.Node, p *periods) {
 	if n.Kind != yaml.MappingNode {
 		return
@@ -313,7 +314,7 @@ var depFields = table[dep]{
 	}, func(f yamlFile, n *yaml.Node, d *dep) { f.boolean(n, "require_quality", &d.requireQuality) }),
 }
 
-// requiresField returns the field requires, which says whether partitions may be missing.
+// requiresField returns the field requires, which determines whether partitions may be missing.
 func requiresField[T any](at func(*T) *string) field[T] {
 	return choice("requires", shape{
 		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: the run reads the partitions that exist, and warns.",
@@ -379,7 +380,7 @@ func (f yamlFile) depKey(n *yaml.Node, s string, d *dep) {
 	d.key = key
 }
 
-// The operations of a map, by their names in project files.
+// These are the operations of a map, by their names in project files.
 var (
 	wholeOps     = []string{"identity", "all", "latest"}
 	dimensionOps = []string{"identity", "all", "latest", "project", "coarsen", "refine", "window", "values"}
@@ -470,8 +471,7 @@ func (f yamlFile) valueMap(n *yaml.Node, d *space.DimensionMap) {
 	f.mapping(n, "values", known)
 }
 
-// checkMapping reports a dependency whose partitions cannot be mapped to the partitions of its
-// reader.
+// checkMapping reports a dependency whose partitions cannot be mapped to the partitions of the asset that reads them.
 func (l *loader) checkMapping(a, upstream *declared, d dep) {
 	if a.Broken != "" || upstream.Broken != "" || l.unreadable[upstream.File] {
 		return

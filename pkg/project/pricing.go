@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/estimate"
 )
 
-// maxPrice is the greatest price, in dollars. Up to this price, the cost of a task fits into an int64.
+// maxPrice is the maximum price, in dollars. Up to this price, the cost of a task fits into an int64.
 const maxPrice = 1000
 
 // dollar is a dollar in nano-dollars. Prices are whole numbers of nano-dollars.

@@ -14,7 +14,7 @@ type Problem struct {
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
 	Message string `json:"message"`
-	// Suggestion says what to do about the problem, if known.
+	// Suggestion is the action that solves the problem, if it is known.
 	Suggestion string `json:"suggestion,omitempty"`
 }
 
@@ -39,7 +39,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Sorted returns the problems by file, line and column, without repetitions. It changes ps.
+// Sorted returns the problems by file, line and column, without duplicates. It changes ps.
 func (ps Problems) Sorted() Problems {
 	slices.SortFunc(ps, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),

@@ -1,5 +1,5 @@
-// Package project reads a user's project: servo.yaml, and the assets declared in
-// files below assets/. This package is not a stable API.
+// Package project reads a user's project: servo.yaml, and the assets declared in files below assets/. The API of this
+// package is not stable.
 //
 // Reading does not stop at the first problem: [Load] reports all problems at once, each with
 // its file, line and column. Files are untrusted, so sizes, counts, depths and aliases are
@@ -44,36 +44,36 @@ type Project struct {
 	Domain ids.Domain
 	// Environment holds the settings of the chosen environment, or of the base.
 	Environment Environment
-	// Environments are the environments of the project, by name, each with the settings of the base that it does not
+	// Environments are the environments of the project, by name. Each includes the settings of the base that it does not
 	// change.
 	Environments []Environment
 	// Vars are the project's variables by name.
 	Vars map[string]plan.Var
 	// Root is the absolute path of the project's folder.
 	Root string
-	// Pools maps the name of a pool to its slots: how many tasks may run in it at once.
+	// Pools maps the name of a pool to its slots, which limit the number of tasks that run in the pool at once.
 	Pools map[string]int32
-	// MaxConcurrentTasks limits the running tasks of the whole workspace. 0: the default.
+	// MaxConcurrentTasks limits the number of running tasks of the whole workspace. 0: the default.
 	MaxConcurrentTasks int32
-	// MaxParallelism limits the running tasks of each run. 0: no limit per run.
+	// MaxParallelism limits the number of running tasks of each run. 0: no limit per run.
 	MaxParallelism int32
 	Workers        Workers
 	Defaults       Defaults
-	// Data lists the folders whose files queries may read: those of `data`, relative to Root, and those of
-	// sources.paths. Without a data folder: "data".
+	// Data lists the folders whose files queries may read: the folders in `data`, relative to Root, and those in
+	// sources.paths. If the project sets no data folder, it contains "data".
 	Data []string
-	// Extensions is the folder with the files of DuckDB's extensions. If it is relative, it is relative to Root.
+	// Extensions is the folder with the files of DuckDB's extensions. It may be relative to Root.
 	Extensions string
-	// Publish names the places where outputs are published. Nil: there are none. Each asset says whether it is
-	// published.
+	// Publish contains the places where outputs are published. Nil: there are none. The settings of each asset determine
+	// whether it is published.
 	Publish *release.Places
-	// Pricing has the prices of estimates. Nil: there are none.
+	// Pricing contains the prices for estimates. Nil: there are none.
 	Pricing *estimate.Prices
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
 	// Schedules are sorted by name.
 	Schedules []event.Schedule
-	// Channels are sorted by name. Alerts are the rules that report to them.
+	// Channels are sorted by name. Alerts are the rules that send messages to these channels.
 	Channels []release.Channel
 	Alerts   []event.AlertRule
 	// Watched are the deadlines, freshness and SLAs of assets, sorted by asset.
@@ -90,14 +90,14 @@ type Workers struct {
 	Threads int
 }
 
-// Defaults apply to assets that do not set the fields themselves.
+// Defaults are the values of the fields that assets do not set themselves.
 type Defaults struct {
 	Retries             plan.Retries
 	TimeoutSec          int32 // 0: none
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
-	// Keep says which superseded outputs to keep. If Keep.All is set, logs are kept, too.
+	// Keep determines which superseded outputs are kept. If Keep.All is set, logs are also kept.
 	Keep plan.Keep
 	// KeepLogs is how long to keep logs. 0: the collector's default.
 	KeepLogs time.Duration
@@ -112,9 +112,9 @@ type Ref struct {
 	Offset int
 }
 
-// SQLParser returns the tables that queries read, except tables that a query defines itself (WITH).
-// Each query should be a single SELECT. The results are in the order of the queries. An error means
-// that the parser itself failed; it ends the load.
+// SQLParser returns the tables that queries read, except tables that a query defines itself (WITH). Each query should
+// be a single SELECT. The results are in the order of the queries. An error means that the parser itself failed, and
+// ends the load.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
 // Parsed contains the tables and files that a query reads, by offset, or the error of the query.
@@ -125,7 +125,7 @@ type Parsed struct {
 	Output    Output
 	// Variables are the names that the query passes to getvariable, by offset.
 	Variables []Variable
-	// Tree describes what the query computes.
+	// Tree describes the computation of the query.
 	Tree *plan.Tree
 	// Files are the names of files that the query passes as literals to table functions, such as
 	// read_csv('data/x.csv').
@@ -148,36 +148,36 @@ type Column struct {
 // Output describes the columns of the result of a query.
 type Output struct {
 	Named map[string]Origin // the origin of each named column, in lower case
-	// Rest are the tables whose columns, unless Named contains them, are passed through under their own names.
+	// Rest are the tables whose columns the query passes through under their own names, unless Named contains them.
 	Rest []Ref
 	// Complete is true if the result has no columns besides those of Named and Rest.
 	Complete bool
 }
 
-// Origin says where the values of a column come from: from a variable, or from a column of
-// one of several tables. The zero value is unknown.
+// Origin is the origin of a column's values: a variable, or a column of one of several tables. The zero value means
+// that the origin is unknown.
 type Origin struct {
 	Variable string
 	Columns  []Column
 }
 
-// Lookback is an expression that needs rows from before the partition. Example: a filter that
-// every row must satisfy, day >= getvariable('date') - 7.
+// Lookback is an expression that needs rows of days before the partition. An example is a filter that every row must
+// satisfy: day >= getvariable('date') - 7.
 type Lookback struct {
 	// Offset is the position of the column in the query in bytes.
 	Offset   int
 	Column   string // the column as it is written
-	Variable string // in lower case. Empty: the expression compares columns
+	Variable string // in lower case; "": the expression compares columns
 	// Columns are the stored columns to which Column may refer.
 	Columns []Column
-	// Days are the columns that must be the day of the partition; otherwise the expression is not a
-	// lookback. Each item lists the stored columns to which one name may refer: one of them must be
-	// a day, and the others must not exist.
+	// Days are columns that must contain the day of the partition. Otherwise, the expression is not a lookback. Each
+	// item lists the stored columns to which one name may refer. One of them must contain the day, and the others must
+	// not exist.
 	Days [][]Column
-	// Window is true for a window that is ordered by the column.
+	// Window is true for a window that the column orders.
 	Window bool
-	// From is the first day that the expression needs, relative to the day of the partition: -7 is a week earlier.
-	// 0: unknown.
+	// From is the first day that the expression needs, relative to the day of the partition: -7 is a week earlier. 0:
+	// unknown.
 	From int64
 }
 
@@ -191,7 +191,7 @@ type SyntaxError struct {
 type Options struct {
 	// ParseSQL parses the queries of SQL assets.
 	ParseSQL SQLParser
-	// CheckBatches examines the queries of assets with a batch. Nil: they are not examined.
+	// CheckBatches examines the queries of assets that set batch. Nil: they are not examined.
 	CheckBatches BatchChecker
 	// Environment is the name of an environment of servo.yaml. Empty: the base.
 	Environment string
@@ -199,9 +199,8 @@ type Options struct {
 	User string
 }
 
-// Load reads the project in the folder dir. An error of type [Problems] is about the user's
-// files. If Load returns such an error together with a project, the project's assets without
-// problems can run.
+// Load reads the project in the folder dir. An error of type [Problems] is about the user's files. If Load returns
+// both such an error and a project, those assets of the project that have no problems can run.
 func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -215,7 +214,7 @@ func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	return p, errors.Join(err, folder.Close())
 }
 
-// LoadFS reads the project in a file system. Its path on this machine is root.
+// LoadFS reads the project in a file system. root is the path of the project on this machine.
 func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project, error) {
 	l := newLoader(files, root, o)
 	l.readConfig()
@@ -278,15 +277,15 @@ type loader struct {
 	schedules []schedule
 	alerts    []alertRule
 	channels  []string // the names of all channels, including those with problems
-	// unreadable holds the files with problems outside their queries.
+	// unreadable contains the files with problems outside of their queries.
 	unreadable map[string]bool
-	// cyclic are the files of assets on a cycle. twice are the files with assets that another file declares, too.
+	// cyclic are the files of assets on a cycle. twice are the files with assets that another file also declares.
 	cyclic, twice []string
-	// places are the settings of servo.yaml about publishing. Nil: there are none. published means that servo.yaml has
-	// such settings for some environment.
+	// places are the settings about publishing in servo.yaml. Nil: there are none. published means that servo.yaml has
+	// such settings in at least one environment.
 	places    *places
 	published bool
-	// external is the field sources.extensions of servo.yaml. Nil: there is none.
+	// external is the field sources.extensions in servo.yaml. Nil: there is none.
 	external *external
 }
 
@@ -297,28 +296,27 @@ type place struct {
 	word         string
 }
 
-// declared is an asset with the places of its declarations.
+// declared is an asset with the positions of its declarations.
 type declared struct {
 	plan.Asset
 	at place
 	// query is where Work.SQL starts in the file.
 	query place
 	deps  []dep
-	// lookbacks are the expressions of the query that need rows of earlier days.
+	// lookbacks are the expressions in the query that need rows of earlier days.
 	lookbacks []Lookback
 	output    Output
 	// files are the files that the query names. code are the patterns in the field `code`.
 	files []string
 	code  []place
-	// contract are the checks that result from the field `columns`. checks are the checks of the field
-	// `checks`.
+	// contract are the checks that the field `columns` defines. checks are the checks in the field `checks`.
 	contract, checks []check
 	samples          int
 	quarantine       *quarantine // nil: none
-	publish          *publish    // nil: the selection of servo.yaml decides
+	publish          *publish    // nil: the selection in servo.yaml decides
 	promises         promises
-	// batchAt is the place of `batch`. partitioned means that the file declares partitions, even if the declaration has
-	// a problem. independent means that the asset's author states that no row depends on the inputs of another
+	// batchAt is the position of `batch`. partitioned means that the file declares partitions, even if this declaration
+	// has a problem. independent means that, as the asset's author states, no row depends on the inputs of another
 	// partition.
 	batchAt     place
 	partitioned bool
@@ -327,14 +325,14 @@ type declared struct {
 	uses []place
 }
 
-// dep is a dependency and the place that names it, in deps or in the query.
+// dep is a dependency and the position of its name, in deps or in the query.
 type dep struct {
 	key   ids.AssetKey
 	at    place
 	query bool
 	// check means that a check names the dependency.
 	check bool
-	// mapping says which partitions are read; nil: this is inferred.
+	// mapping determines which partitions are read. If it is nil, the mapping is inferred.
 	mapping *space.Map
 	// requires is the field requires, or "".
 	requires string

@@ -14,16 +14,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
-// How a published folder shows the files of outputs: as links or as copies.
+// A published folder shows the files of outputs in one of these ways: as links or as copies.
 const (
 	modeLink = "link"
 	modeCopy = "copy"
 )
 
-// maxPlace is the greatest length of the path of a published place, in bytes.
+// maxPlace is the maximum length of the path of a published place, in bytes.
 const maxPlace = 1_024
 
-// places holds the fields of `publish` of servo.yaml while that file is read.
+// places holds the fields of `publish` in servo.yaml while that file is read.
 type places struct {
 	folder, duckdb, mode string
 	selection            string
@@ -131,7 +131,7 @@ var publishFields = table[publish]{
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
-// overlap reports whether a folder contains a DuckDB file, or is the folder of its links.
+// overlap reports whether a folder overlaps with a DuckDB file or with the folder of its links.
 func overlap(folder, file string) bool {
 	if folder == "" || file == "" {
 		return false
@@ -161,8 +161,8 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	}
 }
 
-// checkPlaces reports places in data folders, whose files queries may read: a query could read the
-// published outputs of other assets without depending on them.
+// checkPlaces reports places in data folders. Queries may read the files of such folders, so a query could read the
+// published outputs of other assets without depending on these assets.
 func (l *loader) checkPlaces() {
 	if l.places == nil {
 		return
@@ -181,7 +181,7 @@ func (l *loader) checkPlaces() {
 	}
 }
 
-// linkPublish sets how each asset is published, if it is.
+// linkPublish sets how each published asset is published.
 func (l *loader) linkPublish() {
 	l.checkPlaces()
 	chosen := l.selected()
@@ -226,7 +226,7 @@ func (l *loader) linkPublish() {
 	}
 }
 
-// selected returns the assets that the selection of servo.yaml chooses.
+// selected returns the assets that the selection in servo.yaml chooses.
 func (l *loader) selected() map[string]bool {
 	if l.places == nil || l.places.selection == "" {
 		return nil
@@ -238,7 +238,7 @@ func (l *loader) selected() map[string]bool {
 	}
 	result, err := selector.NewCatalog(l.project.Assets).Select(selector.Query{Include: s})
 	if mistake := (*selector.Error)(nil); errors.As(err, &mistake) && len(l.problems) == 0 {
-		l.report(l.places.selectAt, "", "select: %v", err) // an asset may be absent because of another problem
+		l.report(l.places.selectAt, "", "select: %v", err) // another problem may have removed a selected asset
 	}
 	chosen := map[string]bool{}
 	for _, key := range result.Keys {

@@ -9,13 +9,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Retention says which outputs and logs a project keeps.
+// Retention contains the rules for the outputs and logs that a project keeps.
 type Retention struct {
 	// Default is the rule of the project. It applies to assets that the project no longer declares.
 	Default plan.Keep
 	// Logs is how long to keep logs. 0: the collector's default.
 	Logs time.Duration
-	// Problems are the problems of asset files. A file with problems may declare any asset.
+	// Problems are the problems in asset files. A file with problems may declare any asset.
 	Problems Problems
 
 	assets map[string]plan.Keep // the rule of each asset
@@ -36,7 +36,7 @@ func LoadRetention(ctx context.Context, dir string, o Options) (*Retention, erro
 	for _, a := range l.assets {
 		key := a.Key.String()
 		if _, twice := r.assets[key]; twice || bad[a.File] {
-			a.Keep = plan.Keep{All: true} // the rule that the project intends is unknown
+			a.Keep = plan.Keep{All: true} // the rule that the user intends is unknown
 		}
 		r.assets[key] = a.Keep
 	}
@@ -46,8 +46,8 @@ func LoadRetention(ctx context.Context, dir string, o Options) (*Retention, erro
 // Assets returns the keys of the declared assets, in no particular order.
 func (r *Retention) Assets() []string { return slices.Collect(maps.Keys(r.assets)) }
 
-// Of returns the rule of an asset. If the rule is unknown, because of problems in asset files, the result keeps all
-// versions.
+// Of returns the rule of an asset. If the rule is unknown because of problems in asset files, it returns a rule that
+// keeps all versions.
 func (r *Retention) Of(asset string) plan.Keep {
 	keep, ok := r.assets[asset]
 	switch {
@@ -59,7 +59,7 @@ func (r *Retention) Of(asset string) plan.Keep {
 	return r.Default
 }
 
-// Everything reports whether every output and log is kept.
+// Everything reports whether all outputs and logs are kept.
 func (r *Retention) Everything() bool {
 	for _, keep := range r.assets {
 		if !keep.All {

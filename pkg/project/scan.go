@@ -2,9 +2,9 @@ package project
 
 import "strings"
 
-// trimQuery returns the SQL without surrounding space and comments and without trailing
-// semicolons, and the offset where it starts. It returns "" if nothing else is left. Semicolons
-// between statements stay, so that the parser rejects them.
+// trimQuery returns the SQL without leading and trailing space and comments, and without trailing semicolons. It also
+// returns the offset where the query starts. It returns "" if nothing remains. Semicolons between statements stay, so
+// that the parser rejects them.
 func trimQuery(sql string) (query string, start int) {
 	first, last := -1, 0
 	for i := 0; i < len(sql); {
@@ -23,8 +23,8 @@ func trimQuery(sql string) (query string, start int) {
 	return sql[first:last], first
 }
 
-// token returns the end of the token at i, and whether it is part of the query: anything except
-// space, comments and semicolons.
+// token returns the end of the token at i, and whether the token is part of the query. Space, comments and semicolons
+// are not part of it.
 func token(sql string, i int) (end int, significant bool) {
 	rest := sql[i:]
 	switch c := rest[0]; {
@@ -46,7 +46,7 @@ func token(sql string, i int) (end int, significant bool) {
 	return i + 1, true
 }
 
-// inName reports whether the character before i belongs to a name or a number.
+// inName reports whether the character before i is part of a name or a number.
 func inName(sql string, i int) bool {
 	if i == 0 {
 		return false
@@ -55,7 +55,7 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// until returns the position after the first mark at or after i, or the end of the text.
+// until returns the position after the first mark at or after i. If there is none, it returns the end of the text.
 func until(sql string, i int, mark string) int {
 	if at := strings.Index(sql[i:], mark); at >= 0 {
 		return i + at + len(mark)
@@ -63,7 +63,7 @@ func until(sql string, i int, mark string) int {
 	return len(sql)
 }
 
-// blockComment returns the end of a comment. Comments nest.
+// blockComment returns the end of a comment. Comments can be nested.
 func blockComment(sql string, i int) int {
 	depth := 0
 	for i < len(sql) {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// namedDimension is a dimension in the partitions of a schedule, and the place where the file names it.
+// namedDimension is a dimension in the partitions of a schedule, and the position of its name in the file.
 type namedDimension struct {
 	name string
 	at   *yaml.Node
@@ -38,7 +38,7 @@ var runPartitionsField = noted("partitions", shape{
 	}
 })
 
-// runSelection reads one selection of partitions, in the form of the flag -p.
+// runSelection reads one selection of partitions, which has the form of the flag -p.
 func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write, for example, [latest] or {date: latest}", "an item of partitions must be a string, got %s", kindOf(n))
@@ -84,7 +84,7 @@ func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
 	}
 }
 
-// scalars reads a list of strings, dates or numbers as they are written.
+// scalars reads a list of strings, dates or numbers, and returns them as they are written.
 func (f yamlFile) scalars(n *yaml.Node, what string) []string {
 	var texts []string
 	f.each(n, what, func(item *yaml.Node) {
@@ -97,8 +97,8 @@ func (f yamlFile) scalars(n *yaml.Node, what string) []string {
 	return texts
 }
 
-// checkDimensions reports named dimensions that no selected asset has. A selection that names no dimension is about the
-// dimension of time.
+// checkDimensions reports named dimensions that no selected asset has. A selection that names no dimension refers to
+// the time dimension.
 func (s *schedule) checkDimensions(known map[string]bool) {
 	for _, d := range s.dimensions {
 		switch {
@@ -111,7 +111,7 @@ func (s *schedule) checkDimensions(known map[string]bool) {
 	}
 }
 
-// lacksPartitions reports that the schedule selects a partitioned asset, but no partitions.
+// lacksPartitions reports that the schedule selects a partitioned asset but no partitions.
 func (s *schedule) lacksPartitions(a *plan.Asset, at *yaml.Node) {
 	advice := "add partitions: all to run, or upstream: stale for all missing and stale partitions"
 	if a.Partitions.Time() != nil {

@@ -32,17 +32,17 @@ type schedule struct {
 	fields map[string]*yaml.Node
 	// upstream is the field upstream of run, or "".
 	upstream string
-	// selections are the items of assets. dimensions are the dimensions that partitions names. [loader.linkSchedules]
-	// checks both.
+	// selections are the items in assets. dimensions are the dimensions that the field partitions names.
+	// [loader.linkSchedules] checks both.
 	selections []*yaml.Node
 	dimensions []namedDimension
 	start, end string
 }
 
-// runOfSchedule is the name of the field run in problems.
+// runOfSchedule is the name of the field run in the messages of problems.
 const runOfSchedule = "run"
 
-// The values of the field upstream.
+// These are the values of the field upstream.
 const (
 	upstreamNone    = "none"
 	upstreamMissing = "missing"
@@ -52,7 +52,7 @@ const (
 
 const schedulePattern = `^[a-z0-9][a-z0-9_-]{0,127}$`
 
-// schedulesField is the field schedules of servo.yaml and of its environments.
+// schedulesField is the field schedules in servo.yaml and in its environments.
 var schedulesField = other("schedules", schedulesShape(), func(f yamlFile, n *yaml.Node, _ *Project) { f.schedules(n) })
 
 func schedulesShape() shape {
@@ -144,14 +144,14 @@ var scheduleFields = table[schedule]{
 	}, func(f yamlFile, n *yaml.Node, s *schedule) { f.boolean(n, "paused", &s.Paused) }),
 }
 
-// maxFailures is the maximum of pause_after_failures.
+// maxFailures is the maximum value of pause_after_failures.
 const maxFailures = 1_000
 
 func boundShape(about, example string) shape {
 	return shape{Type: "string", Description: about, Examples: []any{example}}
 }
 
-// noted returns a field that also records its place, because [schedule.compile] may report a problem there.
+// noted returns a field that also records its position, because [schedule.compile] may report a problem there.
 func noted(name string, about shape, read func(f yamlFile, n *yaml.Node, s *schedule)) field[schedule] {
 	return other(name, about, func(f yamlFile, n *yaml.Node, s *schedule) {
 		s.fields[name] = n
@@ -242,7 +242,7 @@ func (f yamlFile) schedule(name, n *yaml.Node) {
 	f.loader.schedules = append(f.loader.schedules, s)
 }
 
-// compile checks the fields of a schedule against each other.
+// compile reports fields of a schedule that are invalid or contradict each other.
 func (s *schedule) compile() {
 	zone := s.Timezone
 	if zone == "" {
@@ -293,7 +293,7 @@ func (s *schedule) overlap() string {
 	return s.Overlap
 }
 
-// fail reports a problem at a field, or at the name of the schedule if the field is absent.
+// fail reports a problem at a field. If the field is absent, it reports the problem at the name of the schedule.
 func (s *schedule) fail(field, suggestion, format string, args ...any) {
 	n := s.fields[field]
 	if n == nil {
@@ -302,7 +302,7 @@ func (s *schedule) fail(field, suggestion, format string, args ...any) {
 	s.file.fail(n, suggestion, format, args...)
 }
 
-// invalid reports an error of the calendar.
+// invalid reports an error that the calendar returned.
 func (s *schedule) invalid(err error) {
 	var field *calendar.FieldError
 	if !errors.As(err, &field) {
@@ -325,8 +325,8 @@ func (s *schedule) invalid(err error) {
 	s.fail(field.Field, "", "%s: %s", field.Field, field.Err)
 }
 
-// bound reads the text of a start or an end, which [schedule.compile] parses. In YAML, the text may be a date without
-// quotes.
+// bound reads the text of a start or an end, which [schedule.compile] parses. In YAML, the text may be an unquoted
+// date.
 func (f yamlFile) bound(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write 2026-01-31 or 2026-01-31T06:00", "%s must be a date or a time, got %s", what, kindOf(n))
@@ -386,7 +386,7 @@ func (l *loader) linkSchedules() {
 	l.checkSelections()
 }
 
-// collectSchedules checks the schedules against each other, and adds them to the project.
+// collectSchedules checks whether the schedules conflict, and adds them to the project.
 func (l *loader) collectSchedules() {
 	first := map[string]place{}
 	for i := range l.schedules {
@@ -405,8 +405,8 @@ func (l *loader) collectSchedules() {
 }
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
-// select partitioned assets but no partitions. If the project has problems, assets may be missing or incomplete. Then it
-// reports only the schedules that lack partitions.
+// select partitioned assets but no partitions. If the project has problems, assets may be missing or incomplete, so
+// it reports only the schedules that lack partitions.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return

@@ -12,13 +12,14 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// SchemaFile is the file in which servo init writes the schema, so that editors find it.
+// SchemaFile is the file to which servo init writes the schema, so that editors find it.
 const SchemaFile = "servo.schema.json"
 
 // Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions "project" and "assets"
-// describe these files; "query" describes the header of a SQL file, and "tests" a file with unit tests. The schema is
-// generated from the tables with which Load reads the files, so both have exactly the same fields and limits. The
-// schema accepts every valid file. Load also checks what a schema cannot express, for example that a pool exists.
+// describe these files. The definition "query" describes the header of a SQL file, and "tests" a file with unit
+// tests. The schema is generated from the tables with which Load reads the files, so both have exactly the same
+// fields and limits. The schema accepts every valid file. Load also checks conditions that a schema cannot express,
+// for example that a pool exists.
 func Schema() []byte {
 	raw, err := json.Marshal(schema())
 	if err != nil {
@@ -38,7 +39,7 @@ func IsSchema(text []byte) bool {
 	return json.Unmarshal(text, &given) == nil && json.Unmarshal(Schema(), &want) == nil && reflect.DeepEqual(given, want)
 }
 
-// shape describes a value: a part of a JSON Schema.
+// shape describes a value. It is a part of a JSON Schema.
 type shape struct {
 	Schema      string `json:"$schema,omitempty"`
 	Ref         string `json:"$ref,omitempty"`
@@ -100,15 +101,15 @@ func (ps properties) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// field is one field of a mapping: its shape, and how to read it into a T.
+// field is one field of a mapping: its shape, and a function that reads it into a T.
 type field[T any] struct {
 	name  string
 	shape shape
 	read  func(f yamlFile, n *yaml.Node, to *T)
 }
 
-// table lists the fields of a mapping. It is the only place that names these fields: Load reads files with it, and the
-// schema and the reference are generated from it.
+// table lists the fields of a mapping. It is the only place that names these fields. Load reads files with it, and
+// the schema and the reference are generated from it.
 type table[T any] []field[T]
 
 // fields returns functions that read the fields into to.
@@ -121,7 +122,7 @@ func (t table[T]) fields(f yamlFile, to *T) fields {
 	return known
 }
 
-// shape returns the shape of a mapping with these fields and no others.
+// shape returns the shape of a mapping with exactly these fields.
 func (t table[T]) shape(about shape, required ...string) shape {
 	about.Type, about.Additional, about.Required = "object", false, required
 	for i := range t {
@@ -165,13 +166,13 @@ func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, 
 	return field[T]{name, about, read}
 }
 
-// typed returns the shape about with a reference to the named definition.
+// typed returns a copy of about with a reference to the named definition.
 func typed(name string, about shape) shape {
 	about.Ref = "#/definitions/" + name
 	return about
 }
 
-// Forms of values that several fields share. They are patterns of both RE2 and ECMAScript.
+// These are forms of values that several fields share. The patterns are valid in both RE2 and ECMAScript.
 const (
 	durationPattern = `^(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	agePattern      = `^[0-9]+d$|` + durationPattern
@@ -186,7 +187,7 @@ const (
 // schema returns the JSON Schema of all project files.
 func schema() shape {
 	command := slices.Concat(assetFields, commandFields)
-	empty := []string{"object", "null"} // null is a file or a header with only comments
+	empty := []string{"object", "null"} // null is the value of a file or a header with only comments
 	project := configFields.shape(shape{Title: ConfigFile, Description: "The settings of a project. All fields are optional."})
 	query := slices.Concat(assetFields, queryFields).shape(shape{
 		Title:       "the header of a SQL file",
@@ -218,7 +219,7 @@ func schema() shape {
 	}
 }
 
-// sharedShapes are the definitions that fields refer to.
+// sharedShapes are the definitions to which fields refer.
 func sharedShapes() properties {
 	text := func(pattern, about string, examples ...any) *shape {
 		return &shape{Type: "string", Pattern: pattern, PatternHelp: about, Description: about, Examples: examples}

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// LoadSettings reads only servo.yaml. Commands that inspect runs use it, so that they work
-// while an asset file has problems.
+// LoadSettings reads only servo.yaml. Commands that inspect runs use it, so that they also work if an asset file has
+// problems.
 func LoadSettings(dir string, o Options) (*Project, error) {
 	l, err := read(dir, o, func(l *loader) error { l.readConfig(); return nil })
 	if err != nil {
@@ -23,8 +23,8 @@ func LoadSettings(dir string, o Options) (*Project, error) {
 	return &l.project, nil
 }
 
-// LoadSchedules reads only servo.yaml and the files of schedules, sorted by name. It does not check what
-// the schedules select.
+// LoadSchedules reads only servo.yaml and the files of schedules. It returns the schedules sorted by name. It does
+// not check their selections.
 func LoadSchedules(ctx context.Context, dir string, o Options) ([]event.Schedule, error) {
 	l, err := read(dir, o, func(l *loader) error { l.readConfig(); return l.readSchedules(ctx) })
 	if err != nil {

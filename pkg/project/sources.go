@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Queries read data outside of Servo only if servo.yaml declares it, in `sources`, and the asset names the extension of
-// DuckDB, in `uses`. The declaration of an asset gets a copy of what its extensions may reach, so that a worker sees
-// nothing else.
+// A query can read data outside of Servo only if servo.yaml declares the data in `sources`, and the asset names the
+// DuckDB extension in `uses`. The declaration of an asset contains a copy of the settings of its extensions, so that
+// a worker sees no other settings.
 
 // external holds the fields of `sources` while servo.yaml is read.
 type external struct {
@@ -290,7 +290,7 @@ func (f yamlFile) externalSecrets(n *yaml.Node, e *plan.External) {
 	slices.SortFunc(e.Secrets, func(a, b plan.ExternalSecret) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// checkScopes reports secrets that no prefix needs, or that servers of others could get.
+// checkScopes reports secrets that no prefix needs, or that would be sent to the servers of others.
 func (f yamlFile) checkScopes(n *yaml.Node, e *plan.External) {
 	for i := range e.Secrets {
 		s := &e.Secrets[i]
@@ -342,11 +342,11 @@ func (f yamlFile) named(n *yaml.Node, what string, most int, read func(name stri
 var (
 	attachName   = regexp.MustCompile(plan.AttachPattern)
 	databaseFile = regexp.MustCompile(plan.DatabasePattern)
-	// ownDatabases are names of databases and schemas of DuckDB.
+	// ownDatabases are names of DuckDB's own databases and schemas.
 	ownDatabases = []string{"information_schema", "main", "memory", "pg_catalog", "system", "temp"}
 )
 
-// usesField is a field of queries.
+// usesField is the field uses of queries.
 var usesField = other("uses", shape{
 	Type: "array", Items: &shape{Enum: plan.Extensions}, MaxItems: len(plan.Extensions) + len(plan.Later),
 	Description: "The extensions of DuckDB that the query uses: excel for files in the data folders, and httpfs and sqlite for what `sources` of " +
@@ -370,7 +370,7 @@ var usesField = other("uses", shape{
 	f.setExternal(a)
 })
 
-// setExternal gives an asset what its extensions may reach.
+// setExternal copies the settings of the extensions that an asset uses to the asset.
 func (f yamlFile) setExternal(a *declared) {
 	settings := f.external
 	if settings == nil {
@@ -394,8 +394,8 @@ func (f yamlFile) setExternal(a *declared) {
 	slices.SortFunc(a.Work.External, func(a, b plan.External) int { return cmp.Compare(a.Extension, b.Extension) })
 }
 
-// attachedTable reports whether a table is in an attached database. If the asset does not use the database, the function
-// reports that.
+// attachedTable reports whether a table is in an attached database. It reports a problem if the asset does not use
+// the database.
 func (l *loader) attachedTable(a *declared, ref Ref) bool {
 	name := strings.ToLower(cmp.Or(ref.Catalog, ref.Schema))
 	if l.external == nil || l.external.sqlite.Attach[name] == "" {
@@ -407,7 +407,7 @@ func (l *loader) attachedTable(a *declared, ref Ref) bool {
 	return true
 }
 
-// checkAttached reports databases that have the name of a namespace: crm.orders could be a table of either.
+// checkAttached reports databases with the name of a namespace, because crm.orders could be a table of either.
 func (l *loader) checkAttached() {
 	if l.external == nil {
 		return

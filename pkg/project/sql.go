@@ -13,16 +13,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// headerStart matches the start of a header in a SQL file. Blank lines and line comments may
-// precede it.
+// headerStart matches the start of a header in a SQL file. Blank lines and line comments may precede the header.
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
 )
 
-// splitHeader returns the YAML of a file's header and the offset where the query starts. Spaces
-// replace everything before the YAML, so that positions in the YAML equal positions in the file. If
-// the header is not closed, body is negative.
+// splitHeader returns the YAML in a file's header and the offset where the query starts. Spaces replace everything
+// before the YAML, so that positions in the YAML are also positions in the file. If the header is not closed, body is
+// negative.
 func splitHeader(text []byte) (header []byte, body int) {
 	found := headerStart.FindSubmatchIndex(text)
 	if found == nil {
@@ -78,7 +77,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	l.assets = append(l.assets, *a)
 }
 
-// Limits of the queries that are parsed at once, because their syntax trees are large.
+// These limits apply to the queries that are parsed at once, because their syntax trees are large.
 const (
 	batchQueries = 500
 	batchBytes   = 2 << 20
@@ -124,8 +123,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds the tables that a query reads to the dependencies of its asset. An asset with an invalid query is still
-// added, so that its readers get no problem of their own.
+// addRefs adds the tables that a query reads to the dependencies of its asset. An asset with an invalid query stays
+// in the project, so that no problem is reported for its readers.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)
@@ -148,7 +147,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 	}
 }
 
-// queryPlace returns the place in the file of a byte of the query.
+// queryPlace returns the position in the file of a byte in the query.
 func (a *declared) queryPlace(offset int) place {
 	at := offsetPlace(a.File, []byte(a.Work.SQL), offset)
 	if at.line == 1 {

@@ -137,8 +137,8 @@ func (f yamlFile) testValue(n *yaml.Node) testcase.Value {
 	}
 }
 
-// spelled parses a text that is a list or a mapping in YAML, for columns of list, struct and map types. It returns nil
-// for other texts.
+// spelled parses a text that is a YAML list or mapping, for columns of list, struct and map types. It returns nil for
+// other texts.
 func spelled(text string) *testcase.Value {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -156,7 +156,7 @@ func spelled(text string) *testcase.Value {
 	return &v
 }
 
-// hasAlias reports whether a node contains an alias. A short text with aliases can stand for a value of any size.
+// hasAlias reports whether a node contains an alias. A short text with aliases can represent a value of any size.
 func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
@@ -171,7 +171,7 @@ func testScalar(n *yaml.Node) testcase.Value {
 	case "!!int":
 		return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 	case "!!float":
-		if wholeNumber.MatchString(n.Value) { // an integer of more than 64 bits
+		if wholeNumber.MatchString(n.Value) { // this is an integer of more than 64 bits
 			return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 		}
 		var x float64
@@ -201,8 +201,8 @@ func integerText(n *yaml.Node) string {
 	return strings.TrimPrefix(strings.ReplaceAll(n.Value, "_", ""), "+")
 }
 
-// csvRows reads a CSV file with a header. An empty field is NULL. Other fields have the kind that
-// they would have in YAML without quotes.
+// csvRows reads a CSV file with a header. An empty field is NULL. Other fields have the type that they would have as
+// unquoted YAML.
 func (f yamlFile) csvRows(n *yaml.Node, name string) []testcase.Row {
 	if clean := path.Clean(name); !fs.ValidPath(clean) || path.Ext(clean) != ".csv" {
 		f.fail(n, "write a path relative to the project's folder, such as "+TestsDir+"/weather.csv", "%s is not a CSV file of the project", quoteShort(name))
@@ -224,7 +224,7 @@ func (f yamlFile) csvRows(n *yaml.Node, name string) []testcase.Row {
 	return rows
 }
 
-// parseCSV reads rows from CSV. If it returns an error, at is the place of the error.
+// parseCSV reads rows from CSV. If it returns an error, at is the position of the error.
 func parseCSV(name string, text []byte) (rows []testcase.Row, at place, err error) {
 	r := csv.NewReader(bytes.NewReader(text))
 	at = place{file: name}
@@ -263,7 +263,7 @@ func parseCSV(name string, text []byte) (rows []testcase.Row, at place, err erro
 	}
 }
 
-// csvPlace returns the place of an error of the CSV reader.
+// csvPlace returns the position of an error of the CSV reader.
 func csvPlace(at place, err error) place {
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
 		at.line, at.column = bad.Line, bad.Column
@@ -271,7 +271,7 @@ func csvPlace(at place, err error) place {
 	return at
 }
 
-// csvReason returns an error of the CSV reader without its place.
+// csvReason returns an error of the CSV reader without its position.
 func csvReason(err error) error {
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
 		return bad.Err
@@ -284,7 +284,7 @@ func csvValue(field string) testcase.Value {
 		return testcase.Value{}
 	}
 	v := testScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: field})
-	if v.Kind == testcase.Null || v.Kind == testcase.Text || v.Text != field { // a word such as null, or a number such as 007, is text in CSV
+	if v.Kind == testcase.Null || v.Kind == testcase.Text || v.Text != field { // in CSV, a word such as null and a number such as 007 are texts
 		v = testcase.Value{Kind: testcase.Text, Text: field, Spelled: spelled(field)}
 	}
 	return v
@@ -322,7 +322,7 @@ func (f yamlFile) expectedChecks(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// readChecks reports checks in expect that the asset does not have, or that a unit test cannot execute.
+// readChecks reports expected checks that the asset does not have, or that a unit test cannot execute.
 func (d *testDeclaration) readChecks(f yamlFile) {
 	var names []string
 	for i := range d.asset.Work.Checks {
@@ -372,7 +372,7 @@ func (f yamlFile) expectedRows(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// lacking returns the first column of row "of" that row "in" does not have, or "".
+// lacking returns the first column that row "of" has and row "in" lacks, or "".
 func lacking(of, in *testcase.Row) string {
 	for i := range of.Cells {
 		if in.Cell(of.Cells[i].Name) == nil {

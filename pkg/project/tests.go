@@ -27,7 +27,7 @@ const TestsDir = "tests"
 const MaxTests = 100_000
 
 // LoadTests reads the unit tests in the YAML files below tests/. It returns the tests without problems, by file and
-// place, and the problems of the other tests.
+// position, and the problems of the other tests.
 func LoadTests(ctx context.Context, p *Project) (tests []testcase.Test, problems Problems, err error) {
 	folder, err := os.OpenRoot(p.Root)
 	if err != nil {
@@ -115,7 +115,7 @@ type testDeclaration struct {
 	given           *yaml.Node
 }
 
-// readTest reads a test. names maps the name of each test in the file to its line.
+// readTest reads a test. names maps the names of the tests in the file to their lines.
 func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 	before := len(t.problems)
 	d := testDeclaration{Test: testcase.Test{At: f.testPlace(n)}, loader: t}
@@ -258,7 +258,7 @@ func (d *testDeclaration) readAsset(f yamlFile, n *yaml.Node) {
 	}
 }
 
-// find returns the asset with a name: namespace.name as in SQL, or the key namespace/name.
+// find returns the asset with a name. The name has the form namespace.name, as in SQL, or is the key namespace/name.
 func (t *testLoader) find(f yamlFile, n *yaml.Node, name string) *plan.Asset {
 	key, err := ids.ParseAssetKey(strings.Replace(name, ".", "/", 1))
 	if a := t.assets[key]; err == nil && a != nil {
@@ -322,8 +322,8 @@ func (d *testDeclaration) readPartition(f yamlFile, test *yaml.Node) {
 	}
 }
 
-// readKey reads the key of dimension i. It accepts any key of a dynamic dimension, because the files of a project do
-// not contain these keys.
+// readKey reads the key of dimension i. For a dynamic dimension, it accepts any key, because the project's files do
+// not contain the keys of such a dimension.
 func (d *testDeclaration) readKey(f yamlFile, n *yaml.Node, of *space.Dimension, i int, members *space.Members) {
 	if n.Kind != yaml.ScalarNode {
 		f.fail(n, "write the key of the partition", "%s must be a string, got %s", of.Name, kindOf(n))
@@ -339,7 +339,7 @@ func (d *testDeclaration) readKey(f yamlFile, n *yaml.Node, of *space.Dimension,
 	d.Partition[of.Name] = n.Value
 }
 
-// readVars reads the values of variables, which must have the types of servo.yaml.
+// readVars reads the values of variables, which must have the types that servo.yaml declares.
 func (d *testDeclaration) readVars(f yamlFile) {
 	d.Vars = d.asset.Work.Vars
 	if d.vars == nil {

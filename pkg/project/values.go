@@ -35,7 +35,7 @@ func (f yamlFile) texts(n *yaml.Node, what string) []string {
 	return all
 }
 
-// label reads a name of a-z, 0-9, _ and -.
+// label reads a name that consists of a-z, 0-9, _ and -.
 func (f yamlFile) label(n *yaml.Node, what string) (string, bool) {
 	s, ok := f.text(n, what)
 	if ok && !namePattern.MatchString(s) {
@@ -93,7 +93,7 @@ func (f yamlFile) permille(n *yaml.Node, what string, least, most float64, to *i
 	}
 	const thousand, exact = 1000, 1e-6
 	switch thousandths := math.Round(x * thousand); {
-	case !(x >= least && x <= most): // catches NaN too
+	case !(x >= least && x <= most): // also catches NaN
 		f.fail(n, "", "%s is %s; must be between %v and %v", what, n.Value, least, most)
 	case math.Abs(thousandths-x*thousand) > exact:
 		f.fail(n, "", "%s is %s; must have at most three decimals", what, n.Value)
@@ -147,7 +147,7 @@ func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 
 // seconds reads a timeout into to.
 func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
-	const week = 7 * 24 * time.Hour // the URLs of callbacks are valid for a week
+	const week = 7 * 24 * time.Hour // this is how long the URLs of callbacks are valid
 	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
 		*to = int32(d / time.Second)
 	}
@@ -184,7 +184,7 @@ func ParseMemory(text string) (int64, error) {
 
 var errMemory = errors.New("must be between 16MB and 1PB")
 
-// memory reads a size of memory.
+// memory reads an amount of memory.
 func (f yamlFile) memory(n *yaml.Node, name string, to *int64) {
 	bytes, err := ParseMemory(n.Value)
 	switch {

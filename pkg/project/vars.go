@@ -47,8 +47,8 @@ func (f yamlFile) vars(n *yaml.Node, p *Project) {
 	}
 }
 
-// variable reads the value of a variable. The YAML value determines the type. Problems never quote a
-// reference to a secret.
+// variable reads the value of a variable. The type of the YAML value determines the type of the variable. Problems
+// never quote a reference to a secret.
 func (f yamlFile) variable(name string, n *yaml.Node) (plan.Var, bool) {
 	if !f.noLeadingZero(n, "variable "+name) {
 		return plan.Var{}, false
@@ -96,8 +96,8 @@ func (f yamlFile) declaredVars(n *yaml.Node, w *plan.Work) {
 // queryVars checks and records the variables that a query reads.
 func (l *loader) queryVars(a *declared, names []Variable) { l.readVars(a, names, a.queryPlace) }
 
-// readVars checks and records the variables that a query or a check reads. at returns the place of an offset in the
-// SQL.
+// readVars checks and records the variables that a query or a check reads. at converts an offset in the SQL to a
+// position.
 func (l *loader) readVars(a *declared, names []Variable, at func(offset int) place) {
 	for _, v := range names {
 		name, ok := strings.CutPrefix(v.Name, plan.VarPrefix)
@@ -112,8 +112,8 @@ func (l *loader) readVars(a *declared, names []Variable, at func(offset int) pla
 	}
 }
 
-// ownVariable reports a name that is not one of the variables that a task of the asset sets. In DuckDB, an unknown
-// variable is NULL, without an error.
+// ownVariable reports a name that is not among the variables that a task of the asset sets. In DuckDB, an unknown
+// variable is NULL, and does not cause an error.
 func (l *loader) ownVariable(a *declared, name string, at place) {
 	known := []string{"servo_root"}
 	if a.Partitions != nil {
@@ -159,8 +159,8 @@ func (l *loader) useVar(at place, name string, w *plan.Work) {
 	w.Vars[name] = v
 }
 
-// Override replaces the values of variables, given as text, in the project and its assets. Each text must have the type
-// of the declared value. Override returns a copy of the project with new assets, and does not change p.
+// Override replaces the values of variables in the project and its assets. The new values are texts, which must have
+// the types of the declared values. Override returns a copy of the project with new assets, and does not change p.
 func (p *Project) Override(values map[string]string) (*Project, error) {
 	with := *p
 	with.Vars = maps.Clone(p.Vars)

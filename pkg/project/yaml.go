@@ -36,14 +36,14 @@ func (f yamlFile) fail(n *yaml.Node, suggestion, format string, args ...any) {
 	f.report(f.place(n), suggestion, format, args...)
 }
 
-// How the YAML library reports the line of an error. Its parser counts lines from 0, its
+// These patterns match the line in an error of the YAML library. The library's parser counts lines from 0, and its
 // scanner from 1.
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): `)
 	yamlParser = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key|',' or)`)
 )
 
-// parse reads the only document of a text. It returns nil if the text is empty or has a
+// parse reads the only document of a text. It returns nil if the text is empty. It also returns nil if the text has a
 // problem, which it reports.
 func (f yamlFile) parse(text []byte) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -84,8 +84,7 @@ func (f yamlFile) syntax(err error) {
 	f.report(at, "", "not YAML: %s", message)
 }
 
-// withinLimits reports values that are too deep, and small texts whose expanded aliases are
-// huge.
+// withinLimits reports values that are nested too deeply, and small texts whose expanded aliases are huge.
 func (f yamlFile) withinLimits(n *yaml.Node, depth int, nodes *int) bool {
 	*nodes++
 	if depth > maxYAMLDepth {
@@ -195,7 +194,7 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// quoteShort quotes a word from an untrusted file and truncates it to fit on a line.
+// quoteShort quotes a word from an untrusted file. It truncates the word to fit on a line.
 func quoteShort(s string) string {
 	const most = 80
 	if r := []rune(s); len(r) > most {

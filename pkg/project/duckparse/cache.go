@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Cache parses queries and remembers the results of the last load, by text. It opens DuckDB only for
-// texts that it does not know. The zero value is empty.
+// Cache parses queries, and caches the results of the last load by text. It opens DuckDB only for texts that are not
+// in the cache. The zero value is empty.
 type Cache struct {
 	mu         sync.Mutex
 	known, now map[[sha256.Size]byte]project.Parsed
@@ -55,7 +55,7 @@ func (c *Cache) Parse(ctx context.Context, queries []string) ([]project.Parsed, 
 	return parsed, nil
 }
 
-// Mixings is a [project.BatchChecker]. Few assets have a batch, so Cache does not remember these results.
+// Mixings is a [project.BatchChecker]. Few assets set batch, so Cache does not cache these results.
 func (c *Cache) Mixings(ctx context.Context, queries []project.BatchQuery) ([][]project.Mixing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Cache) open(ctx context.Context) error {
 	return err
 }
 
-// End ends a load: it closes DuckDB, and forgets the results of all texts that this load did not parse.
+// End ends a load: it closes DuckDB, and removes the results of all texts that this load did not parse.
 func (c *Cache) End() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package duckparse finds the tables that queries read. It uses DuckDB's own parser, so that it
-// accepts what the workers' DuckDB accepts. It executes nothing. This package is not a stable API.
+// Package duckparse finds the tables that queries read. It uses DuckDB's own parser, so that it accepts the same
+// queries as the workers' DuckDB. It executes nothing. The API of this package is not stable.
 package duckparse
 
 import (
@@ -12,12 +12,12 @@ import (
 	"slices"
 	"strings"
 
-	_ "github.com/duckdb/duckdb-go/v2" // the driver
+	_ "github.com/duckdb/duckdb-go/v2" // registers the driver
 
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Parser is an in-memory DuckDB that only parses. Close it after use.
+// Parser is an in-memory DuckDB that only parses. The caller must close it.
 type Parser struct {
 	db *sql.DB
 }
@@ -36,7 +36,7 @@ func Open(ctx context.Context) (*Parser, error) {
 	return &Parser{db: db}, nil
 }
 
-// Version identifies DuckDB's parser: queries have the same trees for parsers of the same version.
+// Version identifies DuckDB's parser. Parsers of the same version return the same trees for a query.
 const Version = "DuckDB v1.5.6"
 
 // Close closes the database.
@@ -92,7 +92,7 @@ type answer struct {
 	Statements   []map[string]any `json:"statements"`
 }
 
-// read interprets the result for one query.
+// read converts the result for one query.
 func read(query, text string) project.Parsed {
 	var a answer
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -132,7 +132,7 @@ func bad(offset int, message string) project.Parsed {
 	return project.Parsed{Bad: &project.SyntaxError{Offset: offset, Message: message}}
 }
 
-// offset returns a position in bytes, or -1 if there is none.
+// offset parses a position in bytes. It returns -1 if there is none.
 func offset(n json.Number) int {
 	if i, err := n.Int64(); err == nil {
 		return int(i)
@@ -140,8 +140,8 @@ func offset(n json.Number) int {
 	return -1
 }
 
-// byteOffset returns the byte offset of a character. DuckDB counts characters in error
-// positions, and bytes in syntax trees.
+// byteOffset returns the byte offset of a character. DuckDB counts characters in the positions of errors, and bytes
+// in syntax trees.
 func byteOffset(text string, characters int) int {
 	for i := range text {
 		if characters <= 0 {
@@ -152,7 +152,7 @@ func byteOffset(text string, characters int) int {
 	return len(text)
 }
 
-// scope holds the names that WITH defines, innermost first.
+// scope holds the names that WITH defines, the innermost first.
 type scope struct {
 	name string
 	next *scope
@@ -172,8 +172,8 @@ type walker struct {
 	refs      []project.Ref
 	variables []project.Variable
 	files     []string
-	first     int // the least position, from 1; 0: none
-	hidden    int // the position of a call of query(), from 1; 0: none
+	first     int // the lowest position, counted from 1; 0: none
+	hidden    int // the position of a call of query(), counted from 1; 0: none
 }
 
 func (w *walker) walk(v any, s *scope) {
@@ -221,7 +221,7 @@ func (w *walker) node(n map[string]any, s *scope) {
 }
 
 // with walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The returned
-// scope is for the statement after the clause.
+// scope is the scope of the statement after the clause.
 func (w *walker) with(v any, s *scope) *scope {
 	ctes, _ := v.(map[string]any)
 	entries, _ := ctes["map"].([]any)

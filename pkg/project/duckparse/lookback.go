@@ -10,15 +10,16 @@ import (
 
 // lookbacks finds the expressions that need rows of earlier days.
 //
-// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter is a lookback if its lower
-// bound lies before a variable, whatever the column means; a user who does not need earlier days can write such a
-// filter in another form. Any other expression is a lookback only if its columns contain the day of the partition, and
-// therefore have the same value in all rows that a task reads. [project.Lookback].Days names these columns.
+// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter is a lookback if its
+// lower bound lies before a variable, regardless of the meaning of the column. A user who does not need earlier days
+// can write such a filter in another form. Any other expression is a lookback only if its columns contain the day of
+// the partition, and therefore have the same value in all rows that a task reads. [project.Lookback].Days names these
+// columns.
 //
 // day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {
 	found []project.Lookback
-	seen  map[int]bool // offsets of columns that were found
+	seen  map[int]bool // the offsets of columns that were already found
 }
 
 func (l *lookbacks) walk(v any, with *tables, outer *from) {
@@ -51,7 +52,7 @@ func (l *lookbacks) walk(v any, with *tables, outer *from) {
 	}
 }
 
-// report adds lookbacks that were not found before.
+// report adds the lookbacks that have not been found yet.
 func (l *lookbacks) report(bounds []bound) {
 	for _, b := range bounds {
 		if b.lookback && !l.seen[b.found.Offset] {
@@ -61,8 +62,8 @@ func (l *lookbacks) report(bounds []bound) {
 	}
 }
 
-// suppress marks comparisons of months as seen, so that they are not reported: other filters of the
-// query compare days.
+// suppress marks comparisons of months as seen, so that they are not reported, because other filters of the query
+// compare days.
 func (l *lookbacks) suppress(f *from, filters []any) {
 	for _, filter := range filters {
 		for _, b := range f.expression(filter) {
@@ -80,14 +81,14 @@ func (l *lookbacks) see(b bound) {
 	l.seen[b.found.Offset] = true
 }
 
-// bound is the bound that a filter sets for a column.
+// bound is a bound that a filter sets for a column.
 type bound struct {
 	found project.Lookback
 	// lookback is true if the bound needs rows of other days.
 	lookback bool
-	// certain is true if the bound is a lookback whatever the column means.
+	// certain is true if the bound is a lookback regardless of the meaning of the column.
 	certain bool
-	// coarse is true if the bound compares months, or other periods of more than a day.
+	// coarse is true if the bound compares months or other periods that are longer than a day.
 	coarse bool
 }
 
@@ -108,8 +109,8 @@ func (f *from) filter(v any) []bound {
 	return bounds
 }
 
-// all returns the bounds of filters joined by AND. If one of them compares days, comparisons of months are not
-// lookbacks: month(born) = month(…) AND day(born) = day(…).
+// all returns the bounds of filters that AND joins. If one of them compares days, comparisons of months are not
+// lookbacks, as in month(born) = month(…) AND day(born) = day(…).
 func (f *from) all(filters []any) (bounds []bound) {
 	for _, filter := range filters {
 		bounds = append(bounds, f.filter(filter)...)
@@ -120,7 +121,7 @@ func (f *from) all(filters []any) (bounds []bound) {
 	return bounds
 }
 
-// any returns the bounds of filters joined by OR. A column is bound only if every filter bounds it.
+// any returns the bounds of filters that OR joins. A column is bound only if every filter bounds it.
 func (f *from) any(filters []any) (bounds []bound) {
 	var alternatives [][]bound
 	for _, filter := range filters {
@@ -136,7 +137,7 @@ func (f *from) any(filters []any) (bounds []bound) {
 	})
 }
 
-// comparesDays reports whether a filter compares days by their number in the month or in the year.
+// comparesDays reports whether a filter compares days by their number within the month or the year.
 func comparesDays(filter any) bool {
 	n := object(filter)
 	part := datePart(n["left"])
@@ -144,7 +145,7 @@ func comparesDays(filter any) bool {
 		slices.Contains([]string{"day", "dayofmonth", "dayofyear", "doy"}, part)
 }
 
-// datePart returns the part of a date that an expression computes: month.
+// datePart returns the part of a date that an expression computes, such as month.
 func datePart(v any) string {
 	n := uncast(v)
 	children := array(n["children"])
@@ -157,7 +158,7 @@ func datePart(v any) string {
 	return ""
 }
 
-// expression returns the bounds that one expression sets, without those of its subexpressions.
+// expression returns the bounds that one expression sets, but not those of its subexpressions.
 func (f *from) expression(v any) (bounds []bound) {
 	n := object(v)
 	children := array(n["children"])
@@ -190,12 +191,12 @@ var operators = map[string]string{
 	"COMPARE_GREATERTHAN": ">", "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
-// startsWith is the operator that compares a text with its beginning. The beginning may be a month: 2025-01.
+// startsWith is the operator that compares the beginning of a text. The beginning may be a month, such as 2025-01.
 const startsWith = "^@"
 
 var mirrored = map[string]string{startsWith: "=", "=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-// listItems returns the items of = ANY ([…]), which DuckDB reads as SELECT unnest([…]).
+// listItems returns the items of = ANY ([…]), which DuckDB parses as SELECT unnest([…]).
 func listItems(n map[string]any) []any {
 	list := array(object(object(n["subquery"])["node"])["select_list"])
 	if len(list) != 1 || object(list[0])["function_name"] != "unnest" || len(array(object(list[0])["children"])) != 1 {
@@ -219,7 +220,7 @@ func (f *from) match(name string, args []any) (bounds []bound) {
 	return bounds
 }
 
-// sameParts returns the bound from a comparison of the same part of two dates, such as the month, without the year:
+// sameParts returns the bound of a comparison of the same part of two dates, such as the month without the year:
 // month(day) = month(…).
 func (f *from) sameParts(a, b any) []bound {
 	part := datePart(a)
@@ -240,13 +241,13 @@ func (f *from) sameParts(a, b any) []bound {
 	return []bound{found}
 }
 
-// compare returns the bound from a comparison of a column with another value.
+// compare returns the bound of a comparison of a column with another value.
 func (f *from) compare(a any, operator string, b any) []bound {
 	for _, side := range []struct {
 		difference, distance any
 		operator             string
 	}{{a, b, operator}, {b, a, mirrored[operator]}} {
-		// p - q < 7 is q > p - 7.
+		// p - q < 7 is the same as q > p - 7.
 		n := uncast(side.difference)
 		lo, hi, ok := duration(side.distance)
 		if children := array(n["children"]); ok && n["function_name"] == "-" && len(children) == 2 {
@@ -263,7 +264,7 @@ func (f *from) compare(a any, operator string, b any) []bound {
 	return relate(a, va, operator, b, vb)
 }
 
-// relate returns the bound from a comparison of two values, one of which is a column.
+// relate returns the bound of a comparison of two values, of which one is a column.
 func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 || len(vb.columns) > 0 && (operator == "<" || operator == "<=") {
 		a, va, operator, vb = b, vb, mirrored[operator], va
@@ -294,7 +295,7 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	case ">":
 		found.lookback = earlier || vb.variable == "" && lo >= 0
 	}
-	// month = strftime(…, '%Y-%m') and month = date_trunc('month', …) may compare months.
+	// Comparisons such as month = strftime(…, '%Y-%m') and month = date_trunc('month', …) may compare months.
 	alike := operator == startsWith || va.label == vb.label && (operator != "=" || !va.exact() || vb.min == vb.max)
 	if vb.variable != "" && lo < 0 && operator != "<" && operator != "<=" {
 		found.found.From = -((-lo + dayHours - 1) / dayHours)
@@ -329,8 +330,8 @@ func firstColumn(v any) map[string]any {
 	return nil
 }
 
-// window returns the bound of a window that is ordered by days: lag(x) OVER (ORDER BY day). Ranks without a frame set
-// no bound, because queries also use them to remove duplicates within a day.
+// window returns the bound of a window function whose window is ordered by days: lag(x) OVER (ORDER BY day). Ranks
+// without a frame set no bound, because queries also use them to remove duplicates within a day.
 func (f *from) window(n map[string]any) []bound {
 	framed := n["start_expr"] != nil || n["end_expr"] != nil
 	switch n["type"] {

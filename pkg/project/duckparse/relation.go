@@ -8,19 +8,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// columns describes the columns of a table of a FROM clause, or of the result of a query.
+// columns describes the columns of a table in a FROM clause, or of the result of a query.
 type columns struct {
 	// named are the columns whose names are known, in lower case.
 	named map[string]value
-	// rest are the stored tables whose columns are passed through unchanged, unless named contains them.
+	// rest are the stored tables whose columns are passed through unchanged, except columns that named contains.
 	rest []project.Ref
-	// open is true if the table may have columns of unknown names and origins.
+	// open is true if the table may have columns with unknown names and origins.
 	open bool
 	// list holds the columns in order, if all of them are known.
 	list []value
 }
 
-// find returns a column. It reports false if the table has no such column.
+// find returns a column. It returns false if the table has no such column.
 func (c *columns) find(name string) (value, bool) {
 	name = strings.ToLower(name)
 	if v, ok := c.named[name]; ok {
@@ -61,7 +61,7 @@ func (c *columns) add(other *columns) {
 	c.open = c.open || other.open
 }
 
-// renamed returns the columns under the names of a column list: WITH t(a, b).
+// renamed returns the columns under the names in a column list, as in WITH t(a, b).
 func (c *columns) renamed(names []any) *columns {
 	if len(names) == 0 {
 		return c
@@ -77,7 +77,7 @@ func (c *columns) renamed(names []any) *columns {
 	return renamed
 }
 
-// output returns the columns in the form that package project uses.
+// output converts the columns for package project.
 func (c *columns) output() project.Output {
 	output := project.Output{Named: make(map[string]project.Origin, len(c.named)), Rest: c.rest, Complete: !c.open}
 	for name, v := range c.named {
@@ -90,13 +90,13 @@ func (c *columns) output() project.Output {
 	return output
 }
 
-// relation is one table of a FROM clause.
+// relation is one table in a FROM clause.
 type relation struct {
 	alias   string
 	columns *columns
 }
 
-// tables holds the tables that WITH defines, innermost first.
+// tables holds the tables that WITH defines, the innermost first.
 type tables struct {
 	relation
 	next *tables
@@ -116,11 +116,11 @@ type from struct {
 	relations []relation
 	with      *tables
 	outer     *from // the names of the query around a subquery
-	// days are the columns and expressions, as written, that a filter equates with a variable.
+	// days are the columns and expressions, as written, that a filter sets equal to a variable.
 	days []day
 }
 
-// day is a column, or another expression, and the value that a filter gives to it.
+// day is a column or another expression, with the value that a filter requires.
 type day struct {
 	names      []string
 	expression string
@@ -152,14 +152,14 @@ func (f *from) find(names []string) value {
 			found.add(&columns{rest: r.columns.rest, open: r.columns.open})
 		}
 	}
-	v, ok := found.find(column) // unknown if the column may belong to an open table
+	v, ok := found.find(column) // the value is unknown if the column may belong to an open table
 	if !ok && f.outer != nil {
 		return f.outer.find(names)
 	}
 	return v
 }
 
-// day returns the value that a filter gives to a column.
+// day returns the value that a filter requires for a column.
 func (f *from) day(names []string) (value, bool) {
 	for _, d := range f.days {
 		n := min(len(names), len(d.names))
@@ -174,7 +174,7 @@ func (f *from) day(names []string) (value, bool) {
 	return value{}, false
 }
 
-// expressionDay returns the value that a filter gives to an expression.
+// expressionDay returns the value that a filter requires for an expression.
 func (f *from) expressionDay(v any) (value, bool) {
 	if f == nil || len(f.days) == 0 {
 		return value{}, false
@@ -188,11 +188,11 @@ func (f *from) expressionDay(v any) (value, bool) {
 	return value{}, false
 }
 
-// canonical returns a text that equal expressions share.
+// canonical returns a text that is the same for equal expressions.
 func canonical(v any) string {
 	text, err := json.Marshal(unplaced(v))
 	if err != nil {
-		return "" // impossible: it was JSON
+		return "" // impossible: v was JSON
 	}
 	return strings.ToLower(string(text))
 }
@@ -242,7 +242,7 @@ func fromClause(n map[string]any, with *tables, outer *from) *from {
 	return f
 }
 
-// setDays finds the columns that a filter sets to a variable: day = getvariable('date').
+// setDays finds the columns that a filter sets equal to a variable: day = getvariable('date').
 func (f *from) setDays(filter any) {
 	n := object(filter)
 	switch n["type"] {
@@ -260,7 +260,7 @@ func (f *from) setDays(filter any) {
 	}
 }
 
-// fromTables returns the tables of a FROM clause.
+// fromTables returns the tables in a FROM clause.
 func fromTables(v any, with *tables) []relation {
 	n := object(v)
 	r := relation{alias: word(n["alias"]), columns: &columns{open: true}}
@@ -285,8 +285,8 @@ func fromTables(v any, with *tables) []relation {
 	return []relation{r}
 }
 
-// joinConditions returns the conditions of the joins of a FROM clause. If innerOnly is set, it omits the conditions of
-// outer joins, which do not remove rows.
+// joinConditions returns the conditions of the joins in a FROM clause. If innerOnly is set, it omits the conditions
+// of outer joins, which do not remove rows.
 func joinConditions(v any, innerOnly bool) (conditions []any) {
 	n := object(v)
 	if n["type"] != "JOIN" {
@@ -333,8 +333,7 @@ func resultColumns(n map[string]any, with *tables, outer *from) *columns {
 	return result
 }
 
-// star adds the columns of a * to a result, and the columns of its REPLACE list to the explicit
-// columns.
+// star adds the columns of a * to result, and the columns of its REPLACE list to explicit.
 func (f *from) star(item map[string]any, result, explicit *columns) {
 	name := word(item["relation_name"])
 	for _, r := range f.relations {

@@ -12,11 +12,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// A query of a batch keeps the partitions separate if the rows of a partition do not depend on which other partitions
-// are in the batch. The code in the files separate*.go proves this from the syntax tree, for one dimension at a time.
-// It distinguishes two kinds of rows: rows that are the same in every batch (fixed), and rows in which a column names
-// the partition (a key). Each step of a query must keep a key, or act within one partition. Every other step is
-// reported.
+// A query of a batch keeps the partitions separate if the rows of a partition do not depend on the other partitions
+// in the batch. The code in the files separate*.go proves this from the syntax tree, for one dimension at a time. It
+// distinguishes two kinds of rows: rows that are the same in every batch (fixed), and rows in which a column names
+// the partition (a key). Each step of a query must preserve a key, or must work within one partition. Every other
+// step is reported.
 
 // rows describes the rows of a table or of a query.
 type rows struct {
@@ -28,7 +28,7 @@ type rows struct {
 	list []string
 }
 
-// withRows holds the tables that WITH defines, innermost first.
+// withRows holds the tables that WITH defines, the innermost first.
 type withRows struct {
 	name string
 	rows *rows
@@ -95,7 +95,7 @@ func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// mixings returns where a query may mix partitions, by offset.
+// mixings returns the expressions of a query that may mix partitions, by offset.
 func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) []project.Mixing {
 	all := map[int]project.Mixing{}
 	for i, dimension := range q.Dimensions {
@@ -120,7 +120,7 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	return found
 }
 
-// resultPlace returns the node of a query that computes a column or, if there is none, the node of the query.
+// resultPlace returns the node of a query that computes a column. If there is none, it returns the node of the query.
 func resultPlace(node map[string]any, name string) any {
 	for _, item := range array(node["select_list"]) {
 		if itemName(object(item)) == name {
@@ -130,7 +130,7 @@ func resultPlace(node map[string]any, name string) any {
 	return node
 }
 
-// report records a problem at the first position in a tree.
+// report records a problem at the first position in a syntax tree.
 func (s *separation) report(v any, advice, format string, args ...any) {
 	w := walker{}
 	w.walk(v, nil)
@@ -168,7 +168,7 @@ func (s *separation) rows(n map[string]any, with *withRows, outer *frame) *rows 
 	return &rows{fixed: true}
 }
 
-// renamed returns rows under the names of a column list: WITH t(a, b).
+// renamed returns rows under the names in a column list, as in WITH t(a, b).
 func (r *rows) renamed(names []any) *rows {
 	if len(names) == 0 {
 		return r
@@ -243,13 +243,13 @@ func (s *separation) groups(f *frame, n map[string]any, items []any) {
 	}
 }
 
-// keepsAll reports whether an item is a * with a column that names the partition, or contains an instant of it.
+// keepsAll reports whether an item is a * that contains a column with the partition, or with an instant of it.
 func (s *separation) keepsAll(f *frame, item any) bool {
 	result := s.output(f, []any{item})
 	return object(item)["type"] == "STAR" && (len(result.keys) > 0 || len(result.times) > 0)
 }
 
-// aggregate returns the first aggregate function of an expression, or nil.
+// aggregate returns the first aggregate function in an expression, or nil.
 func (s *separation) aggregate(v any) map[string]any {
 	switch v := v.(type) {
 	case []any:
@@ -274,8 +274,8 @@ func (s *separation) aggregate(v any) map[string]any {
 	return nil
 }
 
-// aliased returns the item of a select list that an expression names by its position or its alias. If the expression
-// names none, aliased returns the expression.
+// aliased returns the item of a select list to which an expression refers by its position or its alias. If the
+// expression refers to none, aliased returns the expression.
 func aliased(v any, items []any) any {
 	n := object(v)
 	if i := int(number(n)); n["type"] == "VALUE_CONSTANT" && i > 0 && i <= len(items) {
@@ -291,7 +291,7 @@ func aliased(v any, items []any) any {
 	return v
 }
 
-// itemName returns the name of a column of a result, in lower case, or "".
+// itemName returns the name of a result's column in lower case, or "".
 func itemName(item map[string]any) string {
 	if alias := word(item["alias"]); alias != "" {
 		return strings.ToLower(alias)
@@ -325,7 +325,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 		default:
 			s.expression(f, item)
 		}
-		if taken[name] && name != "" { // if two columns have the same name, readers get one of them
+		if taken[name] && name != "" { // if two columns have the same name, readers get only one of them
 			key, instant = key && r.keys[name], instant && r.times[name]
 		}
 		r.keys[name], r.times[name], taken[name] = key, instant, true
@@ -356,7 +356,7 @@ func (r *rows) trim() {
 	}
 }
 
-// modifiers reports LIMIT and DISTINCT ON that choose among rows of several partitions.
+// modifiers reports LIMIT and DISTINCT ON clauses that choose among rows of several partitions.
 func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *rows) {
 	for _, v := range array(n["modifiers"]) {
 		m := object(v)

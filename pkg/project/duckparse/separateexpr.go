@@ -7,12 +7,12 @@ import (
 
 // filter is a condition that restricts rows to the partitions of the batch.
 type filter struct {
-	id        string // the id of the expression that is compared
+	id        string // the id of the compared expression
 	condition any
 	span      bool // the condition compares with the span of the batch
 }
 
-// filters separates the conditions that restrict rows to the partitions of the batch from all other conditions.
+// filters splits conditions into those that restrict rows to the partitions of the batch and all others.
 func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
 	bounds := map[string]int{} // the compared ends, by the id of the expression: 1 is the start, 2 the end, 3 both
 	for _, condition := range conditions {
@@ -47,7 +47,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 	return found, rest
 }
 
-// keyFilter returns the expression whose value a condition looks up in the list of the partitions.
+// keyFilter returns the expression whose value a condition searches in the list of the partitions.
 func (s *separation) keyFilter(v any) (any, bool) {
 	n := object(v)
 	children := array(n["children"])
@@ -65,7 +65,7 @@ func (s *separation) keyFilter(v any) (any, bool) {
 	return nil, false
 }
 
-// semijoin returns the expression whose value a condition looks up among the partitions that a subquery returns.
+// semijoin returns the expression whose value a condition searches among the partitions that a subquery returns.
 func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	n := object(v)
 	if n["type"] != "SUBQUERY" || n["subquery_type"] != "ANY" || n["comparison_type"] != "COMPARE_EQUAL" {
@@ -75,12 +75,13 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	return n["child"], !sub.fixed && len(sub.list) > 0 && sub.keys[sub.list[0]]
 }
 
-// afterStart is the result of bound for a condition that excludes the start of the span.
+// afterStart is the value of ends that bound returns for a condition that excludes the start of the span.
 const afterStart = 4
 
-// bound returns the id of the expression that a condition compares with the span of the batch, and the compared ends: 1
-// is the start, 2 the end, 3 both. An instant at the end of the span belongs to no partition of the batch. So a condition
-// that includes the end makes the task fail with INVALID_OUTPUT, and does not change the rows of a partition.
+// bound returns the id of the expression that a condition compares with the span of the batch, and the compared ends:
+// 1 is the start, 2 is the end, 3 is both. An instant at the end of the span belongs to no partition of the batch. So
+// a condition that includes the end makes the task fail with INVALID_OUTPUT, but it does not change the rows of a
+// partition.
 func (s *separation) bound(f *frame, v any) (id string, ends int) {
 	n := object(v)
 	kind := word(n["type"])
@@ -130,7 +131,7 @@ func (s *separation) variable(v any) (found map[string]any) {
 	return found
 }
 
-// expression reports the parts of an expression that depend on several partitions.
+// expression reports those parts of an expression that depend on several partitions.
 func (s *separation) expression(f *frame, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -170,7 +171,7 @@ func firstChild(n map[string]any) any {
 	return nil
 }
 
-// subquery reports a subquery of an expression that reads several partitions for one row.
+// subquery reports a subquery in an expression if it reads several partitions for one row.
 func (s *separation) subquery(f *frame, n map[string]any) {
 	sub := s.rows(object(object(n["subquery"])["node"]), f.with, f)
 	if sub.fixed {

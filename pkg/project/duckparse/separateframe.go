@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// frame describes the rows of a FROM clause. An id identifies a value in a row: it is the text of an expression in
+// frame describes the rows of a FROM clause. An id identifies a value in a row. It is the text of an expression, in
 // which columns have their full names. Expressions with the same id have the same value in a row. An id that begins
-// with ^ belongs to the query around a subquery.
+// with ^ belongs to the query that contains a subquery.
 type frame struct {
 	tables []namedRows
 	fixed  bool
 	// keys are the ids of values that name the partition of a row. times are the ids of instants within the period of
 	// that partition.
 	keys, times map[string]bool
-	merged      map[string]bool // columns that USING merges
+	merged      map[string]bool // the columns that USING merges
 	coalesced   map[string]bool // pairs of ids; each row of a full join has a value for at least one of the two
-	outer       *frame          // the frame of the query around a subquery
+	outer       *frame          // the frame of the query that contains a subquery
 	with        *withRows
 }
 
@@ -110,8 +110,8 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
 	}
 }
 
-// first reports whether a * returns this column under its own name, because no earlier table has another column of that
-// name.
+// first reports whether a * returns this column under its own name. This is the case if no earlier table has another
+// column with that name.
 func (f *frame) first(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {
@@ -125,7 +125,8 @@ func (f *frame) first(alias, column string) bool {
 	return true
 }
 
-// lastWord returns the name of a column from a node that is either the name itself or an object with a qualified name.
+// lastWord returns the name of a column from a node. The node is either the name itself or an object with a qualified
+// name.
 func lastWord(v any) string {
 	if s := word(v); s != "" {
 		return s
@@ -155,7 +156,7 @@ func (s *separation) id(f *frame, v any) string {
 	}
 	text, err := json.Marshal(resolved)
 	if err != nil {
-		return "" // impossible: it was JSON
+		return "" // impossible: v was JSON
 	}
 	return string(text)
 }
@@ -167,17 +168,17 @@ func pairOf(a, b string) string {
 	return "{" + a + " " + b + "}"
 }
 
-// isType reports whether a cast is to the type of the dimension.
+// isType reports whether a cast converts to the type of the dimension.
 func (s *separation) isType(cast map[string]any) bool {
 	kind := word(object(cast["cast_type"])["id"])
 	return kind == s.dimension.Type || kind == "TIMESTAMP WITH TIME ZONE" && s.dimension.Type == "TIMESTAMPTZ"
 }
 
-// volatile are functions that return another value for each row.
+// volatile are functions that return a different value for each row.
 var volatile = []string{"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval"}
 
-// resolve returns a copy of an expression with ids in place of its columns. It reports false if two equal expressions
-// may have different values in the same row, as with random().
+// resolve returns a copy of an expression in which ids replace the columns. It returns false if two equal expressions
+// may have different values in the same row, such as random().
 func (f *frame) resolve(v any) (any, bool) {
 	switch v := v.(type) {
 	case []any:
@@ -225,8 +226,8 @@ func (s *separation) determines(f *frame, v any) bool {
 	return id != "" && (f.keys[id] || f.times[id]) || s.bucket(f, v)
 }
 
-// bucket reports whether an expression computes the period around an instant of the partition. This period is the
-// partition.
+// bucket reports whether an expression computes the period that contains an instant of the partition. This period is
+// the partition.
 func (s *separation) bucket(f *frame, v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" && s.isType(n) {
@@ -243,7 +244,7 @@ func (s *separation) bucket(f *frame, v any) bool {
 	return false
 }
 
-// instant returns an expression without surrounding conversions between types of time and between time zones.
+// instant returns an expression without surrounding conversions between time types or time zones.
 func instant(v any) any {
 	for {
 		n := object(v)

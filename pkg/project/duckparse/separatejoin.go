@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// chain collects the tables that inner joins combine, and the conditions that every row of the result satisfies.
+// chain collects the tables that inner joins combine, and the conditions that every row of the result must satisfy.
 type chain struct {
 	leaves     []*frame
 	conditions []any
@@ -97,7 +97,7 @@ func (s *separation) flatten(v any, with *withRows, outer *frame, c *chain) {
 	c.conditions = append(c.conditions, conjuncts(n["condition"])...)
 }
 
-// using returns the columns that USING names, or that a natural join certainly compares.
+// using returns the columns that USING names. For a natural join, it returns the columns that are certainly compared.
 func using(n map[string]any, left, right *frame) (columns []string) {
 	for _, column := range array(n["using_columns"]) {
 		columns = append(columns, strings.ToLower(word(column)))
@@ -117,7 +117,7 @@ func using(n map[string]any, left, right *frame) (columns []string) {
 	return columns
 }
 
-// table describes one table of FROM.
+// table describes one table in FROM.
 func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *frame {
 	alias, names := word(n["alias"]), array(n["column_name_alias"])
 	r := &rows{fixed: true}
@@ -165,8 +165,8 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	return newFrame(alias, r.renamed(names))
 }
 
-// isSeries reports whether a call returns instants from the start to the end of the batch, and whether every batch with
-// a given period has the same instants in that period.
+// isSeries reports whether a call returns instants from the start to the end of the batch. It returns false if
+// batches with the same period may have different instants in this period.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {
@@ -184,10 +184,10 @@ func (s *separation) isSeries(call map[string]any) bool {
 	return s.isNamed(end, "_end") && ok && lo == hi && lo > 0 && period > 0 && period%lo == 0
 }
 
-// stored describes a table that is not defined by the query.
+// stored describes a table that the query itself does not define.
 func (s *separation) stored(n map[string]any, name string) *rows {
 	dimensions, ok := s.query.Tables[name]
-	if !ok || dimensions[s.at].Fixed { // a file, or an asset that is the same for all partitions
+	if !ok || dimensions[s.at].Fixed { // the table is a file, or an asset with the same rows for all partitions
 		return &rows{fixed: true}
 	}
 	t := dimensions[s.at]
@@ -202,7 +202,7 @@ func (s *separation) stored(n map[string]any, name string) *rows {
 	return &rows{keys: map[string]bool{column: true}}
 }
 
-// changing reports whether a part of FROM has a table that depends on the batch.
+// changing reports whether a part of FROM contains a table that depends on the batch.
 func (s *separation) changing(v any, with *withRows) (found bool) {
 	contains(v, func(n map[string]any) {
 		switch n["type"] {
@@ -249,8 +249,8 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// links returns the ids that determine the partition of a leaf's row: the leaf's keys and times, and
-// expressions in conditions that compute its period.
+// links returns the ids that determine the partition of a leaf's row. These are the leaf's keys and times, and
+// expressions in conditions that compute the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
 	ids := maps.Clone(leaf.keys)
 	maps.Copy(ids, leaf.times)
@@ -277,7 +277,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	var linked map[string]bool // classes of equal ids; each class determines the partition of a row in all leaves seen so far
+	var linked map[string]bool // classes of equal ids; each class determines the partition of a row in all previous leaves
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
 			continue
@@ -323,8 +323,8 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 	return false
 }
 
-// bind marks the rows of a subquery as fixed if the subquery reads only one partition: that of the current row of the
-// query around it.
+// bind marks the rows of a subquery as fixed if the subquery reads only one partition: the partition of the current
+// row in the query that contains the subquery.
 func (f *frame) bind() {
 	for _, ids := range []map[string]bool{f.keys, f.times} {
 		for id := range ids {
@@ -407,8 +407,8 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	return f
 }
 
-// link returns two ids, one of each side of a join. A condition of the join compares them for equality, and
-// each determines the partition of its side's row.
+// link returns two ids, one from each side of a join. A condition of the join compares them for equality, and each
+// determines the partition of a row on its side.
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y string, ok bool) {
 	type pair struct{ a, b string }
 	var pairs []pair

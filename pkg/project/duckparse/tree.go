@@ -13,10 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// treeHashBytes is how many bytes of a SHA-256 the hash of a tree keeps.
+// treeHashBytes is the number of bytes of a SHA-256 that the hash of a tree contains.
 const treeHashBytes = 16
 
-// treeOf describes what a statement computes. The description does not depend on positions in the text.
+// treeOf describes the computation of a statement. The description does not depend on positions in the text.
 func treeOf(statement map[string]any) *plan.Tree {
 	node := object(statement["node"])
 	t := &plan.Tree{Hash: hashOf(statement, "")}
@@ -48,7 +48,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	contains(node["modifiers"], func(n map[string]any) {
 		switch word(n["type"]) {
 		case "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "STAR":
-			rows = false // the alias of a new column may decide which rows are left
+			rows = false // the alias of a new column may determine the remaining rows
 		case "ORDER_MODIFIER":
 			for _, order := range array(n["orders"]) {
 				t.Positional = t.Positional || word(object(object(order)["expression"])["type"]) == "VALUE_CONSTANT"
@@ -62,12 +62,12 @@ func treeOf(statement map[string]any) *plan.Tree {
 	contains(rest, func(n map[string]any) {
 		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
 	})
-	// If a query has neither groups nor a column, a new aggregate would reduce its result to one row.
+	// If a query has neither groups nor columns, a new aggregate would reduce its result to one row.
 	t.Extensible = rows && (references || len(groups) > 0) && word(node["aggregate_handling"]) != "FORCE_AGGREGATES"
 	return t
 }
 
-// multiplying are the functions that return several rows for one input row.
+// multiplying are the functions that return several rows for each input row.
 var multiplying = []string{"unnest", "unlist", "generate_subscripts"}
 
 // contains calls f for every node of a tree.
@@ -135,7 +135,7 @@ func writeTree(b *bytes.Buffer, v any) {
 	}
 }
 
-// file adds the files that a function reads, if its argument names them literally.
+// file adds the files that a function reads, if its argument names them as literals.
 func (w *walker) file(n map[string]any) {
 	name := word(n["function_name"])
 	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && !slices.Contains(readers, name) {
@@ -155,10 +155,10 @@ func (w *walker) file(n map[string]any) {
 		if s := text(arg); s != "" {
 			w.files = append(w.files, s)
 		} else if names := columnNames(object(uncast(arg))); len(names) == 1 {
-			w.files = append(w.files, names[0]) // DuckDB treats an identifier as the name of a file
+			w.files = append(w.files, names[0]) // DuckDB interprets an identifier as the name of a file
 		}
 	}
 }
 
-// readers are further functions that read files or tables. Their first argument names these files or tables.
+// readers are additional functions that read files or tables. The first argument names these files or tables.
 var readers = []string{"sniff_csv", "glob", "query_table"}

@@ -12,18 +12,18 @@ import (
 
 const (
 	dayHours   = 24
-	monthHours = 30 * dayHours // from the first to the last day of a month
+	monthHours = 30 * dayHours // the time from the first to the last day of a month
 	yearHours  = 365 * dayHours
 )
 
-// value is a date, as an offset from a variable or from a column. If several tables may have the
-// column, columns lists all candidates. The zero value is unknown.
+// value is a date, represented as an offset from a variable or from a column. If several tables may have the column,
+// columns lists all candidates. The zero value means that the date is unknown.
 type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
-	// label is set if the value is the name of a year, a month or a week, such as 2025-01, instead of a date. label
-	// then names this unit.
+	// label is set if the value is not a date but the name of a year, a month or a week, such as 2025-01. label then
+	// names this unit.
 	label string
 }
 
@@ -34,7 +34,7 @@ func (v value) equal(w value) bool {
 	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
 }
 
-// plus returns a value that is between lo and hi hours later.
+// plus returns the value that is between lo and hi hours later.
 func (v value) plus(lo, hi int64) value {
 	if !v.known() {
 		return v
@@ -80,7 +80,7 @@ func (f *from) value(v any) value {
 	return value{}
 }
 
-// scalar evaluates a subquery that stands for a value.
+// scalar evaluates a subquery that is used as a value.
 func (f *from) scalar(n map[string]any) value {
 	result := resultColumns(n, f.with, f)
 	if len(result.list) != 1 {
@@ -155,7 +155,7 @@ func (f *from) binary(name string, a, b any) value {
 	return value{}
 }
 
-// concatenation returns the date with which a concatenated text begins: strftime(…, '%Y-%m') || '-01'.
+// concatenation returns the date with which a concatenated text begins, as in strftime(…, '%Y-%m') || '-01'.
 func (f *from) concatenation(args []any) (found value) {
 	for i, arg := range args {
 		v := f.value(arg)
@@ -188,7 +188,7 @@ func (v value) unit(name string) value {
 	return value{}
 }
 
-// prefix returns the value of the first n characters of a date: 2025-01 is a month.
+// prefix returns the value of the first n characters of a date. For example, 2025-01 is a month.
 func (v value) prefix(n int64) value {
 	switch {
 	case n >= 10:
@@ -208,7 +208,7 @@ var (
 	dayFormat   = regexp.MustCompile(`%-?[djcxaAwu]`)
 )
 
-// formatted returns the value of a date that strftime writes.
+// formatted returns the value of a date that strftime has formatted.
 func (v value) formatted(format string) value {
 	unit := "year"
 	switch {
@@ -221,7 +221,7 @@ func (v value) formatted(format string) value {
 	case monthFormat.MatchString(format):
 		unit = "month"
 	}
-	if strings.HasSuffix(format, "01") { // %Y-%m-01
+	if strings.HasSuffix(format, "01") { // for example, %Y-%m-01
 		return v.unit(unit)
 	}
 	return v.unit(unit).labelled(unit)
@@ -239,8 +239,7 @@ var (
 	shortUnits = map[string]string{"h": "hour", "hr": "hour", "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year"}
 )
 
-// duration returns the least and the greatest number of hours of a constant number of days or of a
-// constant interval.
+// duration returns the minimum and the maximum number of hours of a constant number of days or a constant interval.
 func duration(v any) (lo, hi int64, ok bool) {
 	n := object(v)
 	unit := "day"

@@ -38,8 +38,8 @@ type Spec struct {
 	// Timezone is an IANA name, UTC by default.
 	Timezone string
 	DST      DST
-	// Start and End bound the instants of ticks: Start is the first possible one, End is exclusive.
-	// A zero time means that there is no bound.
+	// Start and End limit the instants of ticks: Start is the first possible instant, and End is exclusive. A zero time
+	// means that there is no bound.
 	Start, End time.Time
 	// JitterSec is the maximum delay of a tick: see [Schedule.Jitter].
 	JitterSec int64
@@ -63,7 +63,7 @@ type Schedule struct {
 	start, end int64 // Unix seconds; end is exclusive
 }
 
-// firstInstant and lastInstant bound all instants: [firstInstant, lastInstant).
+// All instants are in [firstInstant, lastInstant).
 var (
 	firstInstant = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	lastInstant  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).Unix()

@@ -130,13 +130,13 @@ func (s *Schedule) reason(wall int64) Reason {
 // EveryHour is the policy of an expression whose hour field is *.
 const EveryHour = "every hour"
 
-// change returns what the clocks show before and after the beginning of a span.
+// change returns the local times that the clocks show before and after the beginning of a span.
 func (z *zone) change(i int) (from, to string) {
 	at := z.spans[i].start
 	return z.local(at, i-1), z.local(at, i)
 }
 
-// local returns what clocks with the offset of a span show at an instant.
+// local returns the local time that clocks with the offset of a span show at an instant.
 func (z *zone) local(at int64, i int) string {
 	wall := time.Unix(at+z.spans[i].offset, 0).UTC()
 	if wall.Second() != 0 {

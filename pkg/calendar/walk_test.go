@@ -108,8 +108,7 @@ func (p *pattern) matching(from, to int64, found func(wall int64)) {
 	}
 }
 
-// shown is what clocks show: all instants with a matching local time, in order, and the instants of each
-// local time.
+// shown holds all instants at which clocks show a matching local time, in order, and the instants of each local time.
 type shown struct {
 	all []int64
 	of  map[int64][]int64

@@ -167,8 +167,8 @@ type CommitMarker struct {
 	// Columns are the columns that all Parquet files of the output have. It is empty if they are not
 	// known.
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
-	// Cells are the partitions of a batch, in the order of its task; empty: the output is that of PartitionKey. The
-	// directory has a folder for each: see [CellURI].
+	// Cells are the partitions of a batch, in the order of its task; empty: the output belongs to PartitionKey alone.
+	// The directory has a folder for each: see [CellURI].
 	Cells []CommitMarkerCell `json:"cells,omitempty"`
 	// Checks are the results of the asset's checks, in the order of the asset. The checks run before the marker is
 	// created. An execution that adopts the marker reports these results.

@@ -26,7 +26,7 @@ const (
 	MaxResponseBytes     = 64 << 10
 	MaxHeaderBytes       = 32 << 10 // maximum size of the headers of a request
 
-	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
+	// MaxErrorMessage is the maximum size of an error's message; a worker truncates longer messages.
 	MaxErrorMessage = 16 << 10
 	MaxMetrics      = 100
 	// MaxFiles is the maximum number of files of one output.

@@ -162,7 +162,7 @@ func unsigned(data []byte) ([]byte, error) {
 }
 
 // member returns the range of a field in an object of canonical JSON, including the adjacent comma, so that the JSON
-// without this range is canonical, too. The range is empty if the field is missing.
+// without this range is also canonical. The range is empty if the field is missing.
 func member(canonical []byte, object, field string) (from, to int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(canonical))
 	if found, err := enter(d, object); err != nil || !found {

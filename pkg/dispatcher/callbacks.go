@@ -23,7 +23,7 @@ import (
 // maxBody is the maximum size of a request body, in bytes.
 const maxBody = 1 << 20
 
-// catchUp bounds the wait for a revision that a request names.
+// catchUp limits how long a request waits for the revision that it names.
 const catchUp = 10 * time.Second
 
 // Finder returns the dispatcher of a domain and may open it. It returns nil if the domain is not
@@ -297,9 +297,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	d.write(w, r, struct{}{})
 }
 
-// answered handles a worker's response to a delivery of this process. The response is empty or reports the end of
-// the attempt. An error means that the report was not stored and is delivered again. An invalid report is dropped,
-// because it would be invalid the next time, too.
+// answered handles a worker's response to a delivery of this process. The response is empty or reports the end of the
+// attempt. An error means that the report was not stored and is delivered again. An invalid report is dropped,
+// because it would be invalid again.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
 		return nil

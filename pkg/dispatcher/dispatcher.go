@@ -53,9 +53,9 @@ type Config struct {
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
+	// Keys sign callback URLs. They must stay secret: anybody who has them can report for any worker.
 	Keys contract.Keyring
-	// WorkerKeys seal envelopes. Workers have these keys, too. Without WorkerKeys, Keys seal envelopes.
+	// WorkerKeys seal envelopes, and workers also have these keys. Without WorkerKeys, Keys seal envelopes.
 	WorkerKeys contract.Keyring
 	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	FairQueue *FairQueue
@@ -66,8 +66,9 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
-	// OnState hands automators every state that another process published or that a sweep checks. overdue means that
-	// the state has work that no automator has done in time. OnState must not block. Nil: there are no automators.
+	// OnState passes every state that another process published, or that a sweep checks, to the automators. overdue
+	// means that the state has work that no automator has done in time. OnState must not block. Nil: there are no
+	// automators.
 	OnState func(s *state.State, overdue bool)
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer

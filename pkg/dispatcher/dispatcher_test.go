@@ -206,7 +206,7 @@ func (w *fixture) sweep() {
 	require.NoError(w.t, w.d.Sweep(w.t.Context(), result.Revision))
 }
 
-// loseQueue replaces the queue by an empty one that remembers no names.
+// loseQueue replaces the queue with an empty one that remembers no names.
 func (w *fixture) loseQueue() { w.queue.Queue = localqueue.New(localqueue.Options{Clock: w.clock}) }
 
 // remember makes the queue refuse a used name.

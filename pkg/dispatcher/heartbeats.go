@@ -25,7 +25,7 @@ const (
 	recordShare = 6
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
-	// maxRemembered bounds the remembered attempts. Forgetting one causes one more ledger event.
+	// maxRemembered is the maximum number of remembered attempts. Forgetting an attempt costs one more ledger event.
 	maxRemembered = 100_000
 	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as the heartbeats of other tasks:
 	// another process, which handles the timer's call, would not see them in time. Such heartbeats wait for the timeout

@@ -24,7 +24,7 @@ type reconcileBody struct {
 	Workspace string `json:"workspace"`
 	// Revision is the least revision of the state to act on.
 	Revision int64 `json:"revision,omitempty"`
-	// Sweep requests a sweep, too.
+	// Sweep also requests a sweep.
 	Sweep bool `json:"sweep,omitempty"`
 }
 

@@ -1,6 +1,6 @@
-// Package embedded runs all of Servo in one process on one machine: a folder as the object store,
-// an in-process queue, the compactor, the dispatcher and a worker. They talk over the same HTTP
-// routes as in a cloud. This package is not a stable API.
+// Package embedded runs all of Servo in one process on one machine: a folder as the object store, an in-process
+// queue, the compactor, the dispatcher and a worker. They communicate over the same HTTP routes as in a cloud. This
+// package is not a stable API.
 //
 // One process at a time owns a state folder. Its lock ends with the process. Any other process
 // attaches to the owner: it appends to the ledger itself, and the owner folds. When the owner

@@ -35,8 +35,8 @@ const (
 	CauseTest   = "test"   // a person tests a channel
 )
 
-// AlertCauses returns the causes that a rule can name. For one transition, a rule reports the first of the
-// causes that it names.
+// AlertCauses returns the causes that a rule can name. If several causes fit one change, a rule reports only the
+// first of them that it names.
 func AlertCauses() []string {
 	return []string{
 		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseBackfillPaused, CauseDeploy,

@@ -13,7 +13,7 @@ import (
 const (
 	MaxScheduleName  = 128  // bytes of the name of a schedule
 	MaxSchedules     = 200  // schedules in one SchedulesDefined, and items in one CalendarAdvanced
-	MaxSelections    = 200  // selections of assets, and of partitions, of one request
+	MaxSelections    = 200  // asset selections of one request; also its partition selections
 	MaxSelectionText = 4096 // bytes of one selection
 	MaxInstants      = 1000 // instants in one event
 	MaxRequestID     = 256
@@ -32,8 +32,8 @@ type RunSpec struct {
 	Downstream bool `json:"downstream,omitempty"`
 	// Partitions are selections of partitions: "date=latest".
 	Partitions []string `json:"partitions,omitempty"`
-	// Only is stale, missing or failed. It restricts Partitions, and the partitions that these read, to
-	// partitions with this status. Without Partitions, it selects all partitions with this status.
+	// Only is stale, missing or failed. It restricts the partitions that Partitions selects, and the upstream partitions
+	// that they read, to partitions with this status. Without Partitions, it selects all partitions with this status.
 	Only            string            `json:"only,omitempty"`
 	AllowIncomplete bool              `json:"allow_incomplete,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -94,14 +94,14 @@ type Schedule struct {
 	Repeated string `json:"repeated,omitempty"` // first (default), last or both
 	// JitterSec delays a tick by less than this many seconds. The delay of one instant is always the same.
 	JitterSec int64 `json:"jitter_sec,omitempty"`
-	// Start and End bound the instants: from Start, before End.
+	// Start is the first possible instant of a tick. Every instant is before End.
 	Start Time `json:"start,omitempty,omitzero"`
 	End   Time `json:"end,omitempty,omitzero"`
 
 	Run     RunSpec `json:"run"`
 	Overlap string  `json:"overlap,omitempty"`  // default skip
 	CatchUp string  `json:"catch_up,omitempty"` // default none
-	// WindowSec bounds how late a tick may be caught up; 0: no limit. It has no effect with the policy none.
+	// WindowSec is how late a missed tick may still be caught up; 0: no limit. It has no effect with the policy none.
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures is the number of consecutive failures after which the schedule is paused; 0:
 	// never.
@@ -151,7 +151,7 @@ func PlanHash(ref string) string {
 
 // RunRequested is the command to run assets at a given time. The fold keeps the request until then.
 type RunRequested struct {
-	// CommandID is a ULID and makes the request unique: the id of the request is "at:" and the command id.
+	// CommandID is a ULID and makes the request unique: the id of the request is "at:" followed by the command id.
 	CommandID string  `json:"command_id"`
 	At        Time    `json:"at"`
 	Run       RunSpec `json:"run"`
@@ -197,8 +197,8 @@ type CalendarItem struct {
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
 	Through Time   `json:"through,omitempty,omitzero"`
-	// Next is the first instant that is not due, and NextAt is when it ticks, with its jitter. If both are
-	// absent, the schedule has ended.
+	// Next is the first instant that is not due. NextAt is the time of its tick, including jitter. If both are absent,
+	// the schedule has ended.
 	Next   Time `json:"next,omitempty,omitzero"`
 	NextAt Time `json:"next_at,omitempty,omitzero"`
 	// Calendar is the version of the zone data.
@@ -261,7 +261,7 @@ type AutomationCommand struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// Key names the schedules and cursors of the items.
+// Key returns the natural key, a hash of the schedules and cursors of the items.
 func (p *CalendarAdvanced) Key() string {
 	var b strings.Builder
 	for i := range p.Items {
@@ -445,7 +445,7 @@ func (c *checker) instants(path string, times []Time) {
 	}
 }
 
-// commandKey checks the key that makes a command take effect once.
+// commandKey checks the key that deduplicates a command.
 func (c *checker) commandKey(key, fingerprint string) {
 	c.text("payload.command_key", key, MaxRunKey)
 	c.text("payload.fingerprint", fingerprint, MaxName)

@@ -276,9 +276,9 @@ func HasFiredTimer(group []*Envelope) bool {
 	return false
 }
 
-// Urgent reports whether somebody waits for the effect of the event: an intent, a command, the
-// end of an attempt, a fired timer. Acknowledgements, starts and heartbeats are folded with
-// the next urgent event, or after a short delay.
+// Urgent reports whether the event should be folded at once, because its effect is awaited: an intent, a command, the
+// end of an attempt, or a fired timer. Acknowledgements, starts and heartbeats are folded with the next urgent event,
+// or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,

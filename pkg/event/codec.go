@@ -23,7 +23,7 @@ const (
 	ReasonClockAhead  = "CLOCK_AHEAD" // a name, id or timestamp far ahead of the store's clock
 )
 
-// maxDetail bounds [DecodeError.Detail], in bytes, because details are stored.
+// maxDetail is the maximum size of [DecodeError.Detail], in bytes. There is a limit because details are stored.
 const maxDetail = 1024
 
 // DecodeError states why an event or a group is rejected.
@@ -107,8 +107,8 @@ func Encode(dst []byte, e *Envelope) ([]byte, error) {
 	return out, nil
 }
 
-// encodeJSON appends v and a newline. Unlike [json.Marshal] it does not escape <, > and &,
-// because people read the ledger, too.
+// encodeJSON appends v and a newline. Unlike [json.Marshal] it does not escape <, > and &, because people also read
+// the ledger.
 func encodeJSON(dst []byte, v any) ([]byte, error) {
 	buf := bytes.NewBuffer(dst)
 	enc := json.NewEncoder(buf)

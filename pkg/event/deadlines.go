@@ -76,7 +76,7 @@ type JudgedDeadline struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Key names the assets and deadlines of the items.
+// Key returns the natural key, a hash of the assets and deadlines of the items.
 func (p *DeadlineJudged) Key() string {
 	var b strings.Builder
 	for i := range p.Items {

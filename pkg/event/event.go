@@ -20,7 +20,7 @@ import (
 const (
 	MaxGroupBytes  = 1 << 20
 	MaxGroupEvents = 1000
-	// MaxEntryEvents bounds the events of one ledger entry.
+	// MaxEntryEvents limits the number of events in one ledger entry.
 	MaxEntryEvents = 5000
 )
 

@@ -21,7 +21,7 @@ type field struct {
 	required bool
 }
 
-// fieldNames are the names of all fields, so that reading them allocates nothing. It is immutable after
+// fieldNames contains the names of all fields, so that reading a known name allocates nothing. It is immutable after
 // initialization.
 var fieldNames = func() map[string]string {
 	known := map[string]string{}

@@ -124,8 +124,8 @@ type TaskDef struct {
 	// RequireQuality lists assets whose degraded outputs the task must not read. If a task of such an asset in
 	// DependsOn makes a degraded output, this task is skipped.
 	RequireQuality []string `json:"require_quality,omitempty"`
-	// Quarantine says how long an output that a check has blocked is kept for a decision; nil: it is
-	// not kept.
+	// Quarantine says how long an output is kept for a decision after a check has blocked it; nil: the output is not
+	// kept.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
@@ -248,8 +248,8 @@ const (
 	// TimerLiveness is the domain's timer for its earliest deadline: a heartbeat, a task or
 	// run timeout, or the grace period of a cancellation.
 	TimerLiveness = "LIVENESS"
-	// TimerWake is the domain's timer for its earliest planned time: the next tick of a schedule, or the
-	// time of a request.
+	// TimerWake is the domain's timer for its earliest planned time: the next tick of a schedule, or the time at which a
+	// request is to run.
 	TimerWake = "WAKE"
 )
 
@@ -273,7 +273,7 @@ type TimerEnqueued struct {
 
 // Observed is the state of the projections that the writer of an event had read.
 type Observed struct {
-	// CaughtUpAt is the last time at which the whole ledger was known to be folded.
+	// CaughtUpAt is the latest time at which the whole ledger was known to be folded.
 	CaughtUpAt Time  `json:"caught_up_at,omitempty,omitzero"`
 	Revision   int64 `json:"revision,omitempty"`
 }
@@ -299,7 +299,7 @@ type AttemptRef struct {
 	GrantedAttempts int32 `json:"granted_attempts,omitempty"`
 }
 
-// MaxGrantedAttempts bounds the extra attempts of a task for losses to infrastructure.
+// MaxGrantedAttempts is the maximum number of extra attempts that a task gets for losses to infrastructure.
 const MaxGrantedAttempts = 10
 
 // TaskStarted reports that a worker has begun an attempt.

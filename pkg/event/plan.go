@@ -10,7 +10,7 @@ import (
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000
-	// MaxPlanBytes bounds a plan that an event refers to.
+	// MaxPlanBytes is the maximum size of a plan that an event refers to.
 	MaxPlanBytes = 256 << 20
 )
 
@@ -43,8 +43,8 @@ func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
-		// Without a path the checks allocate nothing. If one fails, they are repeated with the path, which the text of
-		// the error needs.
+		// The first check has no path, so that it allocates nothing. If it fails, it is repeated with the path, because the
+		// error names the path.
 		var quick checker
 		if quick.task("", t, kinds); quick.err != nil {
 			c.task(fmt.Sprintf("%s[%d]", path, i), t, kinds)

@@ -1,6 +1,6 @@
 package event
 
-// Quarantine says how long an output that a check has blocked waits for a decision.
+// Quarantine says how long an output waits for a decision after a check has blocked it.
 type Quarantine struct {
 	// ExpiresSec is the number of seconds after which the candidate expires.
 	ExpiresSec int64 `json:"expires_sec"`

@@ -24,7 +24,8 @@ import (
 // outputs of new merged files exist, until such a file is a day old. A pass ends long before that, so all passes that
 // did not know the file have then ended.
 
-// checkFor is how long the outputs of a merged file are checked, and how old a file must be that no index names.
+// checkFor is how long the outputs of a merged file are checked. It is also the age at which a file that no index
+// names is deleted.
 const checkFor = 24 * time.Hour
 
 // mergedAsset holds the merged files of an asset.

@@ -102,7 +102,7 @@ func (db *DB) noteProblems() {
 	}
 }
 
-// visibleOutputs is a query for the outputs that readers find.
+// visibleOutputs is a query for the visible outputs.
 const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partition_status AS p WHERE output_uri IS NOT NULL
 	AND NOT EXISTS (FROM partition_marks AS m WHERE m.mark = 'missing' AND m.asset_key = p.asset_key
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
@@ -193,7 +193,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 	return nil
 }
 
-// declared returns what the deployed release declares, or nil.
+// declared returns the declarations of the deployed release, or nil.
 func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err error) {
 	if source.Declared == nil {
 		return nil, nil
@@ -226,8 +226,7 @@ func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	return a
 }
 
-// add adds the files of one partition's output, as its commit marker names them. uri is an
-// object key that ends in "/".
+// add adds the files that the commit marker of one partition's output names. uri is an object key that ends in "/".
 func (a *asset) add(root, uri, partition string) {
 	marker, err := readMarker(root, uri)
 	if err != nil {

@@ -27,7 +27,7 @@ func stock(t *testing.T, file, text string) string {
 	return found
 }
 
-// catalogOf returns a catalog of an asset with a daily output for each of some days.
+// catalogOf returns a catalog of an asset with an output for each of the given days.
 func catalogOf(r *revision, days ...int) query.Catalog {
 	e := query.Exported{View: "a/x", Columns: []space.Column{{Name: "date", Type: "DATE"}}}
 	for _, day := range days {

@@ -1,10 +1,9 @@
 // Package query runs SQL over one revision of a domain. DuckDB runs in this process and reads
 // the Parquet files directly. This package is not a stable API.
 //
-// Every projection table is a view with the current rows: for each key the row with the
-// greatest row_seq, without deletions. [Script] returns the same views as SQL for any DuckDB.
-// Outputs of assets are views, too, with the namespace as schema: raw.orders is the output of
-// raw/orders.
+// Every projection table is a view with the current rows: for each key the row with the greatest row_seq, without
+// deletions. [Script] returns the same views as SQL for any DuckDB. Outputs of assets are also views, with the
+// namespace as schema: raw.orders is the output of raw/orders.
 //
 // Queries are sandboxed. DuckDB can open the files of the revision and of the assets' outputs,
 // but no other file, no network and no extension; its settings are locked. Statements that
@@ -44,7 +43,7 @@ type Source struct {
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// Declared returns what a release declares. Nil: the views of assets show all materialized partitions, without
+	// Declared returns the declarations of a release. Nil: the views of assets show all materialized partitions, without
 	// partition columns.
 	Declared func(ctx context.Context, release string) (*Declarations, error)
 	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close. Empty: there are
@@ -59,12 +58,12 @@ type Source struct {
 	// them.
 	Checked *filecheck.Cache
 
-	exported []Exported // the assets of [Export], which replace those of the tables
+	exported []Exported // the assets of [Export], used instead of the assets in the tables
 }
 
 // Options limit the resources of a query.
 type Options struct {
-	// MemoryBytes bounds DuckDB's memory; 0 means 1 GiB. DuckDB does not spill to disk.
+	// MemoryBytes limits DuckDB's memory; 0 means 1 GiB. DuckDB does not spill to disk.
 	MemoryBytes int64
 	// Threads is the number of DuckDB's threads; 0 means one per core.
 	Threads int

@@ -67,7 +67,7 @@ type Type struct {
 	// of the struct's fields.
 	Parts  []Type
 	Fields []string
-	// Width and Scale are those of a DECIMAL.
+	// Width and Scale are the parameters of a DECIMAL.
 	Width, Scale int32
 }
 

@@ -17,8 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// bareFold folds the ledger entry by entry in the order of their ids, as if nothing had been folded
-// before.
+// bareFold folds the ledger entry by entry, in the order of the entries' ids, as if nothing had been folded before.
 type bareFold struct {
 	cfg Config
 	// complete is an id: the first listing found every entry below it.

@@ -30,8 +30,8 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes evicts closed rows at most once per evictEvery groups. Rows above the history cutoff never move to
-// history.
+// sometimes evicts closed rows at most once per evictEvery groups. After the history cutoff it evicts nothing,
+// because rows above the cutoff never move to history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil
@@ -67,10 +67,10 @@ func (l *evictor) evicted(runs []string) (left []string) {
 }
 
 const (
-	// maxClosed bounds the closed rows in memory. When it is reached, the rows are written as segments.
+	// maxClosed is the number of closed rows in memory at which the rows are written as segments.
 	maxClosed = snapshot.MaxSegment / 2
-	// refreshAge bounds the age of files that no revision refers to. Collectors of the live timeline delete such a file
-	// an hour after the time in its name.
+	// refreshAge is the maximum age of files that no revision refers to. Collectors of the live timeline delete such a
+	// file an hour after the time in its name.
 	refreshAge = 30 * time.Minute
 )
 

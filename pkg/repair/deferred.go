@@ -53,8 +53,8 @@ type cancel struct {
 	groups   []fold.Group
 }
 
-// maxDeferred bounds how long, in the ledger's time, a trigger waits for evidence of which run won the key. The winner
-// keeps the key for twice as long.
+// maxDeferred limits how long, in the ledger's time, a trigger waits for evidence of which run won the key. The
+// winner keeps the key for twice as long.
 const maxDeferred = fold.RunKeyTTL / 2
 
 func newDeferred() *deferred {

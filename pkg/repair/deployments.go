@@ -206,7 +206,7 @@ func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
 // rule may have a later name, or may be one of several competing deployments that wait.
 type earlyCommands []fold.Group
 
-// maxEarly bounds how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
+// maxEarly limits how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
 const maxEarly = maxClaim
 
 // wait holds back a command if it must wait, and reports whether it did.

@@ -25,7 +25,7 @@ func (cfg Config) withoutManifest(ctx context.Context) (Report, error) {
 	}}, nil
 }
 
-// remains lists the prefixes of a domain, except that of manifests, under which objects exist.
+// remains returns the prefixes of a domain under which objects exist, except the prefix of manifests.
 func (cfg Config) remains(ctx context.Context) (found []string, err error) {
 	for _, prefix := range []string{
 		ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain), manifest.StatePrefix(cfg.Domain), manifest.PinPrefix(cfg.Domain),

@@ -24,7 +24,7 @@ type outputs struct {
 	report *Report
 	// bad describes the damaged outputs that are visible or that a live run reads, one line each.
 	bad []string
-	// reads maps a materialization to the live run that reads it or has made it. Nil: not read yet.
+	// reads maps a materialization to the live run that reads it or has made it. Nil: not loaded yet.
 	reads map[string]string
 	// unread is a live run whose plan is unreadable: it may read any output.
 	unread string

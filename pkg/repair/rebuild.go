@@ -58,7 +58,7 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// maxConflicts bounds how often a rebuild catches up after another process has published a revision.
+// maxConflicts limits how often a rebuild catches up after another process has published a revision.
 const maxConflicts = 64
 
 // Rebuild builds the state from the ledger, in files that no revision refers to, and publishes it
@@ -70,9 +70,9 @@ const maxConflicts = 64
 // entries. If damage hides the order, the error is a [RecordError]. If the ledger lacks recorded groups, the error is a
 // [LostError], unless cfg.AllowLoss is set.
 //
-// With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry in the order of their ids.
-// If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old revision
-// numbers before it publishes the first revision of the new timeline.
+// With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry, in the order of the entries'
+// ids. If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old
+// revision numbers before it publishes the first revision of the new timeline.
 //
 // Closed rows move to history during the replay. Memory is proportional to the live rows and to the
 // number of groups, runs and partitions.
@@ -309,7 +309,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	}
 	if b.at != nil && b.result.Lost == 0 {
 		// This state contains every entry below the watermark of the last revision, so the watermark stays valid. If a
-		// clock far ahead set it, lower it to the present.
+		// clock that was far ahead set the watermark, lower it to the present.
 		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)

@@ -110,9 +110,8 @@ func (r *replay) apply(p place, g fold.Group) {
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 
-// maxClaim bounds how far a timestamp may be ahead of the name of its entry. A compactor folds
-// timestamps at most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is
-// at most a minute behind that time.
+// maxClaim limits how far a timestamp may be ahead of the name of its entry. A compactor folds timestamps at most
+// [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a minute behind that time.
 const maxClaim = 2 * ids.MaxAhead
 
 // clampToStoreTime corrects timestamps that are far ahead in a folded group. The time in the name of its entry is close
@@ -134,8 +133,8 @@ func entriesOf(order []place) []string {
 	return slices.Compact(entries)
 }
 
-// missingPlans describes the plans that a group names and the store lacks, one line each. Without
-// its plan a run has no tasks. Plans are stored before they are named, and never deleted.
+// missingPlans describes the plans that a group names and the store lacks, one line each. Without its plan a run has
+// no tasks. Plans are stored before an event names them, and are never deleted.
 func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []string, err error) {
 	for ref, p := range g.Plans {
 		if p.Err == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/metrics"
 )
 
-// maxDomains bounds the open domains of a process. Beyond it, the least recently used idle domain
-// is closed.
+// maxDomains is the maximum number of open domains of a process. Above it, the least recently used idle domain is
+// closed.
 const maxDomains = 10_000
 
 const (
@@ -25,8 +25,8 @@ const (
 	domainBytes = 64 << 10
 )
 
-// openTimeout bounds the opening of a domain, which reads its state. A caller that timed out calls again and finds
-// the domain open.
+// openTimeout limits how long a domain takes to open, because opening reads its state. A caller that timed out calls
+// again and finds the domain open.
 const openTimeout = 5 * time.Minute
 
 // registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other

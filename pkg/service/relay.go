@@ -14,13 +14,13 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	// callTimeout bounds one call of the receiver.
+	// callTimeout limits the duration of one call to the receiver.
 	callTimeout = time.Minute
 )
 
 // relay hands values over to another service in the background: one call at a time per domain. Values that arrive
-// meanwhile are merged into the next call. Failed calls are retried with backoff while the process lives; a sweep
-// finds values that were lost with the process.
+// meanwhile are merged into the next call. Failed calls are retried with backoff as long as the process runs. If the
+// process ends first, a sweep finds the lost values.
 type relay[T any] struct {
 	send  func(context.Context, ids.Domain, T) error
 	merge func(waiting, more T) T

@@ -26,13 +26,13 @@ const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
-	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while the store is
-	// unavailable. After this time, a response would come too late for them.
+	// requestTimeout limits how long the service works on a request. Writers wait for a fold, which is retried while the
+	// store is unavailable. After this time, a response would come too late for them.
 	requestTimeout = 2 * time.Minute
-	// drainTimeout bounds how long running requests may continue at shutdown. With flushTimeout it fits into the 10
-	// seconds of Cloud Run.
+	// drainTimeout bounds how long running requests may continue at shutdown. Together with flushTimeout, it fits into
+	// the 10 seconds that Cloud Run allows.
 	drainTimeout = 8 * time.Second
-	// maxRequest bounds the body of a request, in bytes.
+	// maxRequest is the maximum size of the body of a request, in bytes.
 	maxRequest = 1 << 20
 )
 

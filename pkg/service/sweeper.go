@@ -51,7 +51,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	return s.serve(ctx)
 }
 
-// sweepTimeout bounds a request for a sweep. Sweeps have a shorter limit of their own.
+// sweepTimeout limits the duration of a request for a sweep. The sweep itself has a shorter limit.
 const sweepTimeout = 30 * time.Minute
 
 // sweepEvery sweeps the due domains periodically.

@@ -56,7 +56,7 @@ func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell
 			}
 			e.min = manifest.Cell{Asset: first}
 		}
-		if known && first == last { // the bounds of partition keys are those of one asset
+		if known && first == last { // the bounds of the partition keys belong to one asset
 			least, greatest, has := parts.Bounds(part, "partition_key")
 			if has && first == from.Asset && greatest < from.Partition {
 				continue

@@ -39,7 +39,7 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 }
 
 // AbsorbedRuns decides which sorted runs are merged with a number of new rows. It returns the index of the first such
-// run; all later runs are merged, too. A run is merged unless it has more than twice as many rows as everything after
+// run; all later runs are also merged. A run is merged unless it has more than twice as many rows as everything after
 // it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
@@ -66,8 +66,8 @@ func (c *Codec) MergeRuns(
 	return merge{runs: runs, newer: newer, read: read}.rows
 }
 
-// Versions is a variant of [Snapshot.Partitions] for package staleness. Rows from history have only the
-// columns that staleness compares: the key, and what the output was made from. Decoding such rows takes a
+// Versions is a variant of [Snapshot.Partitions] for package staleness. Rows from history have only the columns that
+// staleness compares: the key, and the columns that describe how the output was made. Decoding such rows takes a
 // third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
 	if s.marked(asset) { // a mark names a materialization, and rows with only versionColumns do not
@@ -258,7 +258,7 @@ func (merge) least(cursors []*cursor) (least manifest.Cell, found bool) {
 	return least, found
 }
 
-// skip returns the rows from m.from on.
+// skip returns the rows whose keys are not less than m.from.
 func (m merge) skip(rows []*state.Partition) []*state.Partition {
 	first, _ := slices.BinarySearchFunc(rows, m.from, func(row *state.Partition, from manifest.Cell) int { return cellOf(row).Compare(from) })
 	return rows[first:]
@@ -471,8 +471,7 @@ var (
 	partitionsDeclaration = declarationOf(partitionsTable)
 )
 
-// PartitionCount returns an upper bound on the number of rows of partition_status: superseded versions
-// count, too.
+// PartitionCount returns an upper bound on the number of rows of partition_status: it includes superseded versions.
 func (s *Snapshot) PartitionCount() int64 {
 	return int64(s.State.Partitions.Len()) + s.History.indexes[partitionsTable].Rows
 }

@@ -30,7 +30,8 @@ func headOf(r *state.Run) RunHead {
 
 // RunQuery asks for the newest runs, live and closed.
 type RunQuery struct {
-	// Before and Since bound the ids of the runs, which are less than Before and at least Since. "": no bound.
+	// Before and Since restrict the ids of the runs: an id must be less than Before and at least Since. "": no
+	// restriction.
 	Before, Since string
 	Limit         int
 	// Match accepts runs; nil: all.

@@ -218,7 +218,8 @@ func TestPartitionEqualsListing(t *testing.T) {
 	check()
 }
 
-// The rows of an asset from any key on are those of the list of all rows, although only parts of files are decoded.
+// A query from any key of an asset returns the same rows as the list of all rows, although it decodes only parts of
+// files.
 func TestPartitionsOfAssetEqualListOfAllRows(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 30, Runs: 100, Partitions: 60_000, Tasks: 50})
 	of := map[string][]*state.Partition{}

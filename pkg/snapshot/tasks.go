@@ -29,7 +29,7 @@ const taskKeyColumn = "task_key"
 // TaskQuery asks for tasks of a run in the order of their keys.
 type TaskQuery struct {
 	RunID string
-	// After is the key after which tasks are returned; "": from the first one on.
+	// After is the key after which tasks are returned; "": the query starts at the first task.
 	After string
 	Limit int
 	// Match accepts tasks; nil: all.

@@ -55,7 +55,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 
 func (d *Deadlines) at(n int64) time.Time { return d.due(d.axis.interval(n)) }
 
-// from returns the first period from n on that exists.
+// from returns the first existing period whose number is at least n.
 func (d *Deadlines) from(n int64) (key string, at time.Time, ok bool) {
 	for ; n <= d.axis.last; n++ {
 		if d.axis.exists(n) {

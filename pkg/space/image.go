@@ -80,9 +80,8 @@ type KeyRead struct {
 	Keys []string
 }
 
-// KeyReads returns the keys of key sets that determine what a partition reads. It omits the values of
-// dimensions that the reader shares with the upstream asset: if such a key is removed, the reader's own
-// partition is removed, too.
+// KeyReads returns the keys of key sets that determine what a partition reads. It omits the values of dimensions that
+// the reader shares with the upstream asset: if such a key is removed, the reader's own partition is also removed.
 func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	var reads []KeyRead
 	if r.Upstream == nil || r.same {
@@ -256,7 +255,7 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest returns those of the given upstream partitions that exist and have the newest period.
+// Newest returns the partitions in keys that exist and have the newest period. keys are upstream partitions.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	var newest []string
 	best := int64(math.MinInt64)

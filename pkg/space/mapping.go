@@ -238,8 +238,8 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	return nil
 }
 
-// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream dimension.
-// A partition with this value has nothing to read. If there is no such value, both results are "".
+// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream dimension. A
+// partition with this value has nothing to read. If there is no such value, both results are "".
 func (m *Mapping) Unmatched() (value, dimension string) {
 	for i, p := range m.parts {
 		up := &m.Upstream.Dimensions[i]

@@ -17,7 +17,7 @@
 //   - p and q have the same root run. If p has left_out and its inputs sequence is 0, they even have the same run: in a
 //     retry, p ran although a repeated upstream task had not succeeded, and did not read the output that an earlier
 //     run of the chain had made for that task.
-//   - The version of q is less than that of p.
+//   - The version of q is less than the version of p.
 //   - If p has left_out, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.
 //

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// maxBatch is how many changes are committed at once. Each change keeps a folder open.
+	// maxBatch is the maximum number of changes that are committed at once. There is a limit because each change keeps a
+	// folder open.
 	maxBatch = 128
 	// maxBatchBytes limits the bytes that one batch adds to the journal.
 	maxBatchBytes = 8 << 20
@@ -35,7 +36,7 @@ type change struct {
 	done     chan struct{}
 }
 
-// existing describes what a key names before a change.
+// existing describes the file or folder that a key names before a change.
 type existing struct {
 	exists   bool
 	isFolder bool
@@ -111,10 +112,9 @@ func (s *Store) run(batch []*change) {
 	}
 }
 
-// commitAll implements the order on which all safety depends: changes are checked, written
-// to the journal, and flushed; only then do the files get their names. So nobody sees a
-// change that a power loss could undo. The caller holds the lock. The returned error
-// applies to all changes that are not finished.
+// commitAll implements the order on which all safety depends: changes are checked, written to the journal, and
+// flushed; only then do the files get their names. So no reader sees a change that a power loss could undo. The
+// caller holds the lock. The returned error applies to all changes that are not finished.
 func (s *Store) commitAll(batch []*change) error {
 	if err := s.enter(); err != nil {
 		return err

@@ -183,7 +183,7 @@ func (w *crashTest) takeSnapshots(what string) {
 	}
 }
 
-// checkSnapshots opens what each crash left, and checks that its contents are allowed.
+// checkSnapshots opens the directory that each crash left, and checks that its contents are allowed.
 func (w *crashTest) checkSnapshots() {
 	w.t.Helper()
 	for _, p := range w.snapshots {

@@ -17,9 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// disk models what a power loss leaves of a directory: everything that was flushed, and any
-// part of the rest. It intercepts the system calls of the stores on the directory, one at a
-// time.
+// disk models the contents of a directory after a power loss: everything that was flushed, and any part of the rest.
+// It intercepts the system calls of the stores on the directory, one at a time.
 type disk struct {
 	dir    string
 	random *rand.Rand

@@ -16,9 +16,8 @@
 //  4. Each file, already written under a temporary name, is renamed to its final name with
 //     rename(2). A deletion removes the file.
 //
-// So a reader never sees a change that a power loss could undo: an existing object is
-// durable, and so is the answer that it exists. A power loss cannot replace a durable
-// object by an incomplete file either: the journal restores every file whose name has
+// So a reader never sees a change that a power loss could undo: every object that it finds is durable. A power loss
+// also cannot replace a durable object with an incomplete file: the journal restores every file whose name has
 // changed.
 //
 // Content above 1 MiB is not copied into the journal. It is flushed before the batch, its
@@ -55,9 +54,9 @@
 // # Versions
 //
 // An object's version is the modification time of its file in nanoseconds. The store sets it before the file gets its
-// name, so the version appears and disappears together with the content; no second file could contradict it. It is
-// not a reading of the clock but a counter that follows the clock. The journal records the greatest version of the
-// directory, and every write gets a greater one, even if the clock goes back.
+// name, so the version appears and disappears together with the content; there is no second file that could
+// contradict it. It is not a reading of the clock but a counter that follows the clock. The journal records the
+// greatest version of the directory, and every write gets a greater one, even if the clock goes back.
 //
 // # Limits
 //

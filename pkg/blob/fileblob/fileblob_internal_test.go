@@ -68,8 +68,8 @@ func TestProbeReturnsTick(t *testing.T) {
 	require.Empty(t, names, "the probe cleans up")
 }
 
-// A probe gives its file an old modification time. Another process that opens the store then takes the file for a
-// leftover and deletes it.
+// A probe sets an old modification time on its file. Another process that opens the store may therefore delete the
+// file as a leftover.
 func TestProbeToleratesSweepByAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, Options{NoSync: true})

@@ -45,7 +45,7 @@ const (
 	kindRemove kind = 3
 )
 
-// record is the state of an object from this point of the journal on.
+// record is the new state of an object after this point of the journal.
 type record struct {
 	kind    kind
 	key     string
@@ -124,7 +124,7 @@ type scanner struct {
 	header
 	r     *bufio.Reader
 	chain uint32
-	end   int64 // end of what was read
+	end   int64 // end of the bytes that were read
 	buf   []byte
 }
 

@@ -34,8 +34,8 @@ import (
 const Scheme = "gs://"
 
 const (
-	// callTimeout bounds a call whose object is in memory. After that, a retry is more
-	// likely to succeed than waiting.
+	// callTimeout limits the duration of a call whose object is in memory. After this time, a retry is more likely to
+	// succeed than waiting.
 	callTimeout = 2 * time.Minute
 	// tries is the maximum number of tries of a call that changes nothing.
 	tries = 4

@@ -122,7 +122,7 @@ func (t *tableWriter) width() int {
 	return total
 }
 
-// omit replaces columns in the middle by dots, until the line fits or two columns are left.
+// omit replaces columns in the middle with dots, until the line fits or two columns are left.
 func (t *tableWriter) omit(limit int) {
 	all := len(t.widths)
 	from, to := all/2, all/2          //nolint:mnd // the middle

@@ -15,8 +15,8 @@ const (
 	MaxKeyBytes = 1024
 	// MaxSegmentBytes is the length of the longest segment between two slashes.
 	MaxSegmentBytes = 255
-	// TempPrefix begins the names that a directory store reserves for itself. No segment of
-	// a key may begin with it.
+	// TempPrefix is the prefix of the names that a directory store reserves for itself. No segment of a key may begin
+	// with it.
 	TempPrefix = ".servo-tmp"
 )
 

@@ -73,7 +73,8 @@ func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether an instant is a tick under the policy. At this instant the clocks show a matching local time.
+// takes reports whether an instant is a tick under the policy. At this instant, the clocks must show a matching local
+// time.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {
 		return true

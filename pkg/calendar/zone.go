@@ -175,7 +175,7 @@ type local struct {
 // maxInstants is the greatest number of instants in a local. So far, no zone has had a local time three times.
 const maxInstants = 4
 
-// resolve finds a local time, in seconds since 1970-01-01T00:00 of the zone's clocks.
+// resolve returns the instants of a local time. wall is in seconds since 1970-01-01T00:00 of the zone's clocks.
 func (z *zone) resolve(wall int64) local {
 	var l local
 	for i := z.at(wall - reach); i < len(z.spans) && z.spans[i].start <= wall+reach; i++ {

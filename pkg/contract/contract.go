@@ -88,10 +88,11 @@ type Started struct {
 	StartedAt event.Time `json:"started_at"`
 }
 
-// StartedResponse is the body of a 200 response to started. A 409 means: do not execute.
+// StartedResponse is the body of a 200 response to started. A 409 response means that the worker must not execute the
+// task.
 type StartedResponse struct {
-	// StartedAt is the start of the attempt as the receiver recorded it. The worker repeats
-	// it with finished, so that both reports agree.
+	// StartedAt is the start of the attempt as the receiver recorded it. The worker repeats it in the finished callback,
+	// so that both reports agree.
 	StartedAt event.Time `json:"started_at,omitempty,omitzero"`
 	// Callbacks are renewed URLs, valid for the task's timeout plus an hour.
 	Callbacks Callbacks `json:"callbacks"`
@@ -170,8 +171,8 @@ type CommitMarker struct {
 	// Cells are the partitions of a batch, in the order of its task; empty: the output belongs to PartitionKey alone.
 	// The directory has a folder for each: see [CellURI].
 	Cells []CommitMarkerCell `json:"cells,omitempty"`
-	// Checks are the results of the asset's checks, in the order of the asset. The checks run before the marker is
-	// created. An execution that adopts the marker reports these results.
+	// Checks are the results of the asset's checks, in the order in which the asset declares them. The checks run before
+	// the marker is created. An execution that adopts the marker reports these results.
 	Checks []event.CheckResult `json:"checks,omitempty"`
 	// CodeChanged has the same meaning as in [Finished].
 	CodeChanged bool       `json:"code_changed,omitempty"`

@@ -7,8 +7,8 @@ import "fmt"
 // means that the object does not exist. For the output of one partition of a batch, FindMarker returns the partition's
 // part of the marker: see [CommitMarker.For].
 //
-// If neither marker names the output, FindMarker returns what it found at the commit marker: an
-// error of read, an error of [DecodeCommitMarker], or a marker that names another output.
+// If neither marker names the output, FindMarker returns the result of reading the commit marker: an error of read,
+// an error of [DecodeCommitMarker], or a marker that names another output.
 func FindMarker(uri string, read func(key string) ([]byte, error), absent func(error) bool) (*CommitMarker, string, error) {
 	key := CommitMarkerKeyOf(uri)
 	m, err := readMarker(key, read)

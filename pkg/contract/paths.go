@@ -19,8 +19,8 @@ const markerName = "_commit.json"
 // its materialization only if a decision publishes it.
 const quarantineName = "_quarantine.json"
 
-// batchSuffix ends the name of the directory of an execution of a batch. The directory has a folder for each partition
-// of the batch. The commit marker beside the directory names all partitions.
+// batchSuffix is the suffix of the name of the directory of an execution of a batch. The directory has a folder for
+// each partition of the batch. The commit marker beside the directory names all partitions.
 const batchSuffix = ".cells"
 
 // AssetsPrefix returns the prefix of all outputs of a domain: assets/{tenant}/{workspace}/.
@@ -95,8 +95,8 @@ func CommitMarkerKeyOf(uri string) string { return besideOf(uri) + markerName }
 // output, beside an execution's directory.
 func QuarantineMarkerKeyOf(uri string) string { return besideOf(uri) + quarantineName }
 
-// besideOf returns the prefix of the materialization of an output: of an execution's directory, or of a folder in
-// the directory of a batch.
+// besideOf returns the prefix of an output's materialization. uri is an execution's directory, or a folder in the
+// directory of a batch.
 func besideOf(uri string) string {
 	above := parentOf(uri)
 	if IsBatchURI(above) {

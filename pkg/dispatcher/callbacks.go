@@ -203,7 +203,7 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 	}
 }
 
-// longTask is the timeout in seconds from which a queue may drop a task before it has ended.
+// longTask is a timeout in seconds. A queue may drop a task with this or a longer timeout before the task has ended.
 const longTask = 600
 
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {

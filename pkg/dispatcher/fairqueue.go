@@ -16,8 +16,8 @@ import (
 // get their turns in order of arrival.
 //
 // Each process has its own FairQueue, so the shares are only approximate if there are several processes. It has an
-// effect only while tasks wait here and not in the task queue, which is first in, first out. The rate limit keeps them
-// here.
+// effect only if tasks wait here instead of in the task queue, which is first in, first out. The rate limit makes
+// them wait here.
 type FairQueue struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)

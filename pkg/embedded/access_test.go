@@ -155,7 +155,7 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// calls returns requests to every route except the health routes and those of the page.
+// calls returns requests to every route except the health routes and the routes of the page.
 func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	t.Helper()
 	var all []call
@@ -230,7 +230,7 @@ func TestOtherUsersAreRejected(t *testing.T) {
 		if runtime.GOOS == "linux" {
 			c.Token = owner.Token // as if the token had leaked
 			requests = append(requests, c)
-			c.Token, c.Cookie, c.Site = "", cookie, "same-origin" // leaked, too
+			c.Token, c.Cookie, c.Site = "", cookie, "same-origin" // the cookie has also leaked
 			requests = append(requests, c)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	publishWithin = 30 * time.Second
 )
 
-// visible reports whether a publish may have changed what readers of published places find.
+// visible reports whether a publish may have changed the outputs that readers of published places find.
 func visible(published compactor.Published) bool {
 	changed := published.Changed
 	return len(state.List[state.Partition](changed))+len(state.List[state.Mark](changed))+
@@ -42,8 +42,8 @@ func (s *Stack) publishLater() {
 	}
 }
 
-// publishAll runs passes of the publisher while the stack serves. The first pass repairs what an
-// earlier process left unfinished.
+// publishAll runs passes of the publisher while the stack serves. The first pass finishes the work that an earlier
+// process left unfinished.
 func (s *Stack) publishAll(ctx context.Context) error {
 	if s.opts.Publish == nil {
 		return nil

@@ -35,8 +35,8 @@ const (
 	CauseTest   = "test"   // a person tests a channel
 )
 
-// AlertCauses returns the causes that a rule can name. If several causes fit one change, a rule reports only the
-// first of them that it names.
+// AlertCauses returns the causes that a rule can name. If several causes of a rule fit one change, the rule reports
+// only the first of them.
 func AlertCauses() []string {
 	return []string{
 		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseBackfillPaused, CauseDeploy,
@@ -60,7 +60,7 @@ type AlertRule struct {
 	// assets, sorted.
 	Select string   `json:"select,omitempty"`
 	Assets []string `json:"assets,omitempty"`
-	// GroupSec is how long after a message further alerts about the same subject are only counted.
+	// GroupSec is how long after a message the rule only counts further alerts about the same subject.
 	GroupSec int64 `json:"group_sec"`
 }
 

@@ -120,8 +120,8 @@ func (s *Schedule) DefinitionVersion() string {
 	return shortHash(with)
 }
 
-// HashSchedules returns a hash of the schedules of a release, which must be sorted by name. It returns "" if there
-// are none.
+// HashSchedules returns a hash of a release's schedules, or "" if there are none. The schedules must be sorted by
+// name.
 func HashSchedules(schedules []Schedule) string {
 	if len(schedules) == 0 {
 		return ""
@@ -139,8 +139,8 @@ func shortHash(v any) string {
 	return hex.EncodeToString(sum[:digitsOfCode/2])
 }
 
-// PlanHash returns the prefix of a plan's hash by which the reports of tasks name the plan. ref is the object key
-// of the plan. If ref contains no hash, PlanHash returns "".
+// PlanHash returns the prefix of a plan's hash that the reports of tasks contain. ref is the object key of the plan.
+// If ref contains no hash, PlanHash returns "".
 func PlanHash(ref string) string {
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	if len(name) < digitsOfCode || strings.Trim(name[:digitsOfCode], "0123456789abcdef") != "" {
@@ -164,8 +164,8 @@ type RequestRefused struct {
 	// Release is the release on which the request was planned; "": none is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
-	// Chunk says which partitions of the chunk of a backfill need no run; nil: the request is not for a chunk, or no
-	// such partition was found.
+	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or no such
+	// partition was found.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
@@ -174,7 +174,7 @@ type RequestRefused struct {
 type SchedulesDefined struct {
 	// DeployID is the deployment that the writer saw as the current one.
 	DeployID string `json:"deploy_id"`
-	// Part counts the events for one deployment from 0, and Last marks the last of them.
+	// Part numbers the events for one deployment, from 0. Last is set in the last of these events.
 	Part   int32      `json:"part"`
 	Last   bool       `json:"last,omitempty"`
 	Set    []Schedule `json:"set,omitempty"`

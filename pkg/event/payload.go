@@ -62,8 +62,7 @@ type RunTriggered struct {
 	// RequestID is the row of run_requests for which the run was planned; "": a caller has triggered the run directly.
 	// If RequestID is set, RunID is the run of the request.
 	RequestID string `json:"request_id,omitempty"`
-	// Chunk says which partitions of the chunk of a backfill the run materializes; nil: the request is not for
-	// a chunk.
+	// Chunk says which partitions of a backfill's chunk the run materializes; nil: the request is not for a chunk.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
@@ -73,9 +72,9 @@ const (
 	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams have succeeded. A downstream
 	// task needs only one edge to it instead of an edge to each upstream.
 	KindGroup = "group"
-	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing.
-	// The kind occurs only in stored plans, never in events. A build that does not know it rejects the
-	// plan, so it never treats such a task as one that materializes its partition.
+	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing. The kind occurs
+	// only in stored plans, never in events. A build that does not know this kind rejects the plan, so it never treats
+	// such a task as one that materializes its partition.
 	KindCheck = "check"
 )
 
@@ -267,7 +266,8 @@ type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// HopAt is when the queue will call, if it cannot schedule a task as far ahead as the timer is due.
+	// HopAt is when the queue will call, if the queue cannot schedule a task for the time of the timer, because it is
+	// too far ahead.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 
@@ -339,7 +339,8 @@ type Output struct {
 	RowCount   int64  `json:"row_count,omitempty"`
 	ByteSize   int64  `json:"byte_size,omitempty"`
 	SchemaHash string `json:"schema_hash,omitempty"`
-	// Cells are the partitions of a batch, in the order of its task. The numbers of Output are their sums.
+	// Cells are the partitions of a batch, in the order of its task. The numbers in Output are the sums of their
+	// numbers.
 	Cells []OutputCell `json:"cells,omitempty"`
 }
 

@@ -213,7 +213,7 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 }
 
 // load reads the successes of the partitions that may have garbage, and the outputs of these partitions that pinned
-// revisions show. These are the partitions that store more than their visible output, or whose visible output is
+// revisions show. A partition may have garbage if it stores more than its visible output, or if its visible output is
 // hidden.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.see(ctx, p, cells); err != nil {

@@ -21,8 +21,8 @@ import (
 // next pass continues.
 //
 // A worker may publish a merged file while a pass deletes one of its outputs. Therefore each pass checks whether the
-// outputs of new merged files exist, until such a file is a day old. A pass ends long before that, so all passes that
-// did not know the file have then ended.
+// outputs of new merged files exist, until such a file is a day old. By then, all passes that did not know the file
+// have ended, because a pass never takes a day.
 
 // checkFor is how long the outputs of a merged file are checked. It is also the age at which a file that no index
 // names is deleted.
@@ -32,7 +32,7 @@ const checkFor = 24 * time.Hour
 type mergedAsset struct {
 	prefix string
 	index  merged.Index
-	// damaged means that the index could not be read. Then every merged file may contain every output.
+	// damaged means that the index could not be read. In that case, any merged file may contain any output.
 	damaged bool
 	// holders maps hashes of materializations to the ids of merged files that contain them. Nil: not loaded yet.
 	holders map[uint64][]string

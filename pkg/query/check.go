@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 )
 
-// checkTables verifies the files of the tables that the lower-case SQL may refer to against the manifest's sizes and
-// checksums. An empty text means all tables. For a file that was verified before and has not changed, one call of stat
-// is enough.
+// checkTables verifies that the files of the tables that the lower-case SQL may refer to have the sizes and checksums
+// in the manifest. An empty text means all tables. For a file that was verified before and has not changed, one call
+// of stat is enough.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
 		if !strings.Contains(lower, name) && lower != "" {

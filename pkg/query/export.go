@@ -138,7 +138,7 @@ func (db *DB) loadExported(source Source) error {
 	return nil
 }
 
-// temporaryCatalog begins the names of the folders in which catalogs are written.
+// temporaryCatalog is the prefix of the names of the folders in which catalogs are written.
 const temporaryCatalog = ".servo-export-"
 
 // removeAbandoned removes the temporary folders of processes that were killed. Folders of the last hour
@@ -228,8 +228,8 @@ const (
 	retiredFor = time.Hour
 )
 
-// retireLinks notes which folders of links a new catalog does not need. It removes the folders that
-// no catalog of the last hour needed.
+// retireLinks marks the folders of links that a new catalog does not need. It removes the folders that no catalog of
+// the last hour needed.
 func retireLinks(links string, c Catalog) error {
 	needed := map[string]bool{}
 	for _, a := range c.Assets {

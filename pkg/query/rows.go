@@ -24,8 +24,7 @@ type Column struct {
 type Rows struct {
 	// Columns are the result's columns.
 	Columns []Column
-	// Changes reports whether the statement creates or changes something, so that its rows
-	// only describe the effect.
+	// Changes reports whether the statement creates or changes something. Its rows then only describe the effect.
 	Changes bool
 
 	// MaxRowBytes limits the memory of one converted row, in bytes. A larger row causes an error before the row is

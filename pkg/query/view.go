@@ -17,9 +17,9 @@ type Table struct {
 	Inline [][]byte
 }
 
-// Script returns SQL for stock DuckDB that creates a view for each projection table of a
-// revision, over the files of that revision: paths or URLs that the DuckDB in use can read.
-// The views have the same rows as in [DB.Query].
+// Script returns SQL for stock DuckDB that creates a view for each projection table of a revision. The views read the
+// files of that revision by their paths or URLs, which DuckDB must be able to read. The views have the same rows as
+// in [DB.Query].
 func Script(tables map[string]Table) (string, error) {
 	var script strings.Builder
 	script.WriteString("-- The tables of one revision: for each key the row with the greatest row_seq,\n" +

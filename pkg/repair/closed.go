@@ -23,7 +23,7 @@ type evictor struct {
 	groups int // the number of groups since the last eviction
 }
 
-// evictEvery is the minimum number of groups between evictions, each of which scans all runs.
+// evictEvery is the minimum number of groups between two evictions. Each eviction scans all runs.
 const evictEvery = 256
 
 func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error) *evictor {
@@ -146,8 +146,8 @@ func (s *segments) refresh(ctx context.Context, floor string) error {
 	return nil
 }
 
-// refresh copies files with names below a floor, which may be collected, and updates their keys in
-// place.
+// refresh copies the files whose names are below a floor, because a collector may delete them, and updates their keys
+// in place.
 func (cfg Config) refresh(ctx context.Context, floor, tier string, files []manifest.File) error {
 	for i := range files {
 		f := &files[i]

@@ -26,7 +26,7 @@ type deployments struct {
 	earlyOrder []string
 }
 
-// add returns the groups to fold when it is the turn of a group with a deployment.
+// add returns the groups to fold when the next group contains a deployment.
 func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeployed) []fold.Group {
 	var groups []fold.Group
 	if !p.Force { // a forced deployment is accepted even if it expects another release

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// withoutManifest reports a domain that has no manifest. A new domain has no other objects either. A domain that has
-// other objects has lost its manifests, or has never published a revision of its ledger.
+// withoutManifest returns the report about a domain without a manifest. A new domain has no other objects either. A
+// domain that has other objects has lost its manifests, or has never published a revision of its ledger.
 func (cfg Config) withoutManifest(ctx context.Context) (Report, error) {
 	found, err := cfg.remains(ctx)
 	if err != nil || len(found) == 0 {

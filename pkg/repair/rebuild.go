@@ -227,9 +227,9 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 }
 
 // next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
-// entries that this revision has folded in the meantime: in the recorded order, or from a listing of the ledger. If
-// manifests are missing, a writer may have published a number above the newest revision, or may still do so. next then
-// raises the boundary above all of these numbers.
+// entries that this revision has folded since the state was built: in the recorded order, or from a listing of the
+// ledger. If manifests are missing, a writer may have published a number above the newest revision, or may still do
+// so. next then raises the boundary above all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))

@@ -34,8 +34,8 @@ type renaming struct {
 }
 
 // rename finds, among the entries of order, those that need new names, and those that have new names but still exist
-// under the old ones. It skips entries below complete: listings were complete up to this id, so no entry below it is
-// ahead.
+// under the old ones. It skips entries below complete: listings were complete up to this id, so no entry below it has
+// a name far ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)

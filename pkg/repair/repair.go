@@ -46,8 +46,7 @@ type Report struct {
 	Outputs  int   `json:"outputs"`
 	// Lost is the number of groups that the state has folded and that the ledger has lost.
 	Lost int `json:"lost_groups"`
-	// Differences is the number of rows that differ from the replayed ledger, as far as they were
-	// counted.
+	// Differences is the number of rows that differ from the replayed ledger. Counting stops at a limit.
 	Differences int `json:"differences"`
 	// BadOutputs is the number of outputs that differ from their commit markers. SupersededOutputs is how many of these
 	// are superseded and not read by a live run. Such outputs are not a problem.

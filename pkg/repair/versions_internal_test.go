@@ -98,7 +98,7 @@ func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
 	require.Equal(t, "2 4", entries(h.next(st, defined("4", "2"))))
 }
 
-// A deployment is folded after the deployments on which it is based, whatever the names of their entries.
+// A deployment is folded after the deployments on which it is based, regardless of the names of their entries.
 func TestDeferredDeploymentFollowsItsBase(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()

@@ -165,8 +165,8 @@ const (
 	reasonUnavailable = "unavailable" // the check failed
 )
 
-// authorize authenticates and authorizes the caller of a route. It returns the request with the
-// caller's account and rights, or answers the request and returns nil.
+// authorize authenticates and authorizes the caller of a route. It returns the request with the caller's account and
+// rights. If the caller is rejected, it responds with an error and returns nil.
 func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string) *http.Request {
 	if open[route] {
 		return r

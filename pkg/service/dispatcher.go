@@ -242,8 +242,8 @@ func (a announcement) bounded() announcement {
 	return a
 }
 
-// delay returns how long an announcement waits, so that several are sent as one. Urgent announcements and
-// barriers do not wait.
+// delay returns how long an announcement waits, so that several announcements are sent as one. Urgent announcements
+// and barriers do not wait.
 func (a announcement) delay() time.Duration {
 	if a.urgent || a.barrier {
 		return 0

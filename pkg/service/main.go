@@ -30,8 +30,8 @@ type Process struct {
 	Getenv func(string) string
 	Stderr io.Writer
 	Clock  clock.Clock
-	// Instance identifies the process among the processes of its service, in names that it writes. "":
-	// the process id.
+	// Instance distinguishes this process from other processes of its service in the names that it writes. "": the
+	// process id.
 	Instance string
 	// Network connects the services. nil: TCP.
 	Network Network

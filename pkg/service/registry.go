@@ -77,8 +77,8 @@ func newRegistry[T any](m metrics.Recorder, c clock.Clock, open func(context.Con
 	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, limitBytes: defaultCacheBytes, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
 }
 
-// get returns the value of a domain, or false if the domain does not exist. The domain stays open
-// until ctx, the context of the request, is done. run must be running.
+// get returns the value of a domain, or false if the domain does not exist. The domain stays open until ctx, the
+// context of the request, is done. The method run must be running.
 func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, err error) {
 	for {
 		o, first, leaving, err := r.acquire(ctx, d)
@@ -175,8 +175,8 @@ func (o *opened[T]) leave() {
 }
 
 // acquire returns the [opened] of a domain. first reports that the domain is new, and that the caller must request
-// its opening. If the domain or another one must close first, o is nil and the caller tries again when leaving is
-// closed.
+// its opening. If this or another domain must close first, o is nil. The caller then tries again when the channel
+// leaving is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

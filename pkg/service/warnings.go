@@ -22,7 +22,7 @@ type warnings struct {
 	reasons map[string]*warned
 }
 
-// warned is when a reason was last logged, and how many warnings were omitted since.
+// warned records when a reason was last logged, and how many warnings were omitted since then.
 type warned struct {
 	at      time.Time
 	leftOut int

@@ -123,7 +123,7 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// runIDCache caches the run ids of the segments of table runs that Has has read most recently. A burst of late
+// runIDCache caches the run ids of those segments of table runs that were most recently read by Has. A burst of late
 // reports concerns few segments.
 type runIDCache struct {
 	mu       sync.Mutex

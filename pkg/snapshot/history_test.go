@@ -100,7 +100,7 @@ func TestAbsorbedSelectsSegmentsOfSimilarSize(t *testing.T) {
 	} {
 		require.Len(t, snapshot.Absorbed(row.stored, row.added), row.want, "%v and %d", row.stored, row.added)
 	}
-	// The number of segments stays small, whatever the sizes of new ones.
+	// The number of segments stays small, regardless of the sizes of new segments.
 	var files []manifest.File
 	written, total := int64(0), int64(0)
 	for i := range 1000 {

@@ -24,8 +24,8 @@ type memory struct {
 // remembered is how many manifests of a domain a memory codec remembers.
 const remembered = 256
 
-// Decoder returns a decoder of a domain's manifests that all processes of a simulation share. It returns nil for other
-// codecs than memory codecs.
+// Decoder returns a decoder of a domain's manifests that all processes of a simulation share. It returns nil unless c
+// is a memory codec.
 func (c *Codec) Decoder(d ids.Domain) *manifest.Decoder {
 	m, ok := c.files.(*memory)
 	if !ok {

@@ -104,7 +104,7 @@ var versionColumns = func() *table.Schema {
 	panic("snapshot: no table " + partitionsTable)
 }()
 
-// Pages yields the newest version of each row of a paged table in the history of a manifest, some rows at a time.
+// Pages yields the newest version of each row of a paged table in the history of a manifest, in batches of rows.
 func Pages(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		runs, err := HistoryOf(c, store, m).partitionRuns(ctx)
@@ -380,7 +380,7 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 // rowReader returns the row of a cell in a file of partition_status, or nil.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a reader of single rows that reads whole extents. It suits callers that read neighbouring rows next.
+// within returns a reader of single rows that reads whole extents. It suits callers that read adjacent rows next.
 func (h History) within(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 		extents, err := h.divide(ctx, f, key, key.Asset)

@@ -31,8 +31,8 @@ type Reader struct {
 	busy chan struct{}
 	last *manifest.Manifest
 	snap *Snapshot
-	// own is the state of last. Callers only get copies of it: Copy modifies the original,
-	// which no other goroutine may read meanwhile.
+	// own is the state of last. Callers only get copies of it: Copy modifies the original, which no other goroutine may
+	// read at the same time.
 	own *state.State
 	// bytes is the size of own. It needs no semaphore.
 	bytes atomic.Int64

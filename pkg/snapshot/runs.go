@@ -54,8 +54,8 @@ type RunPage struct {
 	Looked int
 }
 
-// FindRuns returns the newest runs that a query accepts. It decodes the parts of history one by one from the
-// newest on, until it has enough.
+// FindRuns returns the newest runs that a query accepts. It decodes the parts of history one by one, beginning with
+// the newest, until it has enough runs.
 func (s *Snapshot) FindRuns(ctx context.Context, q RunQuery) (RunPage, error) {
 	f := runFinder{h: s.History, q: q}
 	s.State.Runs.Ascend(q.Since, func(run *state.Run) bool {

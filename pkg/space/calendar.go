@@ -174,8 +174,8 @@ func (c Calendar) begun(a *axis) int64 {
 	return min(a.last, a.current(c.Now))
 }
 
-// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If there is no such
-// period, or if it is unknown, expected returns a number below a.first.
+// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If there is no
+// such period, expected returns a number below a.first. It also does so in the zero Calendar if no end is declared.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {

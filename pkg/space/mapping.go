@@ -21,8 +21,8 @@ const (
 	Values   Op = "values"   // the listed values
 )
 
-// Map is a declared mapping: one operation for the whole asset, or one for each of some dimensions. Operations that the
-// Map does not declare are inferred from both spaces. The zero Map declares none.
+// Map is a declared mapping: one operation for the whole asset, or separate operations for some dimensions.
+// Operations that the Map does not declare are inferred from both spaces. The zero Map declares none.
 type Map struct {
 	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
 	Op Op `json:"op,omitempty"`

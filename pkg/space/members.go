@@ -71,7 +71,8 @@ func (m *Members) Expects(key string) bool {
 }
 
 // Early reports whether a partition is expected by now, but was not yet expected when it was made, because its period
-// had not ended or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack data of the end of its period.
+// had not ended or [Dimension.ReadyAfterSec] had not passed. Such a partition may lack data from the end of its
+// period.
 func (m *Members) Early(key string, made time.Time) bool {
 	if m.space == nil || !made.Before(m.due) {
 		return false

@@ -195,8 +195,7 @@ func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	return time.Unix(n*d.period()+phase, 0).In(zone).Format(layoutHour)
 }
 
-// civilStart returns the civil date at which the period with a key begins, or the local time of a
-// clocked period.
+// civilStart returns the civil date at which the period with a key begins or, for a clocked period, the local time.
 func (d *Dimension) civilStart(key string) (time.Time, error) {
 	t, err := time.Parse(d.layoutOf(), key)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type Selection struct {
 	// Clauses are sorted by dimension and name each dimension once.
 	Clauses []Clause
-	// Everything selects every expected partition, whatever the dimensions. If it is set, Clauses is empty.
+	// Everything selects every expected partition, regardless of the dimensions. If it is set, Clauses is empty.
 	Everything bool
 	// Status restricts the selection to partitions with one status: [Missing], [Stale] or [Failed]. "": any status.
 	Status string
@@ -490,7 +490,7 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 }
 
 // Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two keys belong to
-// one range if they are neighbours in the list all. The caller sorts both lists in ascending order.
+// one range if they are adjacent in the list all. The caller sorts both lists in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

@@ -22,7 +22,7 @@ func New(dimensions ...Dimension) *Space {
 	return &Space{Dimensions: dimensions}
 }
 
-// Days returns the space of the days from start to end ("": no end) in UTC, by the dimension date.
+// Days returns a space with the dimension date: the days from start to end in UTC. If end is "", there is no end.
 func Days(start, end string) *Space {
 	return New(Dimension{Name: Daily.DefaultName(), Kind: Daily, Start: start, End: end})
 }
@@ -310,7 +310,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 	return found[:min(len(found), limit)], nil
 }
 
-// prefixOf returns the beginning of the keys with a value of their first dimension.
+// prefixOf returns the common prefix of the keys that have a given value of their first dimension.
 func (s *Space) prefixOf(first int, value string) string {
 	return "{" + jsonOf(s.Dimensions[first].Name) + ":" + jsonOf(value)
 }
@@ -377,7 +377,7 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of time: "2025-01-01..2025-01-05", or with several dimensions
-// "date=2025-01-01..2025-01-05;region=eu". The periods of a range are neighbours in the list all. Both lists must be in
+// "date=2025-01-01..2025-01-05;region=eu". The periods of a range are adjacent in the list all. Both lists must be in
 // order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {

@@ -21,7 +21,7 @@ var zoneList string
 // everyZone is set by `make zones`: the test then covers every hour of every zone.
 var everyZone = flag.Bool("every-zone", false, "check every hour of every time zone")
 
-// sample lists the zones of the default test: unusual rules, and some usual ones.
+// sample lists the zones of the default test: zones with unusual rules, and some with usual rules.
 var sample = []string{
 	"UTC", "Europe/Paris", "Europe/Dublin", "America/St_Johns", "America/Sao_Paulo", "Africa/Casablanca", "Africa/Monrovia",
 	"Antarctica/Troll", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein",

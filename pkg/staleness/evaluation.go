@@ -60,7 +60,7 @@ type Counts struct {
 	Missing int `json:"missing"`
 }
 
-// Evaluation evaluates the partitions of assets at one state. It reads the rows of an asset once, and keeps about 80
+// Evaluation evaluates the partitions of assets in one state. It reads the rows of an asset once, and keeps about 80
 // bytes of each row. It is not safe for concurrent use.
 type Evaluation struct {
 	graph   *plan.Graph

@@ -37,9 +37,9 @@ type Explanation struct {
 // Source is an upstream asset with partitions that affect the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
-	// Key is the most relevant partition. In [Explanation.Newer] it is the partition with the newest version, and in
-	// [Explanation.Via] the first one with its status. Status is the status of this partition. Row is its row, or nil
-	// if it is missing.
+	// Key is the most relevant partition. In [Explanation.Newer], it is the partition with the newest version. In
+	// [Explanation.Via], it is the first partition with the given status. Status is the status of this partition. Row is
+	// its row, or nil if it is missing.
 	Key    string
 	Status Status
 	Row    *state.Partition

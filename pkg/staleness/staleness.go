@@ -52,8 +52,8 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest contains the two greatest versions, by different chains of retries, of many partitions. In newest.runs, it
-// distinguishes runs instead of chains.
+// greatest contains the two greatest versions of many partitions that different chains of retries made. In
+// newest.runs, it distinguishes runs instead of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version

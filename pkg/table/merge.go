@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Merge returns for each key the row with the greatest Seq in any file. The order of the files
-// does not matter. The result shares its rows with the files and contains tombstones: a tombstone
-// must survive until it has met all older rows of its key.
+// Merge returns for each key the row with the greatest Seq in any file. The order of the files does not matter. The
+// result shares its rows with the files and contains tombstones: a tombstone must survive until it has been merged
+// with all older rows of its key.
 //
 // Two different rows with the same key and Seq mean that a file is corrupt. Merge returns
 // an error that names the key.

@@ -14,10 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest
-// includes the result if it still contains what was merged. The result then replaces the merged
-// deltas or, for the whole state, the base and all deltas up to source. Otherwise the result is
-// dropped.
+// merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest includes the result
+// if it still contains everything that was merged. The result then replaces the merged deltas or, for the whole
+// state, the base and all deltas up to source. Otherwise the result is dropped.
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began

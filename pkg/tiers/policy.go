@@ -41,9 +41,9 @@ func contains(jobs []job, tier string) bool {
 	return slices.ContainsFunc(jobs, func(j job) bool { return j.tier == tier })
 }
 
-// due returns the merges that a manifest needs besides the running ones. tasks is the number of
-// tasks in memory. unmergeable means that deltas cannot be merged. Then a base is due: it is
-// written from memory, so damaged files of the current state do not matter.
+// due returns the merges that a manifest needs besides the running ones. tasks is the number of tasks in memory.
+// unmergeable means that deltas cannot be merged. In that case, a base is due: it is written from memory, so damaged
+// files of the current state do not matter.
 func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
 	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
 		switch _, files := manifest.SplitInline(m.L0); {

@@ -25,9 +25,9 @@ func (h rowCache) add(id string, rows *state.Rows) {
 }
 
 // dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites, and returns the
-// row cache of next. Every reader of these deltas also reads the newest one, so it does not miss the rows. The row of
-// a run changes with each of its tasks, and each task's row changes several times. So most inline rows of a run are
-// outdated. When they are dropped, inline deltas are written to files a third as often.
+// row cache of next. Every reader of these deltas also reads the newest one, so no reader misses the dropped rows.
+// The row of a run changes with each of its tasks, and each task's row changes several times. So most inline rows of
+// a run are outdated. When they are dropped, inline deltas are written to files a third as often.
 func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
 	cached := rowCache{}
 	for i := range next.L0 {

@@ -50,8 +50,7 @@ const (
 
 // Options are the limits of tiers. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is a number of L0 deltas in files. When that number is reached, these deltas are merged into one L1
-	// delta; 0: 16.
+	// MaxDeltas is the number of L0 deltas in files at which these deltas are merged into one L1 delta; 0: 16.
 	MaxDeltas int
 	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:
 	// 64 KiB, negative: none.
@@ -127,8 +126,8 @@ type Change struct {
 	cached rowCache // row cache of the manifest that includes the delta
 }
 
-// Store stores changed rows as a delta. Few rows are stored inline, in the delta itself. It sets
-// Encoding even if it fails.
+// Store stores changed rows as a delta. If there are only a few rows, it stores them inline, in the delta itself. It
+// sets Encoding even if it fails.
 func (t *Tiers) Store(ctx context.Context, changed *state.Rows) (Change, error) {
 	c := Change{Delta: manifest.Delta{ID: t.cfg.IDs.New()}, rows: changed}
 	if int64(changed.Len())*rowBytes > t.cfg.MaxInline {

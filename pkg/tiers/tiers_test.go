@@ -135,7 +135,8 @@ func (f *fixture) inlineRows(table string) int {
 	return n
 }
 
-// Otherwise, a manifest would contain the row of a run once for each change of its tasks.
+// This test fails if a manifest keeps outdated rows: it would contain the row of a run once for each change of its
+// tasks.
 func TestManifestContainsNewestRowsOnly(t *testing.T) {
 	f := newFixture(t, tiers.Options{})
 	defs := named(6)

@@ -186,8 +186,8 @@ func (s *Store) prepare(c *change) error {
 }
 
 // flushTemp makes the modification time of a temporary file durable. Its content was flushed before the store's lock
-// was taken, so this flush writes only the inode. A replay recognizes a file that is too large for the journal by its
-// modification time.
+// was taken, so this flush writes only the inode. If the content is too large for the journal, a replay recognizes
+// the file by its modification time.
 func (s *Store) flushTemp(name string) error {
 	f, err := openIn(s.temps, "open", name, func(fd int) (int, error) {
 		return unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

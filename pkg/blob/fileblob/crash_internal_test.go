@@ -75,7 +75,7 @@ func (w *crashTest) runLater(i int) {
 	}
 }
 
-// step executes one operation of one store, and at one of its system calls takes a snapshot, kills the store or
+// step executes one operation of one store. At one of the system calls, it takes a snapshot, kills the store or
 // returns an error.
 func (w *crashTest) step() {
 	w.t.Helper()

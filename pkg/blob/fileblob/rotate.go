@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// shorten rotates the journal of a store that is being closed if the journal is long, and waits for
-// the rotation. If it fails, the journal stays as it is, and a later process rotates it.
+// shorten rotates a long journal when the store is closed, and waits for the rotation. If the rotation fails, the
+// journal stays as it is, and a later process rotates it.
 func (s *Store) shorten() {
 	if s.journal == nil || s.journal.file == nil || s.reader || s.denied != nil {
 		return
@@ -54,8 +54,8 @@ func (s *Store) rotate(length int64) (flush func()) {
 	return flush
 }
 
-// flushOf returns a function that flushes the files of an old journal, removes the journal,
-// and closes it; nil if another process is doing so.
+// flushOf returns a function that flushes the files of an old journal, removes the journal, and closes it. It returns
+// nil if another process is already doing so.
 func (s *Store) flushOf(old *os.File) func() {
 	if err := flock(old, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = old.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// stamps generates versions: times in nanoseconds, each greater than all before, in
-// steps that the file system can store.
+// stamps generates versions: times in nanoseconds, each greater than all earlier ones, in steps that the file system
+// can store.
 type stamps struct {
 	now  func() time.Time
 	tick time.Duration

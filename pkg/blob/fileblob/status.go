@@ -21,8 +21,8 @@ const (
 	suspect mark = 3
 )
 
-// status is stored in the lock file and tells the next lock holder what the previous one
-// knew about the journal. It is never flushed, and trusted only for a journal of this boot.
+// status is stored in the lock file and tells the next lock holder what the previous one knew about the journal. It
+// is never flushed, and is trusted only for a journal of this boot.
 type status struct {
 	mark  mark
 	log   uint64 // id of the journal

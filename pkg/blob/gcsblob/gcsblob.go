@@ -30,7 +30,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Scheme begins the name of a store that is a bucket: gs://BUCKET.
+// Scheme is the prefix of the name of a store that is a bucket: gs://BUCKET.
 const Scheme = "gs://"
 
 const (

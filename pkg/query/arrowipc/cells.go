@@ -152,7 +152,7 @@ func appendDecimal(to *array.Decimal128Builder, cell any) error {
 
 const day = 24 * 60 * 60
 
-// infinity returns the number of an infinite date or time in DuckDB, if a cell is one.
+// infinity returns DuckDB's number for an infinite date or time. ok is false for every other cell.
 func infinity(cell any, most int64) (number int64, ok bool) {
 	switch cell {
 	case "infinity":

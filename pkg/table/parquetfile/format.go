@@ -20,9 +20,9 @@ const (
 	MaxTextBytes = 8 << 30
 )
 
-// rowGroupRows is the number of rows in a row group. A reader of one run, of an asset or of a page decodes row groups,
-// so they are small. DuckDB processes row groups in parallel. Its vectors have 2,048 rows, and row groups should have a
-// multiple of that.
+// rowGroupRows is the number of rows in a row group. Row groups are small, because a reader that needs one run, one
+// asset or one page decodes row groups. DuckDB processes row groups in parallel. Its vectors have 2,048 rows, and row
+// groups should have a multiple of that.
 const rowGroupRows = 2048
 
 // createdBy is the name of the program in each file.

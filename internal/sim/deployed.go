@@ -204,8 +204,7 @@ func readFor(batch []string, partition, input string) bool {
 }
 
 // freshInputs checks that a fresh partition has read the visible output of each input. An input may differ if its
-// visible output is older than the plan of the first run of the partition's chain, or older than the state in which a
-// person has declared the partition fresh.
+// visible output is older than the state in which a person has declared the partition fresh.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {
@@ -240,7 +239,7 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) 
 					continue
 				}
 				read := o.readOf(f, row.RunID, &in, visible)
-				if visible.MaterializationID != read && (in.TaskKey != "" || visible.VersionSeq > root.InputsSeq) {
+				if visible.MaterializationID != read {
 					o.violation("I-21 never fresh when stale", "%s of run %s is fresh, but has not read the output of %s of run %s",
 						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
 				}

@@ -141,9 +141,9 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// CurrentAttemptID is set with a 409 to a stale attempt.
+	// CurrentAttemptID is set in the 409 response to a stale attempt.
 	CurrentAttemptID string `json:"current_attempt_id,omitempty"`
-	// Field is the invalid field, with a 400.
+	// Field is the invalid field, in a 400 response.
 	Field string `json:"field,omitempty"`
 }
 

@@ -132,8 +132,8 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Nil(t, w.outbox(run, "a"))
 		require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		w.loseQueue()
-		// The row returns with its first name, which the queue refuses as used. When the queue task is overdue and
-		// missing, the row gets the next name.
+		// The row is restored with its first name, which the queue rejects because the name was used. When the queue task
+		// is overdue and missing, the row gets the next name.
 		w.sweep()
 		w.fold()
 		w.queue.remember(t, first.QueueTaskName)

@@ -91,8 +91,8 @@ type Options struct {
 	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
 	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
-	// Compactor holds the settings of the compactor. The retention of manifests in it is ignored: the stack uses the
-	// retention for a single machine.
+	// Compactor holds the settings of the compactor. Its retention of manifests is ignored: the stack uses the retention
+	// for a single machine.
 	Compactor compactor.Options
 	// Publish lists the outputs to publish, and the places where they are published. Nil: nothing is
 	// published.

@@ -193,7 +193,7 @@ type LimitSet struct {
 	Remove bool `json:"remove,omitempty"`
 }
 
-// DispatchRequested requests that a lost attempt is dispatched again. The first dispatch of an attempt needs no
+// DispatchRequested requests that a lost attempt be dispatched again. The first dispatch of an attempt needs no
 // event: the fold derives it.
 type DispatchRequested struct {
 	RunID       string `json:"run_id"`

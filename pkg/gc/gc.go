@@ -135,8 +135,8 @@ type pass struct {
 	report Report
 	counts map[Count]*Count
 	known  *known
-	// merged holds the merged files of the assets in the current batch. checkedAssets are the assets whose new merged
-	// files the pass has checked.
+	// merged holds the merged files of the assets in the current batch. checkedAssets are the assets for which the pass
+	// has checked the new merged files.
 	merged        map[string]*mergedAsset
 	checkedAssets map[string]bool
 

@@ -37,7 +37,7 @@ type known struct {
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
-	// approved holds the URIs of the outputs that decisions have published from quarantine, by materialization. It
+	// approved maps a materialization to the URI of the output that a decision has published from quarantine. It
 	// contains the visible outputs of the partitions in the current batch, and all outputs of loaded partitions.
 	approved map[string]string
 	loaded   map[string]bool

@@ -26,8 +26,8 @@ type bareFold struct {
 	evictor  *evictor
 	deferred *deferred
 	reader   *reader
-	// waiting reads the entries of waiting dead letters. It is a second reader, so that the first one keeps its cached
-	// entry.
+	// waiting reads the entries of dead letters that wait for a run. It is a second reader, so that the first one keeps
+	// its cached entry.
 	waiting *reader
 	groups  int
 	// versions are the versions of partitions that this fold has created.

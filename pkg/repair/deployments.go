@@ -66,7 +66,7 @@ func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
 	if len(d.waiting) == 0 {
 		return nil
 	}
-	switch p := any(p).(type) { // only few events depend on which deployment is current
+	switch p := any(p).(type) { // only a few events depend on which deployment is current
 	case *event.RunTriggered:
 		if p.RootRun == "" { // a retry has the release of its parent, which may be an old one
 			return d.settleRelease(st, p.Release)

@@ -22,8 +22,8 @@ type Config struct {
 	Bare bool
 	// AllowLoss makes a rebuild continue if the ledger lacks groups that the state has folded.
 	AllowLoss bool
-	// Wakeups means that a sweeper sweeps the domain when a wakeup is due, as it does in a bucket. A bare rebuild, or
-	// one that finds manifests missing, creates a wakeup for the next minute.
+	// Wakeups means that a sweeper sweeps the domain when a wakeup is due, as it does in a bucket. If Wakeups is set, a
+	// rebuild that is bare or finds manifests missing creates a wakeup for the next minute.
 	Wakeups bool
 	// Documents returns descriptions of missing or damaged documents that a state needs, other than state files, plans
 	// and outputs. nil: they are not verified.

@@ -29,5 +29,5 @@ type Parts interface {
 	Decode(s *Schema, part int, within []Range, add func() reflect.Value) error
 }
 
-// Range is a range of rows of a part: those from From to To-1.
+// Range is a range of rows of a part: the rows From to To-1.
 type Range struct{ From, To int }

@@ -84,9 +84,9 @@ func localOnly(next http.Handler) http.Handler {
 // maxCompactBytes is the maximum size of the body of a request to fold.
 const maxCompactBytes = 1 << 20
 
-// registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the
-// entries that they have appended. It rejects bytes of entries: the owner reads every entry from
-// the folder, so that it folds nothing that the ledger does not contain.
+// registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the entries that they have
+// appended. It rejects requests that contain the bytes of entries: the owner reads every entry from the folder, so
+// that it folds nothing that the ledger does not contain.
 func registerCompact(mux *http.ServeMux, find remote.Finder) {
 	const pattern = "POST /v1/compact"
 	inner := http.NewServeMux()

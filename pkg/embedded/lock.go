@@ -38,7 +38,7 @@ type Owner struct {
 // LockedError reports that another process owns the state folder.
 type LockedError struct {
 	Dir string
-	// Owner is that process; its URL is empty while it is starting.
+	// Owner is that process. Its URL is empty while the process is starting.
 	Owner Owner
 }
 

@@ -136,7 +136,7 @@ func (k *known) live(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// loadPinned loads the pinned revisions, whose outputs are kept. A revision that does not exist any more was collected
+// loadPinned loads the pinned revisions, whose outputs are kept. A revision that no longer exists was collected
 // before its pin took effect.
 func (k *known) loadPinned(ctx context.Context, p *pass) error {
 	for _, revision := range slices.Sorted(maps.Keys(k.state.PinnedAt(k.now))) {

@@ -13,8 +13,8 @@ import (
 )
 
 // checkTables verifies that the files of the tables that the lower-case SQL may refer to have the sizes and checksums
-// in the manifest. An empty text means all tables. For a file that was verified before and has not changed, one call
-// of stat is enough.
+// in the manifest. An empty text means all tables. For a file that was verified before and has not changed, one stat
+// call is enough.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
 		if !strings.Contains(lower, name) && lower != "" {

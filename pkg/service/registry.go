@@ -175,8 +175,8 @@ func (o *opened[T]) leave() {
 }
 
 // acquire returns the [opened] of a domain. first reports that the domain is new, and that the caller must request
-// its opening. If this or another domain must close first, o is nil. The caller then tries again when the channel
-// leaving is closed.
+// that it be opened. If this or another domain must close first, o is nil. The caller then tries again when the
+// channel leaving is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -279,7 +279,7 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	if err != nil {
 		return false, err
 	}
-	if images.Same() { // the most frequent mapping: the image is the partition with the same key
+	if images.Same() { // the most common mapping: the image is the partition with the same key
 		q, err := e.version(up, partition)
 		return q != nil && newer(p, q), err
 	}

@@ -19,8 +19,8 @@ type boundedZstd struct {
 	decoder func() *zstd.Decoder
 }
 
-// init replaces arrow's codec. The codec table is global and has no lock; its
-// documentation asks to change it in init.
+// init replaces arrow's codec. The codec table is global and has no lock; its documentation says to change it in
+// init.
 func init() { //nolint:gochecknoinits // the only way to limit decompression, see above
 	codec, err := compress.GetCodec(compress.Codecs.Zstd)
 	if err != nil {

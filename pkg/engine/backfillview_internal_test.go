@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestInFlightCountsTasksOfRunningChunks has a backfill with one running chunk, one ended chunk, and one that waits.
+// TestInFlightCountsTasksOfRunningChunks uses a backfill with one running, one ended and one waiting chunk.
 func TestInFlightCountsTasksOfRunningChunks(t *testing.T) {
 	s := state.New(foldtest.Domain)
 	row := &state.Backfill{BackfillID: "b", State: state.BackfillRunning, Running: 12}

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// inOneEntry starts calls that append to the ledger, and returns their errors. Their events are in one entry, in the
-// order of the calls.
+// inOneEntry starts calls that append to the ledger, and returns their errors. One entry contains the events of all
+// calls, in the order of the calls.
 func (w *fixture) inOneEntry(calls ...func() error) []error {
 	w.t.Helper()
 	release := make(chan struct{})
@@ -27,7 +27,7 @@ func (w *fixture) inOneEntry(calls ...func() error) []error {
 		return faultblob.None
 	})
 	var running sync.WaitGroup
-	running.Go(func() { require.NoError(w.t, w.SetLimit(w.t.Context(), "", 77)) }) // its entry is being written while the calls queue up
+	running.Go(func() { require.NoError(w.t, w.SetLimit(w.t.Context(), "", 77)) }) // the other calls are queued while this entry is being written
 	synctest.Wait()
 	errs := make([]error, len(calls))
 	for i, call := range calls {
@@ -96,8 +96,8 @@ func TestStaleCommandFailsInSharedEntries(t *testing.T) {
 	})
 }
 
-// A repeated backfill of a schedule makes no ticks, and counts the ticks of the first command, even if the schedule is
-// paused by then.
+// A repeated backfill of a schedule creates no ticks, even if the schedule has been paused in the meantime. It counts
+// the ticks of the first command.
 func TestScheduleBackfillWithKeyMakesTicksOnce(t *testing.T) {
 	w := newFixture(t, false)
 	w.defineSchedule("nightly")

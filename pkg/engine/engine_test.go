@@ -60,8 +60,8 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// newFixture returns a fixture. If outside is set, the engine works as in another process: it calls the compactor over
-// HTTP, and reads the state from the store.
+// newFixture returns a fixture. If outside is set, the engine works as in another process: it calls the compactor
+// over HTTP, and reads the state from the store.
 func newFixture(t *testing.T, outside bool) *fixture {
 	t.Helper()
 	w := &fixture{t: t, blobs: memblob.New(memblob.Options{})}
@@ -353,8 +353,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 	})
 }
 
-// A project may have any number of assets. The run's row is written with each change of the run. So it lists only the
-// first assets, and has the number of all assets.
+// A project may have any number of assets. The run's row is written at each change of the run, so it lists only the
+// first assets, and contains the total number of assets.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1
@@ -429,7 +429,7 @@ func TestFindRunByIDSuffixOrLatest(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, run.RunID)
 	}
-	shared := 0 // length of the ids' common suffix
+	shared := 0 // the length of the ids' common suffix
 	for shared < len(first) && first[len(first)-1-shared] == second[len(second)-1-shared] {
 		shared++
 	}

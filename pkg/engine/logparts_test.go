@@ -33,7 +33,8 @@ func (p *partsOfLog) put(nonce, text string) {
 	require.NoError(p.t, err)
 }
 
-// next checks the next text of the reader, and whether another execution printed it than the previous text.
+// next checks the next text that the reader returns, and whether a different execution printed it than the previous
+// text.
 func (p *partsOfLog) next(want string, restarted bool) {
 	p.t.Helper()
 	text, err := p.reader.Next(p.t.Context(), p.store, "a.log")
@@ -48,7 +49,7 @@ func TestLogPartsDoNotReturnToAnExecution(t *testing.T) {
 	p.next("a", false)
 	p.put("n2", "x")
 	p.next("x", true)
-	p.put("n1", "ab") // both executions write
+	p.put("n1", "ab") // both executions are writing
 	p.next("", false)
 	p.put("n2", "xy")
 	p.next("y", false)
@@ -62,7 +63,7 @@ func TestLogPartsDoNotGoBackToAnEarlierExecution(t *testing.T) {
 	p.put("n1", "of a killed worker")
 	p.put("n2", "x")
 	p.next("x", false)
-	require.NoError(t, p.store.Delete(t.Context(), contract.LogPartKey("a.log", "n2", 1))) // the whole log is stored
+	require.NoError(t, p.store.Delete(t.Context(), contract.LogPartKey("a.log", "n2", 1))) // the whole log has been stored
 	p.next("", false)
 	p.put("n3", "new")
 	p.next("new", true)

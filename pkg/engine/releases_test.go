@@ -48,7 +48,7 @@ func TestReleasesAreStoredOnceAndVerified(t *testing.T) {
 	require.NoError(t, err, "storing it again repairs it")
 }
 
-// TestRacingDeploymentsConflict deploys two releases at once, both after the same one.
+// TestRacingDeploymentsConflict deploys two releases at once. Both expect the same current release.
 func TestRacingDeploymentsConflict(t *testing.T) {
 	w := newFixture(t, false)
 	first, err := w.Deploy(t.Context(), engine.DeployRequest{Release: compiled(t, "SELECT 0").SHA, Kind: event.DeployRelease})

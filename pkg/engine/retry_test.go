@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// failedAfter starts a run of a, and of b, which reads a. Only a succeeds.
+// failedAfter starts a run of a and b, where b reads a. Only a succeeds.
 func (w *fixture) failedAfter() engine.RunHandle {
 	handle := w.run(request(asset("a"), asset("b", "a")))
 	w.report(w.finished(handle.RunID, "raw/a", event.Succeeded), w.finished(handle.RunID, "raw/b", event.Failed))
@@ -39,7 +39,7 @@ func TestRetryRefusesHiddenInput(t *testing.T) {
 	})
 }
 
-// madeA reports that a run has made a. The output has the URI of a worker.
+// madeA returns a report that a run has materialized a. The output has a URI as from a worker.
 func (w *fixture) madeA(run string) *event.TaskFinished {
 	made := w.finished(run, "raw/a", event.Succeeded)
 	id := ids.MaterializationID(w.Domain(), run, "raw/a")
@@ -47,7 +47,7 @@ func (w *fixture) madeA(run string) *event.TaskFinished {
 	return made
 }
 
-// commit stores the commit marker of a.
+// commit stores the commit marker of the output of a.
 func (w *fixture) commit(made *event.TaskFinished) {
 	w.t.Helper()
 	marker, err := json.Marshal(&contract.CommitMarker{
@@ -87,8 +87,9 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.Equal(t, 1, handle.Tasks)
 }
 
-// A request fixes the id of its run. If the run is planned after a later run has made a, its own a does not become
-// visible. A retry reads this a, so its b must be stale: the state on which the run was planned contained the visible a.
+// A request determines the id of its run. If the run is planned after a later run has materialized a, the request's
+// own output of a does not become visible. A retry reads this output, so its b must be stale: the state on which the
+// run was planned contained the visible output of a.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })

@@ -37,7 +37,7 @@ var (
 	scaleDir       = flag.String("scale-dir", "", "empty folder for the state of TestPartitionsAtScale; \"\": a temporary one")
 )
 
-// scale is a domain with many partitions, whose rows were written through the real tiers.
+// scale is a domain with many partitions. Their rows were written through the actual tiers of files.
 type scale struct {
 	*foldtest.World
 	t        *testing.T
@@ -46,7 +46,7 @@ type scale struct {
 	manifest *manifest.Manifest
 	assets   []plan.Asset
 	rows     int
-	large    int // partitions of each of the first four assets: a tenth of all
+	large    int // the number of partitions of each of the first four assets, which is a tenth of all partitions
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 	smallAssets = 996    // 1,000 in total
 	perChunk    = 25_000 // rows between two bases
 	tenants     = 100
-	minBase     = 64 << 10 // small, so that bases are written often, and omit rows whenever some can be omitted
+	minBase     = 64 << 10 // a small size, so that bases are written often, and omit rows as soon as rows can be omitted
 )
 
 // assetAt returns an asset with n partitions by day and tenant.
@@ -101,7 +101,7 @@ func newScale(t *testing.T, n int) *scale {
 
 type fixedClock struct{ now func() time.Time }
 
-// fill writes all rows, day by day. Each chunk of days becomes old before the next.
+// fill writes all rows, day by day. Each chunk of days becomes old before the next one is written.
 func (s *scale) fill() (rows int) {
 	version := int64(0)
 	chunks := max(40, s.rows/perChunk)
@@ -132,7 +132,7 @@ func (s *scale) fill() (rows int) {
 	return rows
 }
 
-// settle lets time pass and publishes until bases omit the rows that were written so far.
+// settle lets time pass, and publishes until bases omit all rows that have been written so far.
 func (s *scale) settle() {
 	for range 3 {
 		s.Pass(3 * time.Hour)
@@ -199,7 +199,7 @@ func (s *scale) publish() (bytes int) {
 	return len(data)
 }
 
-// open reads the newest state like a new process.
+// open reads the newest state in the same way as a new process.
 func (s *scale) open() *snapshot.Snapshot {
 	store := manifest.New(manifest.Config{Domain: foldtest.Domain, Store: s.handle.Store, IDs: s.handle.IDs, Clock: s.handle.Clock})
 	snap, err := snapshot.NewReader(foldtest.Domain, snapshot.NewCodec(), store, s.handle.Clock).Current(s.t.Context())
@@ -214,7 +214,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// peak returns the greatest resident memory of the process so far, in MiB; 0: unknown.
+// peak returns the peak resident memory of the process so far, in MiB; 0: unknown.
 func peak() int {
 	data, _ := os.ReadFile("/proc/self/status")
 	kib := 0
@@ -224,8 +224,8 @@ func peak() int {
 	return kib >> 10
 }
 
-// TestPartitionsAtScale measures a domain with -partitions partitions of 1,000 assets: see `make
-// bench-partitions`. It writes rows of partition_status through the tiers, and folds single runs.
+// TestPartitionsAtScale measures a domain with 1,000 assets, whose number of partitions is the flag -partitions: see
+// `make bench-partitions`. It writes rows of partition_status through the tiers, and folds single runs.
 func TestPartitionsAtScale(t *testing.T) {
 	if *partitionsFlag == 0 {
 		t.Skip("set -partitions")
@@ -235,11 +235,11 @@ func TestPartitionsAtScale(t *testing.T) {
 	}
 }
 
-// A commit writes as many bytes in a domain with 139,600 partitions as in a domain without other
-// partitions, within 10 %.
+// In a domain with 139,600 partitions, a commit writes as many bytes, within 10 %, as in a domain without other
+// partitions.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
-	for range 40 { // as many runs as fill folds
+	for range 40 { // this is the number of runs that fill folds
 		few.Pass(3 * time.Hour)
 		few.fold()
 	}

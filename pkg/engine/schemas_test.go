@@ -25,8 +25,8 @@ type stored struct {
 	made  int
 }
 
-// partition adds a partition with a schema. Its run is later than those of all earlier partitions.
-// Without columns, its commit marker is like one that an older build wrote.
+// partition adds a partition with a schema. Its run is later than the runs of all earlier partitions. Without
+// columns, its commit marker has the form that an older build wrote.
 func (s *stored) partition(run, task, hash string, columns ...contract.CommitMarkerColumn) {
 	s.made++
 	id := "01KAJ2T0000000000000000" + strconv.Itoa(100+s.made)

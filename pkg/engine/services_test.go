@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// newUnnotifiedFixture returns a fixture whose services fold only the entries that a sweep of
-// domains with wakeups finds, as if every notification were lost.
+// newUnnotifiedFixture returns a fixture whose notifications are all lost. Its services fold only the entries that a
+// sweep of domains with wakeups finds.
 func newUnnotifiedFixture(t *testing.T, sweeps bool) *fixture {
 	t.Helper()
 	w := newFixture(t, false)
@@ -49,7 +49,7 @@ func oneTask() engine.RunRequest {
 	}
 }
 
-// In an idle domain, the notification of an entry may be lost. An earlier build then found the entry only by a full
+// In an idle domain, the notification of an entry may be lost. An earlier build then found the entry only in a full
 // sweep, which runs once a day.
 func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// screen is what a client of Watch knows: runs and tasks by key.
+// screen is the information that a client of Watch has: runs and tasks by key.
 type screen struct {
 	at      engine.Position
 	rows    map[string]state.Record
@@ -42,7 +42,7 @@ func shown(s *state.State) map[string]state.Record {
 	return rows
 }
 
-// apply applies changes, as a page does.
+// apply applies changes in the same way as a page in the browser.
 func (c *screen) apply(w *fixture, changes *engine.Changes) {
 	if changes.Alive {
 		return
@@ -64,7 +64,7 @@ func runsAndTasks(row state.Record) bool { return keyOf(row) != "" }
 // This test fails if a message lacks a change, or if a resumed stream skips a change.
 func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	w := newFixture(t, false)
-	w.run(request(asset("first"))) // without a run, there is no revision to begin with
+	w.run(request(asset("first"))) // a revision must exist before Watch begins
 	c := &screen{}
 	err := w.Watch(t.Context(), c.at, time.Minute, runsAndTasks, func(changes *engine.Changes) error {
 		c.apply(w, changes)
@@ -106,8 +106,8 @@ func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	require.Zero(t, c.resyncs)
 }
 
-// This test fails if Watch continues without a Resync from a position that it cannot know: the client would take its
-// old rows for complete.
+// This test fails if Watch continues without a Resync from a position that it does not know. The client would then
+// believe that its old rows are complete.
 func TestWatchResyncs(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("a")))
@@ -126,8 +126,8 @@ func TestWatchResyncs(t *testing.T) {
 	require.True(t, first(engine.Position{Timeline: now.Timeline, Revision: now.Revision + 1000}).Resync, "a revision that does not exist")
 }
 
-// This test fails if Watch sends nothing while nothing changes: a client could not distinguish the stream from a
-// broken one.
+// This test fails if Watch sends nothing while nothing changes, because a client could not distinguish such a stream
+// from a broken one.
 func TestWatchIsAlive(t *testing.T) {
 	w := newFixture(t, false)
 	var all []*engine.Changes

@@ -59,7 +59,7 @@ func (w *alerted) wake() bool {
 	return true
 }
 
-// send ends a try of each pending notification.
+// send ends a try of each pending notification with the given outcome.
 func (w *alerted) send(outcome string) (sent []*state.Notification) {
 	w.State.PendingNotifications(func(row *state.Notification) bool {
 		sent = append(sent, row)
@@ -71,7 +71,7 @@ func (w *alerted) send(outcome string) (sent []*state.Notification) {
 	return sent
 }
 
-// counted returns the transitions that the notifications to a channel report.
+// counted returns the number of transitions that the notifications to a channel report.
 func (w *alerted) counted(channel string) (total int64) {
 	of := w.counts[channel]
 	if of == nil {
@@ -86,7 +86,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // a digest has counted the notification; rows do not move to history in these tests
+			delete(of, id) // a digest has counted the notification, because rows do not move to history in these tests
 			continue
 		}
 		total += n
@@ -156,8 +156,8 @@ func TestNotificationUndeliverableAfterFiveTries(t *testing.T) {
 	require.False(t, w.wake(), "nothing is tried again")
 }
 
-// An event about an ended notification may arrive again after the row has left the live state. A rebuild may evict
-// the row earlier than the original fold did, and must return the same outcome for the event.
+// An event about an ended notification may be delivered again after the row has left the live state. A rebuild may
+// evict the row earlier than the original fold, and must return the same outcome for the event.
 func TestRepeatedEndOfNotificationChangesNothingAfterEviction(t *testing.T) {
 	w := newAlerted(t, rule("failures", event.CauseTaskFailed))
 	w.end("a", event.Failed)
@@ -346,8 +346,8 @@ func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 	}
 }
 
-// TestI31TransitionsAreReportedOnce folds random events in a random order. After each of them, the notifications to a
-// channel have counted each transition that its rules cover exactly once.
+// TestI31TransitionsAreReportedOnce folds random events in a random order. After each event, the notifications to a
+// channel must have counted each transition that its rules cover exactly once.
 func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := []event.AlertRule{

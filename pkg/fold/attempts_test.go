@@ -59,7 +59,7 @@ func TestHeartbeatBeforeStartMarksTaskRunning(t *testing.T) {
 	row := w.State.Heartbeats.Get(state.Key2{A: run, B: "a"})
 	require.Equal(t, []any{int32(40), "half way"}, []any{row.Progress, row.Message})
 
-	started := w.Started(run, "a", 1) // this report is late, but has the true start time
+	started := w.Started(run, "a", 1) // this report arrives late, but contains the true start time
 	started.StartedAt = event.At(foldtest.Epoch.Add(time.Second))
 	w.MustFold(started)
 	require.Equal(t, started.StartedAt, w.Task(run, "a").StartedAt)
@@ -110,7 +110,7 @@ func TestReportBeforeAdmissionStartsRun(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 1))
 	require.Equal(t, state.RunRunning, w.RunState(run))
 	require.Equal(t, event.At(w.Now), w.State.Runs.Get(run).StartedAt)
-	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // b was dispatched from a state in which a had ended
+	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // b was dispatched because of a state in which a had ended
 	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.States(run))
 	require.Equal(t, state.RunSucceeded, w.RunState(run))

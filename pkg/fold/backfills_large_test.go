@@ -13,14 +13,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// largeBackfill folds a backfill to its end, and counts the events.
+// largeBackfill folds a backfill to its end, and counts events.
 type largeBackfill struct {
 	*backfilling
 	t *testing.T
 
 	control, tasks int             // events
-	failing        map[string]bool // task keys that fail once
-	running        []string        // runs
+	failing        map[string]bool // the keys of the tasks that fail once
+	running        []string        // the running runs
 }
 
 func (w *largeBackfill) apply(control bool, payloads ...event.Payload) {
@@ -38,7 +38,7 @@ func (w *largeBackfill) apply(control bool, payloads ...event.Payload) {
 	require.LessOrEqual(w.t, b.Running, b.Left)
 }
 
-// start plans all chunks that are requested.
+// start plans all requested chunks.
 func (w *largeBackfill) start() {
 	for _, r := range w.pending() {
 		trigger, tasks := chunkTrigger(w.World, r, "", "")
@@ -82,8 +82,8 @@ func (w *largeBackfill) command(verb string, now bool) {
 	w.apply(true, &event.AutomationCommand{CommandID: w.ID(), Target: event.TargetBackfill, Name: w.id, Verb: verb, Now: now})
 }
 
-// I-30, at the size of years of history: 100,000 partitions in 1,000 chunks, paused twice, with 37 failures that
-// are retried.
+// I-30, at the size of years of history: the backfill has 100,000 partitions in 1,000 chunks. It is paused twice, and
+// its 37 failures are retried.
 func TestI30LargeBackfillAppendsFewEvents(t *testing.T) {
 	w := &largeBackfill{backfilling: &backfilling{World: foldtest.New(t)}, t: t, failing: map[string]bool{}}
 	p := &event.BackfillCreated{BackfillID: w.ID(), Assets: []string{"test/p"}, ChunksRef: "d", MaxParallel: 3, StopAt: 10_000, Priority: -100}
@@ -99,7 +99,7 @@ func TestI30LargeBackfillAppendsFewEvents(t *testing.T) {
 	w.start()
 	w.command(event.VerbPause, false)
 	for len(w.running) > 0 {
-		w.step() // the running chunks end
+		w.step() // this ends the running chunks
 	}
 	require.Zero(t, w.row().Running)
 	w.command(event.VerbResume, false)
@@ -126,7 +126,7 @@ func TestI30LargeBackfillAppendsFewEvents(t *testing.T) {
 	t.Logf("%d control events in the first round, %d with the retry; %d reports of tasks", first, w.control, w.tasks)
 }
 
-// Live work is delayed by at most one task of a backfill, however many tasks of the backfill wait.
+// Live work is delayed by at most one task of a backfill, regardless of the number of waiting tasks of the backfill.
 func TestBackfillGivesWayToLiveWork(t *testing.T) {
 	w := newBackfill(t, func(p *event.BackfillCreated) { p.Sizes, p.MaxParallel, p.Priority = []int32{50, 50}, 2, -100 })
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 4})

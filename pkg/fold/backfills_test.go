@@ -47,7 +47,7 @@ func (w *backfilling) pending() []*state.RunRequest {
 	return found
 }
 
-// plan starts the run of the oldest pending request, with all remaining partitions of its chunk.
+// plan starts the run of the oldest pending request. The run has all remaining partitions of its chunk.
 func (w *backfilling) plan() string {
 	r := w.pending()[0]
 	trigger, tasks := chunkTrigger(w.World, r, "", "")
@@ -287,8 +287,7 @@ type backfillWalk struct {
 	*backfilling
 	r      *rapid.T
 	groups []fold.Group
-	// control counts the events that backfills have caused. allowed is how many such events I-30
-	// allows.
+	// control counts the events that backfills have caused. allowed is the number of such events that I-30 allows.
 	control, allowed int
 	requests         map[string]bool // whether a request has ended
 }
@@ -314,7 +313,7 @@ func (w *backfillWalk) apply(payloads ...event.Payload) {
 	}
 }
 
-// answer plans the request that waits longest, or refuses it.
+// answer plans or refuses the oldest waiting request.
 func (w *backfillWalk) answer() {
 	r := w.pending()[0]
 	p := chunkPlan(w.World, r.RequestID, "", "")
@@ -426,8 +425,8 @@ func (w *backfillWalk) create() {
 	w.apply(p)
 }
 
-// I-30. foldtest.Check compares the totals of backfills with their chunks after every group. This test failed when a
-// requeued chunk kept the id of its request, and when a refused chunk kept partitions that were left.
+// I-30. After every group, foldtest.Check compares the totals of backfills with their chunks. This test failed when a
+// requeued chunk kept the id of its request, and when a refused chunk kept partitions in the state left.
 func TestI30RandomBackfillsAddUp(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &backfillWalk{backfilling: &backfilling{World: foldtest.New(r)}, r: r, requests: map[string]bool{}}

@@ -23,7 +23,7 @@ func batched() event.TaskDef {
 	return def
 }
 
-// cellsOf reports a success of task a with the outputs of a number of partitions.
+// cellsOf reports a success of task a with the outputs of n partitions.
 func cellsOf(w *foldtest.World, run string, n int) *event.TaskFinished {
 	p := w.Finished(run, "a", 1, event.Succeeded)
 	p.Output = &event.Output{URI: "assets/" + run + "/x.cells/", RowCount: 6, ByteSize: 60, SchemaHash: "h"}
@@ -56,7 +56,7 @@ func TestBatchShowsEveryPartitionInOneStep(t *testing.T) {
 	require.Equal(t, int64(6), w.Task(run, "a").RowCount)
 }
 
-// A worker that does not know batches reports no partitions. Then none becomes visible.
+// A worker that does not support batches reports no partitions. In this case, no partition becomes visible.
 func TestBatchNeedsEveryPartition(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(batched())
@@ -73,8 +73,8 @@ func TestBatchNeedsEveryPartition(t *testing.T) {
 	}
 }
 
-// Each partition has its own order of runs: if a later run has materialized one partition, its output of this
-// partition stays visible.
+// Each partition has its own order of runs. If a later run has materialized one partition of a batch, the output of
+// the later run stays visible for this partition.
 func TestBatchDoesNotReplaceLaterPartition(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(batched())
@@ -88,7 +88,7 @@ func TestBatchDoesNotReplaceLaterPartition(t *testing.T) {
 	require.Equal(t, first, shownOf(w, days[2]).RunID)
 }
 
-// A decision covers the partitions of a batch that have no later output.
+// A decision covers all partitions of a batch except those that have a later output.
 func TestQuarantineDecidesAboutWholeBatch(t *testing.T) {
 	for _, decision := range []string{event.DecisionApprove, event.DecisionReject} {
 		w := foldtest.New(t)

@@ -21,7 +21,7 @@ func triggered(w *foldtest.World, defs ...event.TaskDef) string {
 	return p.RunID
 }
 
-// fill starts ten runs with n tasks in total, all in the pool db.
+// fill starts ten runs with n tasks in total, all in pool db.
 func fill(w *foldtest.World, n int) {
 	for range 10 {
 		defs := make([]event.TaskDef, n/10)
@@ -94,8 +94,8 @@ func BenchmarkChainHop(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmission measures how a free slot of a pool goes to the next waiting task. The cost
-// must not depend on the number of waiting tasks.
+// BenchmarkAdmission measures how long it takes to give a free slot of a pool to the next waiting task. The cost must
+// not depend on the number of waiting tasks.
 func BenchmarkAdmission(b *testing.B) {
 	for _, waiting := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
@@ -106,7 +106,7 @@ func BenchmarkAdmission(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				if n%(waiting/2) == 0 {
-					w.State = full.Copy() // half of the tasks have ended: start again
+					w.State = full.Copy() // half of the tasks have ended, so start again
 				}
 				row := first(w.State)
 				apply(w, w.Finished(row.RunID, row.TaskKey, 1, event.Succeeded))

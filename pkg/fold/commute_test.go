@@ -33,12 +33,11 @@ func drawDAG(r *rapid.T, most int) []event.TaskDef {
 	return defs
 }
 
-// history contains the facts of a run and the final states of its tasks, computed by a model
-// without the fold.
+// history contains the facts of a run and the final states of its tasks, which a model computes without the fold.
 type history struct {
 	facts []*event.Envelope
 	ends  map[string]state.TaskState
-	// failures has the tasks that were skipped because of a failure.
+	// failures contains the tasks that were skipped because of a failure.
 	failures map[string]bool
 }
 
@@ -60,8 +59,8 @@ func simulate(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) h
 	return h
 }
 
-// rule reports whether a task runs after its upstreams have ended. If not, it returns the task's
-// final state.
+// rule reports whether a task runs after its upstreams have ended. If it does not, rule returns the task's final
+// state.
 func (h *history) rule(def *event.TaskDef) (bool, state.TaskState) {
 	failed, skipped := false, false
 	for _, up := range def.DependsOn {
@@ -118,9 +117,8 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 	}
 }
 
-// facts returns the rows of a state without the columns that depend on the order of folding: when
-// tasks became ready or were admitted, their last heartbeats, and the end times of tasks that never
-// ran.
+// facts returns the rows of a state without the columns that depend on the order of folding. These are the times at
+// which tasks became ready or were admitted, their last heartbeats, and the end times of tasks that never ran.
 func facts(s *state.State) *state.Rows {
 	var (
 		runs       []*state.Run
@@ -142,7 +140,7 @@ func facts(s *state.State) *state.Rows {
 			task.CompletedAt = 0
 		}
 		if task.State.Terminal() {
-			task.DepsResolved, task.DepsSatisfied = 0, 0 // these depend on which edges were resolved before the task's end
+			task.DepsResolved, task.DepsSatisfied = 0, 0 // these depend on the edges that were resolved before the task's end
 		}
 		tasks = append(tasks, &task)
 	}
@@ -179,9 +177,9 @@ func facts(s *state.State) *state.Rows {
 	return state.Set(rows, s.Heartbeats.Rows())
 }
 
-// I-14. This test failed with each of these edits to the fold: the output of a failed attempt is
-// kept; recordSuperseded does not set the start time; a run ends only at the end of a group;
-// taskFinished treats an earlier attempt as the current one.
+// I-14. This test failed with each of these mutants of the fold: it keeps the output of a failed attempt;
+// recordSuperseded does not set the start time; a run ends only at the end of a group; taskFinished treats an earlier
+// attempt as the current one.
 func TestI14FactsCommute(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// promised is a world whose release promises something about the asset test/a.
+// promised is a world whose release has a promise about asset test/a.
 type promised struct{ *alerted }
 
 func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
@@ -27,7 +27,7 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
-// judge answers for the wanted deadline, as an automator does. The next deadline is a day later.
+// judge returns an automator's verdict about the wanted deadline. The next deadline is a day later.
 func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudged {
 	row := w.row()
 	item := event.JudgedDeadline{
@@ -50,7 +50,7 @@ func (w *promised) causes() (causes []string) {
 	return causes
 }
 
-// Only the wake timer and the automator cause events here: no worker reports anything.
+// In this test, only the wake timer and the automator cause events. No worker reports anything.
 func TestDeadlineMissedWithoutWorkersAlerts(t *testing.T) {
 	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
 	require.NotZero(t, w.row().WantedAt, "an automator is asked for the first deadline")
@@ -145,7 +145,7 @@ func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {
 	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "b"}).SLAAt, "nothing is promised about it")
 	w.Pass(80 * time.Minute)
 	w.MustFold(w.Beat(run, "a", 1))
-	require.True(t, w.wake()) // the timer fires for the end of the group of alerts, or for the bound of the run
+	require.True(t, w.wake()) // the timer fires for the end of the group of alerts, or for the limit of the run
 	for w.Now.Before(foldtest.Epoch.Add(2 * time.Hour)) {
 		require.True(t, w.wake())
 	}

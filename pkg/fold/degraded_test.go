@@ -18,7 +18,7 @@ func rated(key string) event.TaskDef {
 	return def
 }
 
-// strict returns the definition of a task that requires quality of the assets of its upstreams.
+// strict returns the definition of a task that requires the quality of its upstreams' assets.
 func strict(key string, upstreams ...string) event.TaskDef {
 	def := foldtest.Task(key, upstreams...)
 	for _, up := range upstreams {
@@ -27,15 +27,15 @@ func strict(key string, upstreams ...string) event.TaskDef {
 	return def
 }
 
-// judged returns a worker's report of a success whose check has passed or not.
+// judged returns a worker's report of a success. passed is the result of the task's check.
 func judged(w *foldtest.World, run, key string, passed bool) *event.TaskFinished {
 	p := w.Finished(run, key, 1, event.Succeeded)
 	p.CheckResults = []event.CheckResult{{Name: "c", Phase: "POST", Passed: passed, Message: "m"}}
 	return p
 }
 
-// A degraded output skips the tasks that require quality, and only them. If another upstream fails, these tasks are
-// skipped because of the failure, whichever upstream ends first.
+// A degraded output skips only the tasks that require quality. If another upstream fails, these tasks are skipped
+// because of the failure, regardless of which upstream ends first.
 func TestDegradedOutputSkipsStrictReaders(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)
@@ -61,7 +61,7 @@ func TestDegradedOutputSkipsStrictReaders(t *testing.T) {
 	}
 }
 
-// A group node stands for its upstreams: one degraded output makes it degraded.
+// A group node represents its upstreams: one degraded output makes the node degraded.
 func TestDegradedOutputPassesGroupNode(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)

@@ -108,7 +108,7 @@ func TestInputsOfRenumberedGroup(t *testing.T) {
 }
 
 // TestChangedCodeIsNoFingerprint reports an output whose task may have executed other files than the plan names. The
-// state must not record the code of the plan for such an output.
+// state must not record the code in the plan for such an output.
 func TestChangedCodeIsNoFingerprint(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

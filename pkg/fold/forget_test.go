@@ -60,7 +60,7 @@ func TestForgettingOfGreatestCommandWins(t *testing.T) {
 	}
 }
 
-// An asset that may be in use is not forgotten.
+// An asset that may be in use cannot be forgotten.
 func TestForgettingConflicts(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -78,7 +78,7 @@ func TestForgettingConflicts(t *testing.T) {
 	require.True(t, w.State.Hidden(visible(w)))
 }
 
-// A rebuild without the recorded order may fold a command while a run is live that a timer had ended.
+// In a rebuild without the recorded order, a run that a timer ended may still be live when a command is folded.
 func TestBareRebuildObeysEveryForgetting(t *testing.T) {
 	w := foldtest.New(t)
 	made(w)
@@ -91,7 +91,7 @@ func TestBareRebuildObeysEveryForgetting(t *testing.T) {
 	require.True(t, w.State.Hidden(visible(w)))
 }
 
-// The clock of the command's writer is ahead by almost an hour.
+// The clock of the command's writer is fast by almost an hour.
 func TestForgettingFollowsOrderOfLedger(t *testing.T) {
 	w := foldtest.New(t)
 	made(w)
@@ -107,7 +107,8 @@ func TestForgettingFollowsOrderOfLedger(t *testing.T) {
 	require.Empty(t, w.State.Forgotten.Get("test/a").RunsBelow)
 }
 
-// A rebuild without the recorded order may fold a report after the command that the command's writer has seen.
+// A rebuild without the recorded order may fold a report after a command, although the command's writer has seen the
+// report.
 func TestBareRebuildHidesOutputsOfSmallerRuns(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

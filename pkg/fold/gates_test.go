@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestI23OnlyPassedChecksPublish reports a success with any results: the output becomes visible if and only if every
-// check of severity CRITICAL has passed, and no result that decides the outcome is missing.
+// TestI23OnlyPassedChecksPublish reports a success with arbitrary results. The output becomes visible if and only if
+// every check of severity CRITICAL has passed, and no result that decides the outcome is missing.
 func TestI23OnlyPassedChecksPublish(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(t)

@@ -260,7 +260,7 @@ func TestStaleGroupCreatesNoRow(t *testing.T) {
 	}
 }
 
-// A trigger whose run is older than its entry could write partitions whose rows have left the live
+// A trigger with a run id that is much older than its entry could write partitions whose rows have left the live
 // state.
 func TestI20OldRunIsStale(t *testing.T) {
 	w := foldtest.New(t)
@@ -276,7 +276,7 @@ func TestI20OldRunIsStale(t *testing.T) {
 	require.Nil(t, w.State.Runs.Get(old[0].(*event.RunTriggered).RunID))
 }
 
-// A trigger that waits could wait until its own run is too old.
+// A trigger that waited could wait until its own run is too old.
 func TestTriggerNeverWaitsForAnotherRun(t *testing.T) {
 	w := foldtest.New(t)
 	trigger := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))

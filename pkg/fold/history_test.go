@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The history contains the values that checks have measured in published outputs, in the order of their
-// runs. A blocked output counts only after its approval. A run that only checks does not count.
+// The history contains the values that checks have measured in published outputs, in the order of the outputs' runs.
+// A blocked output counts only after its approval. A run that only checks outputs does not count.
 func TestHistoryOfPublishedOutputs(t *testing.T) {
 	measured := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value
@@ -38,8 +38,8 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
 }
 
-// If a person marks an output as missing, the values that checks have measured in it are removed from
-// every season. If the mark is folded before the output, the values are never added.
+// If a person marks an output as missing, the values that checks have measured in it are removed from every season.
+// If the mark is folded before the output, these values are never added.
 func TestHistoryForgetsHiddenOutputs(t *testing.T) {
 	results := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value

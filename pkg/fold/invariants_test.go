@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// INV-1. This test failed when resolveEdge raised DepsSatisfied for the last edge only.
+// INV-1. This test failed when resolveEdge incremented DepsSatisfied only for the last edge.
 func TestINV1OrderIndependence(t *testing.T) {
 	finish := func(order ...string) []string {
 		w := foldtest.New(t)
@@ -59,7 +59,7 @@ func TestINV6DependencyCorrectness(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY", "c=BLOCKED"}, w.States(run))
 }
 
-// INV-8. This test failed when accept took an earlier attempt for the current one.
+// INV-8. This test failed when accept treated an earlier attempt as the current one.
 func TestINV8StaleAttemptIsRejected(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("extract", 3))

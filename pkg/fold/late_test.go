@@ -12,8 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A machine slept for an hour. The worker survived, and its next heartbeat comes just after the
-// liveness call.
+// The machine slept for an hour. The worker survived, and its next heartbeat arrives just after the liveness call.
 func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -59,8 +58,8 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// The dispatcher's clock is two minutes ahead of the queue's, so that every call seems late. The simulation found that
-// a task whose worker had died then stayed RUNNING.
+// The dispatcher's clock is two minutes ahead of the queue's clock, so that every call seems late. The simulation
+// found that, in this case, a task whose worker had died stayed RUNNING.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -74,8 +73,8 @@ func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// A laptop wakes up briefly between sleeps. None of the calls may close the attempt, whose worker
-// could not deliver heartbeats.
+// A laptop wakes up briefly between sleeps. None of the calls may close the attempt, because its worker could not
+// deliver heartbeats.
 func TestLivenessCallAfterEachSleepWaitsAgain(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -108,7 +107,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 func TestRunKeyExpiryCountsFromFoldTime(t *testing.T) {
 	w := foldtest.New(t)
 	w.Pass(365 * 24 * time.Hour)
-	w.Run(foldtest.Task("ahead")) // the clock of this run is a year ahead
+	w.Run(foldtest.Task("ahead")) // the clock that this run uses is a year ahead
 	w.Now = foldtest.Epoch.Add(time.Hour)
 	w.RunWith(event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}, foldtest.Task("a"))
 	again := &event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}

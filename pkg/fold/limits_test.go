@@ -24,7 +24,7 @@ func pooled(key, pool string, priority int32) event.TaskDef {
 	return def
 }
 
-// running returns the keys of the tasks with slots, in the order of runs, then keys.
+// running returns the keys of the tasks with slots, by run and then by key.
 func running(w *foldtest.World, runs ...string) string {
 	var keys []string
 	for _, run := range runs {

@@ -114,7 +114,7 @@ func TestPermanentDispatchFailureEndsTask(t *testing.T) {
 	require.Zero(t, w.Task(run, "a").GrantedAttempts)
 }
 
-// Two executions of one attempt may report: one was interrupted, the other succeeded.
+// Two executions of one attempt report: one was interrupted, and the other one succeeded.
 func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	for _, lossFirst := range []bool{true, false} {
 		w := foldtest.New(t)
@@ -134,8 +134,8 @@ func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	}
 }
 
-// A rebuild without the recorded order folds reports before the decisions of timers. It then finds attempts that were
-// granted because of losses, but no report of these losses.
+// A rebuild without the recorded order folds reports before the decisions of timers. So it may find attempts that
+// were granted because of losses, but no reports of these losses.
 func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
@@ -152,7 +152,7 @@ func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 func TestAdoptedAttemptBeyondThePolicyProvesGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
-	w.MustFold(w.Started(run, "a", 3)) // the report does not know of the losses
+	w.MustFold(w.Started(run, "a", 3)) // this report does not contain the number of losses
 	require.Equal(t, []int32{3, 3, 2}, []int32{w.Task(run, "a").Attempt, w.Task(run, "a").MaxAttempts, w.Task(run, "a").GrantedAttempts})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// marking returns a command that marks the output that a run made of test/a.
+// marking returns a command that marks the output of test/a from a run.
 func marking(w *foldtest.World, run, mark string) *event.PartitionsMarked {
 	return &event.PartitionsMarked{
 		CommandID: w.ID(), Asset: "test/a", Mark: mark, ObservedSeq: w.State.FoldSeq, Reason: "because",
@@ -73,7 +73,7 @@ func TestMarkOfGreatestCommandWins(t *testing.T) {
 	}
 }
 
-// Hiding is final, because readers may have acted on it.
+// A hidden output stays hidden, because readers may have relied on the mark.
 func TestMarkMissingIsFinal(t *testing.T) {
 	w := foldtest.New(t)
 	run := made(w)

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// If too many requests of the domain wait to be planned, a tick cannot start. Then it must not end the run that it
-// would replace, or neither of them would run.
+// If too many requests of the domain wait to be planned, a tick cannot start. In this case, it must not end the run
+// that it would replace, because otherwise neither of them would run.
 func TestDroppedTickEndsNoRun(t *testing.T) {
 	for policy, want := range map[string]state.TickOutcome{
 		event.OverlapCancelOther: state.TickDropped, event.OverlapTerminateOther: state.TickDropped,
@@ -40,7 +40,7 @@ func TestDroppedTickEndsNoRun(t *testing.T) {
 	}
 }
 
-// steady lets time pass under allow_all. A run takes three minutes, so some run is always live.
+// steady lets time pass under allow_all. Each run takes three minutes, so at least one run is always live.
 func (w *ticking) steady(minutes int) {
 	w.t.Helper()
 	for range minutes {
@@ -67,8 +67,8 @@ func (w *ticking) command(verb, id, overlap string, instants ...int) {
 	w.automate()
 }
 
-// Under allow_all, some run may be live at any time. A buffered tick does not wait for runs of later ticks, and buffered
-// ticks follow each other.
+// Under allow_all, at least one run may be live at any time. A buffered tick does not wait for runs of later ticks,
+// and buffered ticks run one after the other.
 func TestI27BufferedTicksOfAllowAllNeverStarve(t *testing.T) {
 	for name, c := range map[string]struct {
 		first string // the policy of the schedule when the ticks are buffered

@@ -10,8 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A run may be requested first, and be planned after a later run has made an upstream. Then its own output of this
-// upstream does not become visible, but its readers read it. They must not seem to have read the visible one.
+// A run may be requested first, and be planned after a later run has materialized an upstream. In this case, the
+// run's own output of this upstream does not become visible, but its readers read it. They must not seem to have read
+// the visible output.
 func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(assetTask("a"), assetTask("b", "a"))
@@ -30,7 +31,7 @@ func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, reader.Incomplete())
 }
 
-// A node of a group stands for its upstreams, also for an output that is not visible.
+// A group node represents its upstreams, even if one of their outputs is not visible.
 func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	group := event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"a", "c"}, TriggerRule: event.RuleAllSuccess}
@@ -48,7 +49,7 @@ func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, w.State.Partitions.Get(state.Key2{A: "b"}).Incomplete())
 }
 
-// A later run has made one partition of a batch. It is not the partition that names the task.
+// A later run has materialized one partition of a batch. This partition is not the one that names the task.
 func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	for _, test := range []struct {
 		name, later string

@@ -50,7 +50,7 @@ func TestPinsAreLimited(t *testing.T) {
 	}
 	require.Equal(t, state.Conflict, w.Fold(pinning(w, 100, time.Hour)).Row.Outcome)
 	require.Contains(t, fold.PinLimit(state.MaxPins), "10 revisions are pinned: at most 10 are allowed")
-	w.MustFold(pinning(w, 3, 2*time.Hour)) // this prolongs the pin
+	w.MustFold(pinning(w, 3, 2*time.Hour)) // this extends the pin
 	w.MustFold(pinning(w, 4, 0))           // this ends the pin
 	w.MustFold(pinning(w, 100, time.Hour))
 	require.Equal(t, state.Conflict, w.Fold(pinning(w, 101, time.Hour), pinning(w, 102, time.Hour)).Row.Outcome)

@@ -18,10 +18,11 @@ func reload(s *state.State) *state.State {
 	return fresh
 }
 
-// Random groups are folded. After each group, the checks of foldtest pass, terminal rows are unchanged, and no task was
-// admitted beyond a limit or before its trigger rule was satisfied. This test failed with each of these edits to the
-// fold: it compares the limit of a pool with <=; it does not decrement the counter of the old state; it makes a task
-// READY after a skipped upstream; it does not refresh the candidates of a run after a task has changed.
+// This test folds random groups. After each group, the checks of foldtest pass, terminal rows are unchanged, and no
+// task was admitted beyond a limit or before its trigger rule was satisfied. This test failed with each of these
+// mutants of the fold: it compares the limit of a pool with <=; it does not decrement the counter of the old state;
+// it makes a task READY after a skipped upstream; it does not refresh the candidates of a run after a task has
+// changed.
 func TestRandomWalkKeepsRules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
@@ -63,8 +64,8 @@ func TestReloadedStateDecidesTheSame(t *testing.T) {
 	})
 }
 
-// I-17. Folding the same groups in the same order results in the same rows, in every column. Copies
-// of the state taken meanwhile do not change.
+// I-17. Folding the same groups in the same order results in the same rows, in every column. Copies of the state that
+// were made in the meantime do not change.
 func TestI17ReplayResultsInSameRows(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)

@@ -81,8 +81,8 @@ func TestQuarantineNeedsSettingAndOutput(t *testing.T) {
 	require.Zero(t, w.State.Candidates.Len())
 }
 
-// TestApprovalShowsCandidate approves an output: it has the version of the approval, and the inputs of
-// its task.
+// TestApprovalShowsCandidate approves an output. The visible output has the version of the approval, and the inputs
+// of its task.
 func TestApprovalShowsCandidate(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
@@ -122,7 +122,7 @@ func TestCandidateExpires(t *testing.T) {
 		w := foldtest.New(t)
 		run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour, Approve: approve}))
 		w.MustFold(blockedBy(w, run, "a"))
-		w.Pass(3 * time.Hour) // a late call delays only what waits for workers
+		w.Pass(3 * time.Hour) // a late call delays only deadlines that depend on workers
 		w.MustFold(w.Fire(w.Timer(event.TimerLiveness)))
 		row := candidate(w, run)
 		require.Equal(t, map[bool]state.CandidateState{true: state.CandidateApproved, false: state.CandidateRejected}[approve], row.State)
@@ -131,7 +131,7 @@ func TestCandidateExpires(t *testing.T) {
 	}
 }
 
-// TestLateDecisionLosesToExpiry decides after the expiry, but before the timer fires.
+// TestLateDecisionLosesToExpiry makes a decision after the expiry, but before the timer fires.
 func TestLateDecisionLosesToExpiry(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
@@ -157,7 +157,7 @@ func TestQuarantineLimit(t *testing.T) {
 	require.Contains(t, candidate(w, run).Reason, "the quarantine is full: 10000 outputs")
 }
 
-// TestCheckFailedIsNeverRetried reports a failed check as a worker that knows no checks might do.
+// TestCheckFailedIsNeverRetried reports a failed check in the way of a worker that does not support checks.
 func TestCheckFailedIsNeverRetried(t *testing.T) {
 	for name, report := range map[string]func(*event.TaskFinished){
 		"a retryable code":    func(p *event.TaskFinished) { p.Error.Code, p.Error.Retryable = fold.CodeCheckFailed, true },
@@ -184,9 +184,9 @@ func TestCheckFailedIsNeverRetried(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State, "a broken check may work at the next attempt")
 }
 
-// TestI23VisibleOutputIsLatestAllowed runs a partition in several runs that overlap. Reports and decisions come in any
-// order. The visible output always belongs to the latest run that has passed its checks or was approved, and every
-// pending candidate is later than this output.
+// TestI23VisibleOutputIsLatestAllowed runs a partition in several overlapping runs. Reports and decisions arrive in
+// any order. The visible output always belongs to the latest run whose checks have passed or whose output was
+// approved. Every pending candidate is later than this output.
 func TestI23VisibleOutputIsLatestAllowed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)
@@ -238,7 +238,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// TestApprovalEndsAlerts approves an output of a partition: the alert about the partition is over, as after a success.
+// TestApprovalEndsAlerts approves an output of a partition. The alert about the partition ends, as after a success.
 func TestApprovalEndsAlerts(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -87,8 +87,8 @@ func TestBareRebuildNeverAdoptsCancelledRequest(t *testing.T) {
 	require.Zero(t, w.State.Runs.Len())
 }
 
-// The command to cancel comes first in the order of names, but came too late: a worker's report proves that the run
-// was executed.
+// The command to cancel is first in the order of names, but was folded too late: a worker's report proves that the
+// run was executed.
 func TestBareRebuildKeepsExecutedRunOfCancelledRequest(t *testing.T) {
 	_, r := requested(t)
 	w := foldtest.New(t)
@@ -180,7 +180,7 @@ func TestWakeTimerFollowsEarliestTime(t *testing.T) {
 	require.Equal(t, time.Second, due(), "no hot loop")
 }
 
-// Calls that come a little late must not delay what is due in the next second.
+// Calls that are slightly late must not delay work that is due in the next second.
 func TestWakeTimerFiresInConsecutiveSeconds(t *testing.T) {
 	w := foldtest.New(t)
 	start := w.Now.Truncate(time.Second)
@@ -217,7 +217,8 @@ func TestI32IdleSchedulesNeedNothing(t *testing.T) {
 func name(part, i int) string { return fmt.Sprintf("s-%d-%d", part, i) }
 
 // TestI26I27RandomSchedules folds random events about a schedule in a random order. The events come from clocks,
-// automators, people and workers that crash, repeat their work and lag. It counts what the fold starts.
+// automators and people, and from workers that crash, repeat their work and lag. The test counts the runs that the
+// fold starts.
 func TestI26I27RandomSchedules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		policy := rapid.SampledFrom(event.Overlaps()).Draw(r, "policy")
@@ -229,7 +230,7 @@ func TestI26I27RandomSchedules(t *testing.T) {
 	})
 }
 
-// chaos lets 60 random things happen.
+// chaos performs 60 random actions.
 func (w *ticking) chaos(r *rapid.T, policy string) {
 	d := &event.ProjectDeployed{DeployID: w.ID(), Release: hash("a"), Kind: event.DeployRelease, Schedules: "0123456789abcdef"}
 	w.MustFold(d)
@@ -240,7 +241,7 @@ func (w *ticking) chaos(r *rapid.T, policy string) {
 	for range 60 {
 		before := *w.row()
 		switch rapid.IntRange(0, 11).Draw(r, "what") {
-		case 0, 1, 2: // the queue calls, once or twice, late or early
+		case 0, 1, 2: // the queue calls the timer, once or twice, late or early
 			if timer := w.State.Wake(); timer != nil {
 				w.Pass(time.Duration(rapid.SampledFrom([]int{0, 10, 60, 90, 3600}).Draw(r, "late")) * time.Second)
 				w.Now = maxTime(w.Now, timer.FireAt.Time().Add(-time.Duration(rapid.IntRange(0, 1).Draw(r, "early"))*time.Second))
@@ -254,11 +255,11 @@ func (w *ticking) chaos(r *rapid.T, policy string) {
 				plans = append(plans, planOf(w.World, q))
 				return true
 			})
-		case 4, 5: // an answer arrives, perhaps again
+		case 4, 5: // an answer is delivered, perhaps for a second time
 			if len(answers) > 0 {
 				w.Fold(answers[rapid.IntRange(0, len(answers)-1).Draw(r, "answer")])
 			}
-		case 6, 7: // a plan arrives, perhaps again
+		case 6, 7: // a plan is delivered, perhaps for a second time
 			if len(plans) > 0 {
 				w.Fold(plans[rapid.IntRange(0, len(plans)-1).Draw(r, "plan")]...)
 			}
@@ -289,8 +290,8 @@ func (w *ticking) chaos(r *rapid.T, policy string) {
 	}
 }
 
-// checkCursor checks that the cursor of the schedule only moves forward and past every tick, and that a
-// paused schedule does not wait for an instant.
+// checkCursor checks that the cursor of the schedule moves only forward and past every tick, and that a paused
+// schedule does not wait for an instant.
 func (w *ticking) checkCursor(r *rapid.T, before *state.Schedule) {
 	row := w.row()
 	if row.Cursor < before.Cursor {
@@ -306,8 +307,8 @@ func (w *ticking) checkCursor(r *rapid.T, before *state.Schedule) {
 	}
 }
 
-// checkTicks checks that an instant keeps its only tick and its only run, that runs overlap only if the policy allows
-// it, and that a tick waits only while a run or request of the schedule is active.
+// checkTicks checks three rules: each instant keeps its only tick and its only run, runs overlap only if the policy
+// allows it, and a tick waits only while a run or request of the schedule is active.
 func (w *ticking) checkTicks(r *rapid.T, policy string, instants map[event.Time]string) {
 	runs := map[string]bool{}
 	for tick := range w.State.Ticks.All {

@@ -34,13 +34,13 @@ func TestBackoffGrowsUpToMaximum(t *testing.T) {
 		{policy(7, 1000, 60_000, 2000, 0), 60_000},
 		{policy(8, 1000, 60_000, 2000, 0), 60_000},
 		{policy(3, 1000, 60_000, 1500, 0), 2250},
-		{policy(4, 333, 60_000, 1500, 0), 1122}, // 333 → 499 → 748 → 1122: rounded down each time
-		{policy(9, 5000, 1000, 2000, 0), 1000},  // the maximum limits the initial delay, too
+		{policy(4, 333, 60_000, 1500, 0), 1122}, // 333 → 499 → 748 → 1122: each step rounds down
+		{policy(9, 5000, 1000, 2000, 0), 1000},  // the maximum also limits the initial delay
 		{policy(3, 1000, 60_000, 500, 0), 250},  // a multiplier below one
 		{policy(1, 0, 60_000, 2000, 500), 0},
 		{policy(40, 1000, math.MaxInt64, 1_000_000, 0), fold.MaxBackoffMS},
 		{policy(1, math.MaxInt64, math.MaxInt64, 2000, 1000), 21_515_279_019},
-		// Fixed values: the results of a replay must never change.
+		// These values are fixed, because the results of a replay must never change.
 		{policy(1, 1000, 60_000, 2000, 500), 566},
 		{policy(7, 1000, 60_000, 2000, 1000), 51_372},
 	} {

@@ -15,7 +15,7 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 	const s, f, k = event.Succeeded, event.Failed, event.Skipped
 	for _, c := range []struct {
 		rule string
-		ends []event.Outcome // of the upstreams a, b, …; "" means not ended
+		ends []event.Outcome // the outcomes of the upstreams a, b, …; "": the upstream has not ended
 		want state.TaskState
 	}{
 		{"", []event.Outcome{s, s}, state.TaskReady},
@@ -50,7 +50,7 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 	}
 }
 
-// a fails, and b is skipped because of that. Tasks with none_failed and all_done depend on b only.
+// Task a fails or is skipped, and b is skipped because of that. Tasks with none_failed and all_done depend only on b.
 func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
 	for outcome, want := range map[event.Outcome][]string{
 		event.Failed:  {"a=FAILED", "b=SKIPPED", "g=SKIPPED", "viaGroup=SKIPPED", "x=SKIPPED", "y=SKIPPED", "z=READY"},

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ticking is a world with one schedule that ticks every minute, an automator and workers. Its calendar
-// is the clock: every full minute is an instant.
+// ticking is a world with one schedule that ticks every minute, an automator and workers. The calendar of the
+// schedule is the clock: every full minute is an instant.
 type ticking struct {
 	*foldtest.World
 	t    *testing.T
@@ -53,7 +53,7 @@ func (w *ticking) define() {
 
 func (w *ticking) row() *state.Schedule { return w.State.Schedules.Get("clock") }
 
-// answer returns what the calendar says about the schedule.
+// answer returns the answer of the calendar about the schedule.
 func (w *ticking) answer() *event.CalendarAdvanced {
 	row := w.row()
 	item := event.CalendarItem{Schedule: "clock", Version: row.Version, After: row.Cursor, Through: row.Cursor, Calendar: "2025c"}
@@ -97,7 +97,7 @@ func (w *ticking) start(r *state.RunRequest) {
 	w.runs = append(w.runs, r.RunID)
 }
 
-// minutes lets time pass. The wake timer fires on time, and end says which runs end at each minute.
+// minutes lets time pass. The wake timer fires on time. end returns the run that ends at each minute.
 func (w *ticking) minutes(n int, end func(now int) (run int, ends bool)) {
 	w.t.Helper()
 	began := w.Now
@@ -123,7 +123,7 @@ func (w *ticking) finish(run string, outcome event.Outcome) {
 	w.Fold(w.Finished(run, "a", 1, outcome))
 }
 
-// diagram draws each tick, and when its run began and ended: a column is half a minute.
+// diagram draws each tick, and when its run began and ended. A column is half a minute.
 func (w *ticking) diagram(from time.Time, columns int) string {
 	var b strings.Builder
 	for tick := range w.State.Ticks.All {
@@ -159,7 +159,7 @@ func note(t *state.Tick, run *state.Run) string {
 	return " " + string(t.Outcome)
 }
 
-// Each run takes three and a half minutes, and the schedule ticks every minute. Each line shows a tick, which waits
+// Each run takes three and a half minutes, and the schedule ticks every minute. Each line shows a tick that waits
 // (·), has a live run (━), or has no run (×). A column is half a minute.
 func TestI27OverlapPoliciesAsDiagrams(t *testing.T) {
 	for policy, want := range map[string]string{
@@ -235,7 +235,7 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 			w.Pass(72 * time.Hour)
 			w.MustFold(w.Fire(w.Timer(event.TimerWake)))
 			w.automate()
-			for i := 0; i < len(w.runs); i++ { // runs of buffered ticks follow each other
+			for i := 0; i < len(w.runs); i++ { // runs of buffered ticks run one after the other
 				w.finish(w.runs[i], event.Succeeded)
 				w.automate()
 			}
@@ -255,7 +255,7 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 }
 
 // A SchedulesDefined event lists only the differences from the state that its writer saw. A rebuild from the bare
-// ledger may not have that state.
+// ledger may not reproduce that state.
 func TestDefinitionInBareRebuildStaysPending(t *testing.T) {
 	w := newTicking(t, event.Schedule{})
 	w.spec.EverySec = 120

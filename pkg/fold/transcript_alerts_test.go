@@ -30,7 +30,7 @@ func (s *story) alertEvent(verb string, words []string) []event.Payload {
 	return nil
 }
 
-// alertRule reads NAME:CAUSE+CAUSE:CHANNEL+CHANNEL:ASSET+ASSET. The group of a rule lasts five minutes.
+// alertRule reads NAME:CAUSE+CAUSE:CHANNEL+CHANNEL:ASSET+ASSET. Groups of the rule last five minutes.
 func alertRule(text string) event.AlertRule {
 	words := strings.Split(text, ":")
 	r := event.AlertRule{Name: words[0], On: strings.Split(words[1], "+"), To: strings.Split(words[2], "+"), GroupSec: 300}

@@ -47,9 +47,9 @@ func (s *story) backfillEvent(words []string) event.Payload {
 	return p
 }
 
-// chunkRun reads "RUN OPTION…": it starts the run of the oldest pending request for a chunk. The run has the remaining
-// partitions, except those in the option done. With the option planned, the run has only the partitions in that
-// option.
+// chunkRun reads "RUN OPTION…". It starts the run of the oldest pending request for a chunk. The run has the
+// remaining partitions, except those in the option done. With the option planned, the run has only the partitions in
+// that option.
 func (s *story) chunkRun(words []string) []event.Payload {
 	r := s.firstPending()
 	s.runs[words[0]], s.names[r.RunID] = r.RunID, words[0]
@@ -66,7 +66,7 @@ func (s *story) chunkRun(words []string) []event.Payload {
 	return s.Triggered(trigger, tasks...)
 }
 
-// nothingToDo reads "done=POSITIONS": the request that waits longest needs no run.
+// nothingToDo reads "done=POSITIONS": the oldest waiting request needs no run.
 func (s *story) nothingToDo(words []string) event.Payload {
 	r := s.firstPending()
 	return &event.RequestRefused{

@@ -208,7 +208,7 @@ func (s *story) limitRow(r *state.Limit) (string, cells) {
 
 func (s *story) partitionRow(r *state.Partition) (string, cells) {
 	shown := cells{{"from", s.task(r.RunID, r.TaskKey)}, {"code", short(r.Code)}, {"quality", r.Quality}}
-	if r.Code != "" || r.InputsSeq > 0 { // most stories are not about versions
+	if r.Code != "" || r.InputsSeq > 0 { // most stories do not use versions
 		shown = append(shown, cells{
 			{"version", seq(r.VersionSeq)},
 			{"inputs", seq(r.InputsSeq)},
@@ -249,7 +249,7 @@ func keyBlockRow(r *state.KeyBlock) (string, cells) {
 	return strings.TrimSpace("keys of " + r.Set + " " + r.First), cells{{"has", strings.Join(has, " ")}, {"removed", strings.Join(removed, " ")}}
 }
 
-// short returns the digit that a hash repeats.
+// short returns the digit of which a hash consists.
 func short(hash string) string { return hash[:min(1, len(hash))] }
 
 func seq(n int64) string {

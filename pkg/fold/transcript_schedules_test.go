@@ -43,7 +43,7 @@ func (s *story) scheduleEvent(verb string, words []string) []event.Payload {
 	return nil
 }
 
-// definition reads "NAME OPTION…", or "nothing": a release without schedules.
+// definition reads "NAME OPTION…" or "nothing". "nothing" means a release without schedules.
 func (s *story) definition(words []string) event.Payload {
 	p := &event.SchedulesDefined{DeployID: s.State.Deployment().DeployID, Last: true}
 	if words[0] == "nothing" {
@@ -71,7 +71,8 @@ func (s *story) definition(words []string) event.Payload {
 	return p
 }
 
-// calendar answers for all wanted schedules. Instants are multiples of the interval since the epoch.
+// calendar returns the calendar's answer for all wanted schedules. Instants are multiples of the interval since the
+// epoch.
 func (s *story) calendar() event.Payload {
 	p := &event.CalendarAdvanced{}
 	s.State.WantedSchedules(func(row *state.Schedule) bool {
@@ -97,7 +98,7 @@ func (s *story) firstPending() (first *state.RunRequest) {
 	return first
 }
 
-// planFirst returns the run of the request that waits longest.
+// planFirst returns the run of the oldest waiting request.
 func (s *story) planFirst(name string) []event.Payload {
 	r := s.firstPending()
 	s.runs[name], s.names[r.RunID] = r.RunID, name

@@ -21,9 +21,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the fold decides into testdata")
 
-// TestTranscripts plays the stories of testdata. A line of a story that is not indented is a group
-// of events, or a comment. The indented lines below it show the decision of the fold: the outcome,
-// and the rows that it added (+), changed and removed (-).
+// TestTranscripts plays the stories in testdata. An unindented line of a story is a comment or a group of events. The
+// indented lines below a group show the decision of the fold: the outcome, and the rows that it added (+), changed
+// and removed (-).
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -48,20 +48,20 @@ type story struct {
 	runs   map[string]string // id by name
 	names  map[string]string // name by id
 	groups []fold.Group      // in the order of folding
-	held   *fold.Group       // written, and not folded yet
+	held   *fold.Group       // a group that was written and is not folded yet
 }
 
 func newStory(t *testing.T) *story {
 	return &story{World: foldtest.New(t), runs: map[string]string{}, names: map[string]string{}}
 }
 
-// tell returns the text with the current decisions of the fold.
+// tell replaces the decisions in a story with the current decisions of the fold.
 func (s *story) tell(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, " ") {
-			continue // the line is the old result
+			continue // the line is an old decision
 		}
 		out.WriteString(line + "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -74,7 +74,7 @@ func (s *story) tell(text string) string {
 	return out.String()
 }
 
-// step folds the group of a line and returns what changed.
+// step folds the group in a line and returns the outcome and the changes.
 func (s *story) step(line string) []string {
 	if offset, rest, _ := strings.Cut(line, " "); strings.HasPrefix(offset, "+") {
 		d, err := time.ParseDuration(offset)
@@ -102,7 +102,7 @@ func (s *story) step(line string) []string {
 	return s.fold(s.group(line))
 }
 
-// group returns the events of a line as a group in an entry of its own.
+// group returns the events in a line as a group with its own entry.
 func (s *story) group(line string) fold.Group {
 	var payloads []event.Payload
 	for part := range strings.SplitSeq(line, "; ") {
@@ -127,8 +127,8 @@ func (s *story) fold(g fold.Group) []string {
 	return append(lines, s.changes(before, s.State)...)
 }
 
-// foldInOrder folds the group at an index, and then the dead letters before it that wait for a run that
-// has appeared, as the compactor does.
+// foldInOrder folds the group at an index. Like the compactor, it then folds the earlier dead letters that wait for a
+// run that has appeared.
 func foldInOrder(st *state.State, groups []fold.Group, at int) []fold.Result {
 	results := []fold.Result{fold.Apply(st, groups[at])}
 	for _, run := range results[0].Appeared {
@@ -155,8 +155,8 @@ func (s *story) outcome(r fold.Result) string {
 	return text
 }
 
-// rebuild folds all groups into an empty state: in their recorded order, or in the order of the
-// names of their entries, as if the record of the order were lost.
+// rebuild folds all groups into an empty state. It folds them in their recorded order, or in the order of the names
+// of their entries, as if the record of the order were lost.
 func (s *story) rebuild(byName bool) []string {
 	groups, order := slices.Clone(s.groups), "in the recorded order"
 	if byName {
@@ -174,7 +174,7 @@ func (s *story) rebuild(byName bool) []string {
 	return append([]string{fmt.Sprintf("%d groups folded again %s:", len(groups), order)}, changes...)
 }
 
-// event returns the payloads of an event in words.
+// event returns the payloads of an event that is written in words.
 func (s *story) event(text string) []event.Payload {
 	verb, rest, _ := strings.Cut(text, " ")
 	words := strings.Fields(rest)
@@ -327,7 +327,7 @@ func checkResults(text string) (results []event.CheckResult) {
 	return results
 }
 
-// fire returns the call of a timer by the queue: when it is due, or now if that is later.
+// fire returns the queue's call of a timer. The call is made when the timer is due, or now if that is later.
 func (s *story) fire(timer *state.Timer) event.Payload {
 	s.Pass(max(0, timer.FireAt.Time().Sub(s.Now)))
 	return s.Fire(timer)

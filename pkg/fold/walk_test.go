@@ -20,7 +20,7 @@ type walk struct {
 	r *rapid.T
 
 	runs   []string
-	groups []fold.Group // folded so far, in order
+	groups []fold.Group // the groups folded so far, in order
 	// wild means that workers also report attempts that were never dispatched.
 	wild bool
 }
@@ -131,7 +131,7 @@ func (w *walk) keys() event.Payload {
 	return p
 }
 
-// mark marks an output, which may not be visible any more.
+// mark marks an output, which may no longer be visible.
 func (w *walk) mark() event.Payload {
 	p := &event.PartitionsMarked{
 		CommandID: w.ID(), Asset: "test/none", Mark: rapid.SampledFrom([]string{event.MarkStale, event.MarkFresh, event.MarkMissing}).Draw(w.r, "mark"),
@@ -260,7 +260,7 @@ func (w *walk) anyTask() (*state.Task, bool) {
 	return tasks[w.int("task", len(tasks)-1)], true
 }
 
-// step folds the next group. It returns an error if the group changed something that it must not change.
+// step folds the next group. It returns an error if the group made a forbidden change.
 func (w *walk) step() (fold.Group, error) {
 	g := w.next()
 	before := w.State.Copy()
@@ -275,7 +275,7 @@ func (w *walk) step() (fold.Group, error) {
 	return g, w.compare(before, result)
 }
 
-// compare checks that a group made no forbidden change.
+// compare returns an error if a group made a forbidden change.
 func (w *walk) compare(before *state.State, result fold.Result) error {
 	if result.Row.Outcome != state.Folded && result.Row.Outcome != state.Conflict {
 		if diff := foldtest.Compare(foldtest.Effects(w.State), foldtest.Effects(before)); diff != "" {
@@ -304,8 +304,8 @@ func (w *walk) compare(before *state.State, result fold.Result) error {
 	return w.generations(before)
 }
 
-// admitted checks a task that the last group admitted: its trigger rule is satisfied, and no limit
-// is exceeded.
+// admitted checks a task that the last group admitted: its trigger rule must be satisfied, and no limit may be
+// exceeded.
 func (w *walk) admitted(before *state.State, row *state.Dispatch) error {
 	if before.Outbox.Get(row.DispatchID) != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// brokenProject returns a project with a sound asset, and one asset with each kind of problem.
+// brokenProject returns a project with one asset without problems, and one asset for each kind of problem.
 func brokenProject() fstest.MapFS {
 	return fstest.MapFS{
 		"servo.yaml":              {Data: []byte("name: demo\n")},

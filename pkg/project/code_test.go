@@ -28,7 +28,7 @@ func codesOf(t *testing.T, files fstest.MapFS) map[string]string {
 	return codes
 }
 
-// parseFiles treats words with a slash as names of files.
+// parseFiles treats words that contain a slash as names of files.
 func parseFiles(_ context.Context, queries []string) ([]project.Parsed, error) {
 	parsed := make([]project.Parsed, len(queries))
 	for i, q := range queries {
@@ -95,8 +95,8 @@ func TestCodePatternsThatMatchNothingAreProblems(t *testing.T) {
 	require.ErrorContains(t, err, `assets/a/x.yaml:2:8: the pattern "lib/**" matches no file of the project`)
 }
 
-// TestCodeFollowsLinksToFiles: for a link to a file, the content of the file is part of the code; a link to a folder is
-// a problem. The script of a check is part of the check.
+// TestCodeFollowsLinksToFiles: if a link points to a file, the content of the file is part of the code. A link to a
+// folder is a problem. The script of a check is part of the check.
 func TestCodeFollowsLinksToFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -24,8 +24,8 @@ func lines(text []byte) int {
 	return n
 }
 
-// FuzzLoad loads arbitrary files: it must not panic or hang, and every problem must have a
-// place that exists in its file. The schema accepts every file without problems.
+// FuzzLoad loads arbitrary files. Load must not panic or hang, and every problem must be at a position that exists in
+// its file. The schema must accept every file without problems.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(names) == 0 {

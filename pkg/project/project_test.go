@@ -43,8 +43,8 @@ func archive(t *testing.T, name string) (files fstest.MapFS, problems string) {
 
 var rewrite = flag.Bool("rewrite", false, "write the reported problems to testdata/problems")
 
-// TestLoadReportsEveryProblem reads testdata/problems: each file is a project with the
-// problems that it should report.
+// TestLoadReportsEveryProblem reads testdata/problems. Each file there contains a project and the problems that Load
+// must report for it.
 func TestLoadReportsEveryProblem(t *testing.T) {
 	names, err := filepath.Glob("testdata/problems/*.txtar")
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestLoadReadsSchedules(t *testing.T) {
 	}, p.Schedules)
 }
 
-// Fails if a project with a broken schedule can be deployed: its release would remove the schedule.
+// This test fails if a project with a broken schedule can be deployed, because its release would remove the schedule.
 func TestBrokenScheduleStopsProject(t *testing.T) {
 	files, _ := archive(t, "testdata/good.txtar")
 	files["schedules/often.yml"] = &fstest.MapFile{Data: []byte("often: {every: 1s, run: {assets: [raw/weather]}}")}

@@ -118,7 +118,7 @@ func channelOf(config *shape) *shape {
 	return each
 }
 
-// kindsTables returns a table of fields for each kind of check that is a mapping.
+// kindsTables returns a table of fields for each kind of check whose value is a mapping.
 func kindsTables(check *shape) string {
 	var out []string
 	for _, p := range check.Properties {
@@ -158,7 +158,7 @@ func namesOf(s *shape) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// fieldsTable returns a table of the fields of a mapping, without the fields that except also has.
+// fieldsTable returns a table of the fields of a mapping. It omits the fields that except also has.
 func fieldsTable(s, except *shape) string {
 	var rows strings.Builder
 	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")
@@ -214,7 +214,7 @@ func fieldsTable(s, except *shape) string {
 	return strings.TrimSpace(rows.String())
 }
 
-// linked adds links to the sections that explain a word.
+// linked adds links to the sections that explain certain words.
 func linked(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
@@ -269,7 +269,7 @@ func valueOf(s *shape) string {
 	return "string"
 }
 
-// grouped writes thousands with a comma.
+// grouped formats a number with a comma at each thousand.
 func grouped(i int64) string {
 	text := fmt.Sprint(i)
 	for at := len(text) - 3; at > 0; at -= 3 {
@@ -320,7 +320,7 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// exampleOf returns a file with every field that has an example or a default.
+// exampleOf returns a file that contains every field with an example or a default.
 func exampleOf(t *testing.T, s *shape) []byte {
 	t.Helper()
 	var out strings.Builder

@@ -61,7 +61,7 @@ func compile(t testing.TB) schemas {
 	return schemas{definition("project"), definition("assets"), definition("query"), definition("tests"), definition("schedules")}
 }
 
-// validate checks a file as an editor does.
+// validate checks a file in the same way as an editor.
 func (s schemas) validate(name string, text []byte) error {
 	schema := s.assets
 	switch {
@@ -190,7 +190,7 @@ func projects(t *testing.T) map[string]fstest.MapFS {
 	return all
 }
 
-// addProjects adds the projects of an archive: each folder that has a servo.yaml.
+// addProjects adds the projects in an archive: each folder that contains a servo.yaml.
 func addProjects(all map[string]fstest.MapFS, name string, a *txtar.Archive) {
 	for _, f := range a.Files {
 		root, assets, below := strings.Cut("/"+f.Name, "/"+project.AssetsDir+"/")
@@ -231,8 +231,8 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 	require.Greater(t, valid, 50)
 }
 
-// beyond matches the problems that no schema can express: they concern other files, the query, the
-// text of the file, or several fields together, or they need arithmetic.
+// beyond matches the problems that no schema can express, because they need arithmetic, or because they concern other
+// files, the query, the text of the file, or several fields together.
 var beyond = regexp.MustCompile(`also the name of a database|has no scope|covers no prefix|not for secrets of type|uses lists .* twice|does not say what|so no query could read|unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
 	`cannot have a batch|needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
@@ -271,7 +271,7 @@ func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	require.Greater(t, rejected, 20)
 }
 
-// schemaNode is a part of the schema as the tests read it.
+// schemaNode is the part of the schema that the tests read.
 type schemaNode struct {
 	Ref         string                 `json:"$ref"`
 	Description string                 `json:"description"`
@@ -319,12 +319,12 @@ func schemaPlaces(t *testing.T) []schemaPlace {
 	return places
 }
 
-// starts has a valid start for each kind of partitions.
+// starts contains a valid start for each kind of partitions.
 var starts = map[string]any{
 	"every": "2000-01-01", "hourly": "2000-01-01", "daily": "2000-01-01", "weekly": "2000-01-03", "monthly": "2000-01", "yearly": 2000,
 }
 
-// document returns a file in which the field at a path has a value. It also has the required fields.
+// document returns a file in which the field at a path has a value. The file also contains the required fields.
 func document(file string, at []string, value any) []byte {
 	fields := map[string]any{}
 	if file == "assets/a/command.yaml" {
@@ -363,7 +363,7 @@ func document(file string, at []string, value any) []byte {
 	return text
 }
 
-// project1 returns a project with the given file, and the files that the other fields need.
+// project1 returns a project with the given file, and with the files that its other fields require.
 func project1(file string, text []byte) fstest.MapFS {
 	files := fstest.MapFS{
 		project.ConfigFile:       {Data: []byte("pools: {charts: 1}\n")},
@@ -376,8 +376,8 @@ func project1(file string, text []byte) fstest.MapFS {
 	return files
 }
 
-// The errors of Load about an unknown field list the known fields. The test puts an unknown field
-// into every mapping, and compares the listed fields with the schema.
+// If a field is unknown, the error of Load lists the known fields. This test adds an unknown field to every mapping,
+// and compares the listed fields with the schema.
 func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	inSchema := map[string][]string{}
 	mappings := map[string]schemaPlace{}
@@ -395,7 +395,7 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	require.Len(t, mappings, 47)
 	for id, m := range mappings {
 		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
-			continue // an unknown name is a dimension, and not an unknown field
+			continue // an unknown name here is a dimension, not an unknown field
 		}
 		problems := problemsOf(t, project1(m.file, document(m.file, append(slices.Clone(m.path), "zzzzzzzzzzzz"), 1)))[m.file]
 		require.Len(t, problems, 1, id)
@@ -407,7 +407,7 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	}
 }
 
-// samples are values of all forms, near and beyond the limits of some fields.
+// samples are values of all types, near and beyond the limits of some fields.
 var samples = []any{
 	nil, true, false, "", "x", "X", "all", "none", "files", "parquet", "csv", "all_done", "a b", "a/b", "/a", "a//b", "../a", ".a", "a/", "*",
 	-1, 0, 1, 2, 100, 101, 1024, 1025, 36_500, 100_000, 100_001, 1_000_000, 1_000_001, 2147483647, 2147483648, -2147483648, -2147483649,
@@ -446,8 +446,8 @@ var samples = []any{
 	map[string]any{"versions": 1},
 }
 
-// TestSchemaAgreesWithLoad sets every field to every sample, and compares the verdicts of Load and
-// of the schema.
+// TestSchemaAgreesWithLoad sets every field to every sample, and compares the verdicts of Load with those of the
+// schema.
 func TestSchemaAgreesWithLoad(t *testing.T) {
 	s := compile(t)
 	count := 0
@@ -457,7 +457,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 			if sample != nil {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
-					return strings.HasPrefix(p.Message, "publish ") || // a single field does not choose an asset or a place
+					return strings.HasPrefix(p.Message, "publish ") || // a single field selects neither an asset nor a place
 						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs partitions of time") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ") ||
 						strings.HasSuffix(p.Message, "so no query could read anything with it")
 				})
@@ -482,8 +482,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	require.Greater(t, count, 5_000)
 }
 
-// TestDefaultsOfSchemaAreThoseOfLoad sets each field to its default, and checks that the project stays the same. A zero
-// value in the project stands for the default of another package; the tests of gc and fold check these.
+// TestDefaultsOfSchemaAreThoseOfLoad sets each field to its default, and checks that the project does not change. A
+// zero value in the project means the default of another package. The tests of gc and fold check these defaults.
 func TestDefaultsOfSchemaAreThoseOfLoad(t *testing.T) {
 	load := func(file string, text []byte) *project.Project {
 		p, err := project.LoadFS(t.Context(), project1(file, text), "/p", options)

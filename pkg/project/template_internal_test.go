@@ -1,6 +1,7 @@
 package project
 
-// settingsTemplate is docs/reference/settings.md without the tables and examples that are generated from the schema.
+// settingsTemplate is docs/reference/settings.md without the tables and examples, which are generated from the
+// schema.
 const settingsTemplate = `# Settings of a project
 
 <!-- Written by make reference from the tables in pkg/project. Edit those. -->

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted changes an envelope like a queue that admits attempts before it delivers them.
+// admitted changes an envelope as a queue does that admits attempts before it delivers them.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
 func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {
@@ -76,7 +76,7 @@ func TestAdmittedLongTaskReportsByCallbacks(t *testing.T) {
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 }
 
-// In this test, a backoff takes no time. A call to started is repeated five times before it fails.
+// In this test, a backoff takes no time. The worker calls started five times before it gives up.
 func TestLateStartIsRetriedByHeartbeatOrEnd(t *testing.T) {
 	for name, beats := range map[string]int{"the next heartbeat": 1, "the end": 0} {
 		t.Run(name, func(t *testing.T) {

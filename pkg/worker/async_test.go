@@ -83,10 +83,10 @@ func TestBackgroundTaskReportsItsEnd(t *testing.T) {
 	require.Equal(t, "hello\n", w.read(end.Output.URI+"x"))
 }
 
-// If the delivery has been answered already, the worker retries the report of the end while its URL is valid. If a
-// delivery still waits, the worker retries for an hour; after that, the queue redelivers.
+// If the delivery has already been answered, the worker retries the report of the end while its URL is valid. If a
+// delivery is still waiting, the worker retries for an hour. After that, the queue redelivers.
 func TestBackgroundEndIsRetriedWhileURLIsValid(t *testing.T) {
-	const tries = 400 // tries that are half a minute apart, so they take more than an hour
+	const tries = 400 // the tries are half a minute apart, so they take more than an hour
 	for name, c := range map[string]struct {
 		change func(*contract.Envelope)
 		status int
@@ -126,7 +126,7 @@ func TestBackgroundTaskKeepsItsSlot(t *testing.T) {
 	_, w.server = w.open(config)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	next := w.deliverLater("a/c")
-	w.clock.fire(t, 25*time.Minute) // after this time, the delivery that waits for a slot ends
+	w.clock.fire(t, 25*time.Minute) // this ends the delivery that waits for a slot
 	require.Equal(t, http.StatusInternalServerError, <-next, "not 429 or 503: the queue would slow down")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	open()

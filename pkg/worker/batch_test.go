@@ -22,7 +22,7 @@ func batchTask(key string) plan.Task {
 	return t
 }
 
-// A command writes a folder for each partition. They become one output with one marker.
+// A command writes a folder for each partition. The folders become one output with one marker.
 func TestCommandWritesFoldersOfBatch(t *testing.T) {
 	t.Parallel()
 	const key = "raw/days"
@@ -60,7 +60,7 @@ func TestCommandWritesOutsideOfBatch(t *testing.T) {
 	}
 }
 
-// This test fails if a command that skips a partition by mistake replaces the partition with an empty output.
+// This test fails if a command that skips a partition by mistake replaces that partition with an empty output.
 func TestCommandMustCreateFolderOfEachPartition(t *testing.T) {
 	t.Parallel()
 	const key = "raw/days"

@@ -21,8 +21,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// BenchmarkTask measures a worker's overhead per task: sequential deliveries with two callbacks
-// each over HTTP, and a store in memory.
+// BenchmarkTask measures a worker's overhead per task. It makes sequential deliveries with two HTTP callbacks each,
+// and uses a store in memory.
 func BenchmarkTask(b *testing.B) {
 	for name, work := range map[string]plan.Work{"true": {Command: []string{"true"}}, "select": query("SELECT 1 AS x")} {
 		b.Run(name, func(b *testing.B) {

@@ -52,7 +52,7 @@ func parquetOf(t testing.TB, text string) string {
 	return file
 }
 
-// bindAll binds assets; outputs are the files of commands, the newest first.
+// bindAll binds assets. outputs are the files of the outputs of commands, the newest first.
 func bindAll(t testing.TB, root string, outputs map[string][]string, assets ...plan.Asset) *worker.Bound {
 	t.Helper()
 	slices.SortFunc(assets, func(a, b plan.Asset) int { return plan.CompareKeys(a.Key, b.Key) })
@@ -111,7 +111,7 @@ func TestBindKnowsOutputsOfCommands(t *testing.T) {
 		sqlAsset("q4", "SELECT x + z FROM a.once", "once"),
 		sqlAsset("q5", "SELECT z FROM a.never", "never"),
 		sqlAsset("q6", "SELECT z FROM a.bad", "bad"),
-		sqlAsset("q7", "SELECT 1 AS x", "never"), // depends on a/never without reading it
+		sqlAsset("q7", "SELECT 1 AS x", "never"), // this asset depends on a/never, but does not read it
 		sqlAsset("q8", "SELECT y FROM a.q5, a.q7", "q5", "q7"),
 	)
 	require.Equal(t, []string{

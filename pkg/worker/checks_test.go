@@ -30,7 +30,7 @@ func number(text string) *quality.Literal {
 	return &l
 }
 
-// resultsOf returns the results of an attempt by name, as "passed", "failed" or "broken" and the
+// resultsOf returns the results of an attempt by name. Each result is "passed", "failed" or "broken", followed by the
 // message.
 func resultsOf(results []event.CheckResult) map[string]string {
 	found := map[string]string{}
@@ -44,14 +44,14 @@ func resultsOf(results []event.CheckResult) map[string]string {
 	return found
 }
 
-// end executes the next attempt and returns its report, whatever the outcome.
+// end executes the next attempt and returns its report, regardless of the outcome.
 func (w *fixture) end(key string, attempt int32) *contract.Finished {
 	w.t.Helper()
 	post(w.t, w.server.URL, w.envelope(key, attempt))
 	return w.control.last(w.t)
 }
 
-// commitUnchecked commits a task like a worker that runs no checks.
+// commitUnchecked commits a task in the way of a worker that runs no checks.
 func (w *fixture) commitUnchecked(key string) {
 	w.t.Helper()
 	checked := w.plan
@@ -68,8 +68,8 @@ func (w *fixture) commitUnchecked(key string) {
 const people = `SELECT * FROM (VALUES
 	(1, 'ann', 20, DATE '2026-11-22'), (2, 'bob', 200, DATE '2026-11-22'), (2, NULL, -1, DATE '2026-11-22')) AS t(id, name, age, seen)`
 
-// TestEveryKindOfCheckRuns executes each built-in kind in DuckDB: once so that it passes, and once
-// so that it fails.
+// TestEveryKindOfCheckRuns executes each built-in kind of check in DuckDB: once with rows that pass, and once with
+// rows that fail.
 func TestEveryKindOfCheckRuns(t *testing.T) {
 	const key = "clean/people"
 	warn := func(name, kind string, columns []string, p quality.Params) quality.Check {
@@ -249,8 +249,8 @@ func TestPreCheckFailsBeforeTheWork(t *testing.T) {
 	require.NoFileExists(t, w.root+"/ran")
 }
 
-// TestPreCheckThatChangesAnInputFails: the check must fail, because otherwise the task would read the inputs that it
-// has changed.
+// TestPreCheckThatChangesAnInputFails: a check that changes the inputs must fail, because otherwise the task would
+// read the changed inputs.
 func TestPreCheckThatChangesAnInputFails(t *testing.T) {
 	const in, key = "raw/in", "a/b"
 	for format, script := range map[string]string{
@@ -329,7 +329,7 @@ func TestBrokenCheckIsRetriedAtItsSeverity(t *testing.T) {
 	}
 	for _, c := range []struct {
 		check     quality.Check
-		attempt   int32 // of 3
+		attempt   int32 // the attempt, out of 3
 		outcome   event.Outcome
 		retryable bool
 	}{
@@ -362,8 +362,8 @@ func TestSlowCheckTimesOut(t *testing.T) {
 	require.Equal(t, "timed out after 1s", end.CheckResults[0].Message)
 }
 
-// TestI23AdoptedMarkerReportsItsResults: once there is a marker, a second attempt runs neither the task nor its checks
-// again.
+// TestI23AdoptedMarkerReportsItsResults: if a marker exists, a second attempt repeats neither the task nor its
+// checks.
 func TestI23AdoptedMarkerReportsItsResults(t *testing.T) {
 	const key = "a/b"
 	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
@@ -378,7 +378,7 @@ func TestI23AdoptedMarkerReportsItsResults(t *testing.T) {
 	require.Equal(t, "ran\n", string(ran))
 }
 
-// TestI23UnauditedMarkerIsChecked: if a marker comes from a worker that runs no checks, the next attempt runs the
+// TestI23UnauditedMarkerIsChecked: if a marker was written by a worker that runs no checks, the next attempt runs the
 // checks.
 func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	const key = "a/b"
@@ -399,7 +399,7 @@ func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 }
 
 // TestI23AllDoneReadsNoUnauditedOutput: a task that tolerates failures of its upstreams does not read an upstream
-// output that checks block.
+// output that a check blocks.
 func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
 	const up, down = "a/b", "c/d"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)

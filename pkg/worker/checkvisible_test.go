@@ -22,8 +22,8 @@ func (w *fixture) checkTask(key string) plan.Task {
 	return check
 }
 
-// TestCheckTaskChecksCommittedOutput: the task runs the checks of both phases, even if one of them fails, and stores
-// samples. It neither materializes nor commits anything.
+// TestCheckTaskChecksCommittedOutput: the task stores samples, and runs the checks of both phases even if one of them
+// fails. It neither materializes nor commits anything.
 func TestCheckTaskChecksCommittedOutput(t *testing.T) {
 	const key = "clean/people"
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {

@@ -96,7 +96,7 @@ func TestCommandReadsInputs(t *testing.T) {
 	}
 }
 
-// TestInputNamesDoNotCollide reads partitions whose names look like the file names of other partitions.
+// TestInputNamesDoNotCollide reads partitions whose names look like the file names that other partitions get.
 func TestInputNamesDoNotCollide(t *testing.T) {
 	const x, x2, file = "raw/e[p=x]", "raw/e[p=x.2]", "raw/e[p=x.parquet]"
 	made := shell(`if [ "$SERVO_PARTITION_P" = x.parquet ]; then echo note > $SERVO_OUTPUT/note.txt; exit; fi
@@ -113,7 +113,7 @@ cp data/one.parquet $SERVO_OUTPUT/1.parquet; cp data/one.parquet $SERVO_OUTPUT/2
 		w.read(w.run("a/list").Output.URI+"names"))
 }
 
-// In a local store the inputs of a command are the stored files.
+// In a local store, the inputs of a command are the stored files themselves.
 func TestCommandThatChangesAnInputFails(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{
 		"a/z": query("SELECT 1 AS x"),
@@ -229,8 +229,8 @@ func TestLogOmitsMiddleOfLargeOutput(t *testing.T) {
 	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes omitted …\n")
 }
 
-// processes is a command that starts a child process. Both processes run until they are killed. The command writes its
-// process id to the pipe. Reading the pipe ends when both processes are dead.
+// processes is a command that starts a child process. Both processes run until they are killed. The command writes
+// its process id to a pipe. A read of the pipe ends when both processes are dead.
 type processes struct {
 	script string
 	fifo   string
@@ -264,7 +264,7 @@ func (p *processes) started(t *testing.T) int {
 	return pid
 }
 
-// dead waits until no process has the pipe open, and checks that the command itself is gone.
+// dead waits until no process has the pipe open, and checks that the command itself is dead.
 func (p *processes) dead(t *testing.T, pid int) {
 	t.Helper()
 	rest, err := io.ReadAll(p.lines)
@@ -331,7 +331,7 @@ func TestProcessLeftByCommandIsKilled(t *testing.T) {
 	pipe, err := os.Open(fifo)
 	require.NoError(t, err)
 	defer pipe.Close()
-	said, err := io.ReadAll(pipe) // the read ends when the process sleep is dead
+	said, err := io.ReadAll(pipe) // the read ends when the process sleep has ended
 	require.NoError(t, err)
 	require.Equal(t, "ok\n", string(said))
 	require.Equal(t, http.StatusOK, <-answer)

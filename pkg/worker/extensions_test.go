@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A query without uses has no network, and the field that it needs is in the error.
+// A query without uses has no access to the network. Its error names the field that it needs.
 func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM read_xlsx('data/x.xlsx')":                      "excel",
@@ -26,8 +26,8 @@ func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
 	}
 }
 
-// Queries cannot load extensions that Servo does not support. Their errors say so, without DuckDB's advice to install
-// something.
+// Queries cannot load extensions that Servo does not support. Their errors explain this, and omit DuckDB's advice to
+// install an extension.
 func TestQueryWithoutExtensionSaysWhatToDo(t *testing.T) {
 	const load = "load the data with a command, which writes Parquet, CSV or JSON files, and select from its asset"
 	for text, want := range map[string]string{

@@ -20,7 +20,7 @@ func buildOf(t *testing.T) (version, platform string) {
 	return e.Version, e.Platform
 }
 
-// Without network, a missing extension fails immediately, with a text that says what to do.
+// Without a network, a missing extension fails immediately. The error names the command that fetches the extension.
 func TestMissingExtensionSaysWhatToDo(t *testing.T) {
 	version, platform := buildOf(t)
 	for _, extension := range plan.Extensions {
@@ -37,7 +37,7 @@ func TestMissingExtensionSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A file that is no extension, and one that nobody has signed, are not loaded.
+// Neither a file that is not an extension nor an unsigned extension is loaded.
 func TestDamagedExtensionIsNotLoaded(t *testing.T) {
 	version, platform := buildOf(t)
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": {
@@ -63,7 +63,7 @@ func TestUnknownExtensionIsRejected(t *testing.T) {
 	require.Equal(t, worker.CodePlanUnreadable, w.failed("a/b").Code)
 }
 
-// Queries read the folders of sources.paths as they read data folders: without hidden files.
+// Queries can read the folders of sources.paths in the same way as data folders, except hidden files.
 func TestQueriesReadSourcePaths(t *testing.T) {
 	above := t.TempDir()
 	absolute := filepath.Join(above, "landing")

@@ -22,9 +22,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// The tests of this file load real, signed extensions: see scripts/test-extensions.
+// The tests in this file load real, signed extensions: see scripts/test-extensions.
 
-// resolver returns a source of secrets with the given values.
+// resolver returns a function that resolves secrets to the given values.
 func resolver(values map[string]string) func(context.Context, string) (string, error) {
 	return func(_ context.Context, reference string) (string, error) {
 		if value, ok := values[reference]; ok {
@@ -42,7 +42,7 @@ func extensionsDir(t *testing.T) string {
 }
 
 // objectStore is an HTTP server with objects. It answers requests for the bucket landing only if they are signed with
-// the expected key, and those for /private/ only with the expected token.
+// the expected key, and requests for /private/ only if they have the expected token.
 type objectStore struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -153,8 +153,8 @@ func TestExternalFilesAreReadWithSecrets(t *testing.T) {
 	}
 }
 
-// An asset without uses reaches nothing, and an asset with uses reaches only its prefixes, however the query names the
-// files.
+// An asset without uses can read no external files. An asset with uses can read only files below its prefixes,
+// however the query names these files.
 func TestExternalFilesBeyondThePrefixesAreDenied(t *testing.T) {
 	s := newObjectStore(t)
 	for text, want := range map[string]string{
@@ -281,7 +281,8 @@ func TestExternalDatabaseIsReadOnly(t *testing.T) {
 	require.Equal(t, worker.CodeSQL, w.failed("a/b").Code, "the asset does not use sqlite")
 }
 
-// The file of a database is in the project or in a folder of sources.paths, also if a symbolic link leads to it.
+// The file of a database must be in the project or in a folder of sources.paths, even if it is named through a
+// symbolic link.
 func TestExternalDatabaseIsInADeclaredFolder(t *testing.T) {
 	outside := t.TempDir()
 	file := filepath.Join(outside, "crm.sqlite")
@@ -351,7 +352,7 @@ func TestExternalFilesOfExtensionsAreVerified(t *testing.T) {
 	require.Equal(t, "1.5.5", described.DuckDB)
 }
 
-// Fetch is the only code that downloads an extension. The server is a repository as DuckDB expects it.
+// Fetch is the only code that downloads an extension. The server of this test has the layout of a DuckDB repository.
 func TestExternalFetchStoresTheFileWhereWorkersFindIt(t *testing.T) {
 	good := worker.ExtensionPath(extensionsDir(t), plan.ExtensionSQLite, "1.5.5", "linux_amd64")
 	repository := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -391,7 +392,7 @@ func TestExternalFetchStoresTheFileWhereWorkersFindIt(t *testing.T) {
 	require.Equal(t, []string{"0"}, w.rows(w.run("a/b"), "n"))
 }
 
-// A partition from outside must not lead a URL out of its prefix.
+// A partition key from an external source must not lead a URL out of its prefix.
 func TestExternalPartitionsCannotClimb(t *testing.T) {
 	s := newObjectStore(t)
 	for tenant, ok := range map[string]bool{"acme": true, "../closed": false, "..": false, "%2e%2e": false} {

@@ -65,7 +65,7 @@ func TestFollowLogWritesWhileTheCommandRuns(t *testing.T) {
 	require.False(t, found, "the attempt has ended")
 }
 
-// errClosed is the error of a write whose reader has gone.
+// errClosed is the error of a write after the reader has closed the connection.
 var errClosed = errors.New("closed")
 
 type broken struct{}

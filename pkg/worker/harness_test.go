@@ -37,7 +37,7 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// manualClock is a clock for tests. A sleep ends when the test calls fire, if its duration is in the list manual. Any
+// manualClock is a clock for tests. A sleep whose duration is in the list manual ends when the test calls fire. Any
 // other sleep is a backoff: it ends immediately, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex
@@ -102,7 +102,7 @@ func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	})
 }
 
-// awaitSleeper waits until a goroutine sleeps for d, and passes the index of the sleeper to the function then.
+// awaitSleeper waits until a goroutine sleeps for d. It then calls the function then with the index of the sleeper.
 func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {
@@ -128,7 +128,7 @@ type control struct {
 	clock  *manualClock
 	// answer returns the response to the n-th callback of a verb; status 0 means 200.
 	answer       func(verb string, n int) (status int, body any)
-	failedStarts int // how many calls to started are rejected by the function answer
+	failedStarts int // the number of calls to started that the function answer rejects
 
 	mu    sync.Mutex
 	count map[string]int

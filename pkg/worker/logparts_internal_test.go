@@ -45,7 +45,7 @@ func storedParts(t *testing.T, s blob.Store, p *logParts) (text string, count in
 	return string(data), count, size
 }
 
-// The test tries every position of a secret relative to the boundaries of parts.
+// This test tries every position of a secret relative to the boundaries of parts.
 func TestLogPartsMaskSecretsAtTheirBoundaries(t *testing.T) {
 	const value = "hunter2-canary"
 	mask := secret.NewMask([]string{value})
@@ -71,7 +71,7 @@ func TestLogPartsMaskSecretsAtTheirBoundaries(t *testing.T) {
 	}
 }
 
-// The parts of a task that prints for hours take no more space than its log.
+// The parts of a task that prints for hours occupy no more space than its log.
 func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	p, store := newParts(t, nil)
 	const line = 100
@@ -106,13 +106,13 @@ func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	require.Zero(t, count)
 }
 
-// The command of a check resolves the secrets again while the parts are stored. The test is most useful with -race.
+// While the parts are stored, the command of a check resolves the secrets again. Run this test with -race.
 func TestLogPartsKeepTheirMask(t *testing.T) {
 	p, store := newParts(t, secret.NewMask([]string{"old-canary"}))
 	var logged bytes.Buffer
 	p.a.log = slog.New(slog.NewTextHandler(&logged, nil))
 	p.a.w.cfg.Store = faultblob.New(store, func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
-	p.a.env.TaskKey = "old-canary" // the error of the store contains it
+	p.a.env.TaskKey = "old-canary" // the error of the store contains this text
 	p.a.w.cfg.Redactor = &secret.Redactor{}
 	p.a.w.cfg.Secrets = func(context.Context, string) (string, error) { return "new-canary", nil }
 	p.a.output.printf("text")

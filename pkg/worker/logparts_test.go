@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// partStore reports each part of a log that was stored. The first writes of parts fail: one has no effect, and one
+// partStore reports each stored part of a log. The first two writes of parts fail: one has no effect, and one
 // succeeds but reports a failure.
 type partStore struct {
 	*fileblob.Store
@@ -112,7 +112,7 @@ func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
 	store.failures <- errUnknown
 	status := w.deliverLater("a/b")
 	for range 2 {
-		w.clock.fire(t, worker.LogPartInterval) // a failed write is repeated without more text
+		w.clock.fire(t, worker.LogPartInterval) // a failed write is repeated even without new text
 	}
 	a := strings.Repeat("a", 70_000)
 	var parts engine.LogParts
@@ -133,7 +133,7 @@ func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
 	await(a + "***-end")
 	require.Len(t, w.parts(), 2, "the first part is complete")
 
-	// A worker that is killed now leaves these parts, and a second execution stores its own beside them.
+	// If the worker is killed now, these parts remain, and a second execution stores its own parts next to them.
 	killed := w.parts()
 	_, err := store.Store.Put(t.Context(), contract.LogPartKey(logKey, "n0", 1), []byte("of the killed worker"))
 	require.NoError(t, err)
@@ -149,11 +149,11 @@ func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
 	require.Equal(t, []string{contract.LogPartKey(logKey, "n0", 1)}, w.parts(), "an execution deletes its own parts only: %v", killed)
 }
 
-// A worker was killed after its command had printed text. The attempt is executed again, and prints nothing.
+// A worker was killed after its command had printed text. The second execution of the attempt prints nothing.
 func TestSilentExecutionDeletesPartsOfKilledWorker(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
-		answer int // to the report of the end
+		answer int // the answer to the report of the end
 		kept   int
 	}{
 		"succeeded": {`echo x > $SERVO_OUTPUT/x`, http.StatusOK, 0},
@@ -178,12 +178,12 @@ func TestSilentExecutionDeletesPartsOfKilledWorker(t *testing.T) {
 	}
 }
 
-// Another execution commits first. So the silent execution adopts its output, and keeps its text.
+// Another execution commits first. So the silent execution adopts the output of that execution, and keeps its parts.
 func TestSilentExecutionKeepsPartsOfTheOutputThatItAdopts(t *testing.T) {
 	w, store := inParts(t, `if mkdir first; then cat go; fi 2> /dev/null; echo x > $SERVO_OUTPUT/x`)
 	w.pipe("go")
 	status := w.deliverLater("a/b")
-	gate, err := os.OpenFile(filepath.Join(w.root, "go"), os.O_WRONLY, 0) // waits until the command reads
+	gate, err := os.OpenFile(filepath.Join(w.root, "go"), os.O_WRONLY, 0) // OpenFile blocks until the command opens the pipe
 	require.NoError(t, err)
 
 	other, server := w.open(w.config)

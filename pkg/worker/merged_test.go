@@ -39,7 +39,7 @@ type manySmall struct {
 
 const visits = "raw/visits"
 
-// allTypes are columns of all kinds of types. Some days have no rows.
+// allTypes returns columns of all kinds of types. Some days have no rows.
 const allTypes = `SELECT range AS id, 'day ' || getvariable('date') AS text, range % 3 = 0 AS odd, CASE range % 4 WHEN 0 THEN 'NaN'::DOUBLE WHEN 1 THEN -0.0 ELSE range / 7 END AS number,
 	[range, NULL] AS list, {a: range, b: {c: 'x'}} AS struct, MAP {'k': range} AS map, (range / 8)::DECIMAL(9, 3) AS small, range::HUGEINT * 1000000000000000000000 AS huge,
 	TIMESTAMP '2020-01-01 00:00:00.123456' + INTERVAL (range) SECOND AS at, TIMESTAMPTZ '2020-01-01 00:00:00+02' AS zoned, '2020-01-01 00:00:00.123456789'::TIMESTAMP_NS AS nano,
@@ -69,11 +69,11 @@ func newManySmall(t *testing.T, store blob.Store, days int, regions ...string) *
 	return w
 }
 
-// write materializes partitions with a query, as a new version.
+// write materializes new versions of partitions with a query.
 func (w *manySmall) write(text string, at ...int) {
 	w.t.Helper()
 	w.reads++
-	version := fmt.Sprintf("raw/version%d", w.reads) // each version has other tasks, and therefore other outputs
+	version := fmt.Sprintf("raw/version%d", w.reads) // each version needs its own tasks, so that it gets its own outputs
 	asset, err := ids.ParseAssetKey(version)
 	require.NoError(w.t, err)
 	tasks := make([]plan.Task, len(at))
@@ -115,7 +115,7 @@ func (w *manySmall) merge() worker.Merges {
 	return done
 }
 
-// table executes a query over some of the outputs, and returns the columns and the rows of its result in their order.
+// table executes a query over some of the outputs. It returns the columns, and the rows of the result in order.
 func (w *manySmall) table(text string, mergedFiles bool, inputs []plan.Input) []string {
 	w.t.Helper()
 	w.reads++
@@ -191,14 +191,15 @@ func TestQueryReadsMergedFiles(t *testing.T) {
 		one := w.table("SELECT * FROM raw.visits WHERE date = DATE '2022-02-05'", true, w.read)
 		require.Equal(t, slices.DeleteFunc(slices.Clone(want), func(s string) bool { return strings.HasPrefix(s, "{'id") && !strings.Contains(s, "2022-02-05") }), one)
 
-		// A file is not used for a version that it does not contain, although its partition and its columns are the same.
+		// A merged file is not used for a version that it does not contain, even if the partition and the columns are the
+		// same.
 		w.write(strings.ReplaceAll(strings.ReplaceAll(allTypes, "'day '", "'other '"), "(hash(getvariable('date')) % 4)::BIGINT", "3"), 30)
 		require.Equal(t, []string{"n BIGINT", "{'n': 3}"}, w.table("SELECT count(*) AS n FROM raw.visits WHERE text LIKE 'other %'", true, w.read))
 	}
 }
 
-// The rows, their order and the columns are the same with merged files and without them, whatever is selected, replaced
-// or damaged.
+// With and without merged files, the rows, their order and the columns are the same, regardless of which outputs are
+// selected, replaced or damaged.
 func TestMergedFilesNeverChangeRows(t *testing.T) {
 	for seed := range uint64(2) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -226,7 +227,7 @@ func TestMergedFilesNeverChangeRows(t *testing.T) {
 	}
 }
 
-// damage damages or deletes one object of the merged files.
+// damage damages or deletes one of the objects of merged files.
 func (w *manySmall) damage(random *rand.Rand) {
 	w.t.Helper()
 	keys := w.mergedKeys("")
@@ -246,7 +247,8 @@ func (w *manySmall) damage(random *rand.Rand) {
 	}
 }
 
-// A file whose checksum is right, but which DuckDB cannot read or which lacks columns, does not change the outcome.
+// A merged file with a correct checksum does not change the outcome, even if DuckDB cannot read it or it lacks
+// columns.
 func TestQueryFailsNeverBecauseOfMergedFiles(t *testing.T) {
 	w := newManySmall(t, nil, 64)
 	w.write("SELECT 1 AS x", w.all()...)
@@ -269,7 +271,7 @@ func TestQueryFailsNeverBecauseOfMergedFiles(t *testing.T) {
 	require.Len(t, w.table("SELECT x FROM raw.visits", true, w.read), 1+64)
 }
 
-// Workers merge what their queries have read, but neither new outputs nor those of assets with merge: false.
+// Workers merge outputs that their queries have read, except new outputs and those of assets with merge: false.
 func TestWorkerMergesAfterItsTask(t *testing.T) {
 	w := newManySmall(t, nil, 100)
 	w.write("SELECT 1 AS x", w.all()...)

@@ -16,16 +16,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// quarantined returns w with a quarantine, and with a check that passes only if the file good exists in the project's
-// folder.
+// quarantined returns w with a quarantine, and with a check that passes only if a file named good exists in the
+// project's folder.
 func quarantined(w plan.Work) plan.Work {
 	w = checked(w, quality.Check{Name: "good", Kind: quality.Command, Command: []string{"sh", "-c", `test -f good && exit 0; echo '{"passed": false}' > $SERVO_VERDICT`}})
 	w.Quarantine = &event.Quarantine{ExpiresSec: 60}
 	return w
 }
 
-// TestI23BlockedOutputIsQuarantined: the files of a blocked output stay, with a marker that readers ignore. The next
-// execution reports the same block.
+// TestI23BlockedOutputIsQuarantined: the files of a blocked output are kept, with a marker that readers ignore. The
+// next execution reports the same blocked output.
 func TestI23BlockedOutputIsQuarantined(t *testing.T) {
 	const key = "a/b"
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
@@ -38,7 +38,7 @@ func TestI23BlockedOutputIsQuarantined(t *testing.T) {
 		keys := w.keysBelow("assets/")
 		require.Contains(t, keys, contract.QuarantineMarkerKeyOf(first.Output.URI))
 		require.NotContains(t, keys, contract.CommitMarkerKeyOf(first.Output.URI))
-		w.file("good", "") // with this file, the check would pass, but its result is already recorded
+		w.file("good", "") // now the check would pass, but its result is already recorded
 		second := w.end(key, 2)
 		require.Equal(t, first.Output, second.Output)
 		require.Equal(t, worker.CodeCheckFailed, second.Error.Code)
@@ -60,8 +60,8 @@ func TestPreCheckLeavesNoCandidate(t *testing.T) {
 	require.Empty(t, w.keysBelow("assets/"))
 }
 
-// TestI23CommitMarkerPrecedesQuarantine: if a task has both markers, because its check has had two results, the commit
-// marker counts.
+// TestI23CommitMarkerPrecedesQuarantine: if the check of a task had two different results, the task has both markers.
+// In this case, the commit marker counts.
 func TestI23CommitMarkerPrecedesQuarantine(t *testing.T) {
 	const key = "a/b"
 	w := newFixture(t, nil, map[string]plan.Work{key: quarantined(shell("echo 1 > $SERVO_OUTPUT/rows.txt"))}, task(key, "", nil))
@@ -74,8 +74,8 @@ func TestI23CommitMarkerPrecedesQuarantine(t *testing.T) {
 	require.Equal(t, first.Output, second.Output)
 }
 
-// The task has two inputs from quarantine. An output of the same run was blocked by a check, and is
-// not read. An output of an earlier run was published by a decision, and is read.
+// The task has two inputs that were in quarantine. The output of the same run was blocked by a check, and is not
+// read. The output of an earlier run was published by a decision, and is read.
 func TestI23QuarantinedOutputIsNotAnInput(t *testing.T) {
 	const up, down, later = "a/b", "c/d", "e/f"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)

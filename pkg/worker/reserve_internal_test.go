@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reservations is a memory of 10 bytes with its own clock.
+// reservations is a memory with 10 bytes and its own clock.
 type reservations struct {
 	t   *testing.T
 	m   memory
 	now time.Time
 }
 
-// ask adds a waiting task. It returns the task, and a function that ends the wait of the task.
+// ask adds a waiting task. It returns the task, and a function that cancels its wait.
 func (r *reservations) ask(bytes int64, declared bool) (*reservation, func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancelCause(r.t.Context())

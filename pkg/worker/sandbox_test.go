@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// newSandboxFixture returns a fixture whose state folder is inside the project, as with servo, and
-// whose assets are the given queries.
+// newSandboxFixture returns a fixture with the state folder inside the project, as it is with servo, and with assets
+// for the given queries.
 func newSandboxFixture(t *testing.T, state string, data []string, queries map[string]string) *fixture {
 	t.Helper()
 	assets, tasks := map[string]plan.Work{}, []plan.Task{}
@@ -41,7 +41,7 @@ func newSandboxFixture(t *testing.T, state string, data []string, queries map[st
 	return w
 }
 
-// This test fails if a query can read files outside the data folders, for example the signing keys with
+// This test fails if a query can read files outside of the data folders, such as the signing keys with
 // read_text('.servo/keys.json').
 func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	queries := map[string]string{
@@ -77,8 +77,8 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	}
 }
 
-// This test fails if glob or read_blob lists hidden files. Queries cannot read their contents, but must not see their
-// names either.
+// This test fails if glob or read_blob lists hidden files. Queries can neither read their contents nor see their
+// names.
 func TestQueriesCannotListHiddenNames(t *testing.T) {
 	hidden := map[string]string{
 		"all":      "SELECT * FROM glob('data/**')",
@@ -129,7 +129,7 @@ func TestQueriesReadDataFolders(t *testing.T) {
 		"built":   "SELECT v FROM read_csv('data/' || 'x' || '.csv')",
 		"seeds":   "SELECT v FROM 'seeds/x.csv'",
 		"none":    "SELECT 1 AS v",
-		// A state folder without a dot is protected as well.
+		// A state folder whose name does not begin with a dot is also protected.
 		"state": "FROM read_text('data/state/keys.json')",
 	}
 	want := map[string]string{"plain": "7", "deep": "8", "pattern": "7", "every": "8", "built": "7", "seeds": "3", "none": "1"}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SweepScratch removes the folders of dead processes, whether a process died before or after its folder got its final
-// name. It keeps the folder of a living worker.
+// SweepScratch removes the folders of dead processes, regardless of whether a process died before or after its folder
+// got its final name. It keeps the folder of a running worker.
 func TestSweepScratchRemovesFoldersOfDeadWorkers(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "scratch")

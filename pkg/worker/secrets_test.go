@@ -77,8 +77,8 @@ func TestCommandGetsSecretsAndLogMasksThem(t *testing.T) {
 	require.EqualValues(t, 2, v.asked.Load(), "and resolves no secret")
 }
 
-// If the middle of a log is omitted, a secret may be cut in two. This test fails if secrets are masked only after that,
-// because a part of such a secret would stay in the log.
+// If the middle of a log is omitted, a secret may be cut in two. This test fails if secrets are masked only after the
+// omission, because a part of such a secret would then stay in the log.
 func TestSplitSecretsAreMasked(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/many":   shellWithSecrets(`yes "$TOKEN," | tr -d '\n' | head -c 1500000 >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
@@ -105,7 +105,7 @@ func TestSplitSecretsAreMasked(t *testing.T) {
 
 func TestErrorMessagesMaskSecrets(t *testing.T) {
 	secrets := map[string]string{"TOKEN": "file:token"}
-	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // the name of this program happens to equal a secret
+	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // the name of this program is the same as a secret
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/link": shellWithSecrets(`ln -s /etc/passwd $SERVO_OUTPUT/$TOKEN`, secrets), "a/none": named,
 		"a/parquet": shellWithSecrets(`echo no > $SERVO_OUTPUT/$TOKEN.parquet`, secrets),
@@ -166,8 +166,8 @@ func TestCommandsDoNotInheritWorkersVariables(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("length %d\n", len(canary)), w.log("a/d"))
 }
 
-// This test fails if a command inherits the variable with the secret of another asset, because the command could print
-// its value.
+// This test fails if a command inherits the variable with the secret of another asset, because the command could
+// print the secret.
 func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
 	printing := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
 	w, _ := withSecrets(t, map[string]plan.Work{"a/b": printing, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))

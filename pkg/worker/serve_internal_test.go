@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// If the report of the end fails, only a redelivery repeats the report.
+// If the report of the end fails, it is repeated only after a redelivery.
 func TestDeliveryWaitsForReportOfLongTask(t *testing.T) {
 	for name, reported := range map[string]bool{"reported": true, "not reported in time": false} {
 		t.Run(name, func(t *testing.T) {

@@ -67,15 +67,15 @@ func TestConcurrentQueriesFitTheMachine(t *testing.T) {
 			}
 			t.Logf("%d queries with %d MB each: the resident memory grew from %d MB to %d MB, %d %% of the machine",
 				concurrency, share/1_000_000, before/1_000_000, peak/1_000_000, (peak-before)*100/memory)
-			// DuckDB takes some memory in addition to its limit, up to 24 MB for each query. With shares of 120 MB or
-			// more, that is at most a fifth of a share. The shares together are half of the memory, so all queries take
-			// at most 60 % of the memory.
+			// DuckDB uses some memory in addition to its limit, up to 24 MB for each query. With shares of 120 MB or more,
+			// this is at most a fifth of a share. All shares together are half of the memory, so all queries use at most 60 %
+			// of the memory.
 			require.Less(t, peak-before, int64(concurrency)*(share+beside))
 		})
 	}
 }
 
-// resident returns a field of the memory of this process, in bytes.
+// resident returns a memory counter of this process, in bytes.
 func resident(t *testing.T, field string) int64 {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/status")

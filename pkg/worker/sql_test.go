@@ -91,7 +91,7 @@ func TestInputPartitionsAreOneTable(t *testing.T) {
 	w.storePlan()
 	w.run(one)
 	w.run(two)
-	// A folder called date=… adds no column.
+	// A folder with a name such as date=… adds no column.
 	require.Equal(t, []string{"2|2012-01-01|2012-01-02|2"}, w.rows(w.run(all), "n, first, last, columns"))
 }
 
@@ -318,12 +318,11 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	require.Contains(t, w.log("a/command"), "134217728 3\n")
 }
 
-// This test fails if a task does not get its declared limits because its plan was unreadable when the task reserved
-// memory.
+// This test fails if a task whose plan was unreadable when the task reserved memory does not get its declared limits.
 func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
 	limits := query("SELECT current_setting('threads') AS threads")
 	limits.Resources = &plan.Resources{Threads: 3}
-	const outage = 4 // a read of an object is tried this many times
+	const outage = 4 // the worker tries to read an object this many times
 	var reads atomic.Int32
 	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if (op == faultblob.Open || op == faultblob.Get) && strings.Contains(key, "plans/") && reads.Add(1) <= outage {

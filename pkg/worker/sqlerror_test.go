@@ -86,8 +86,8 @@ func TestIntegersStayExactInsideNestedTypes(t *testing.T) {
 	}, w.rows(w.run("a/b"), `typeof(total), typeof("to""tal"), typeof(s), typeof(m), typeof(e), typeof(u), typeof(d), total`))
 }
 
-// Parquet would change these values: it stores intervals modulo 2³² milliseconds, unions without their tags, and times
-// without their offsets.
+// Parquet would change these values: it stores intervals modulo 2³² milliseconds, unions without their tags, and
+// times without their offsets.
 func TestTypesThatParquetChangesAreRefused(t *testing.T) {
 	for sql, kind := range map[string]string{
 		"SELECT INTERVAL '2000 hours' AS x":                       "INTERVAL",

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// textAsset returns a fixture with an asset whose script writes text files that become a table. columns are the
-// declared columns: "name TYPE, …".
+// textAsset returns a fixture with an asset whose script writes text files that are converted to a table. columns are
+// the declared columns: "name TYPE, …".
 func textAsset(t *testing.T, script, columns string, o plan.TextOutput) *fixture {
 	t.Helper()
 	work := shell(script)
@@ -35,7 +35,7 @@ func TestTextOutputKeepsValues(t *testing.T) {
 		{`(echo n; seq 30000; echo 0.5) >$SERVO_OUTPUT/a.csv`, "", "csv", "n", "DOUBLE"},
 		{`echo '{"n":123456789012345678901}' >$SERVO_OUTPUT/a.ndjson`, "", "ndjson", "n", "DECIMAL(38,0)"},
 		{`echo '{"n":{"Key":[1]}}' >$SERVO_OUTPUT/a.ndjson`, "n STRUCT(Key INTEGER[])", "ndjson", "n", `STRUCT("Key" INTEGER[])`},
-		// The name of a file must not be read as a pattern or as SQL.
+		// The name of a file must not be interpreted as a pattern or as SQL.
 		{`(echo n; echo 1) >"$SERVO_OUTPUT/*';x.csv"; echo 2 >"$SERVO_OUTPUT/other.txt"; rm "$SERVO_OUTPUT/other.txt"`, "", "csv", "n", "BIGINT"},
 	} {
 		w := textAsset(t, c.script, c.columns, plan.TextOutput{Format: c.format})
@@ -98,7 +98,7 @@ func TestTextOutputRoundsNothing(t *testing.T) {
 		{"BIGINT", "7.0", ""},
 	} {
 		w := textAsset(t, `(echo n; echo "`+c[1]+`") >$SERVO_OUTPUT/a.csv`, "n "+c[0], plan.TextOutput{Format: "csv"})
-		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // only a warning, because the check fails: it expects DuckDB's spelling of types
+		w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning // this must be a warning, because the check fails: it expects types as DuckDB spells them
 		w.storePlan()
 		if c[2] == "" {
 			w.run("a/x")

@@ -103,7 +103,7 @@ FROM a.n ORDER BY n`, "n"))
 }
 
 // An expected or given value that does not fit the type of its column is an error. This test fails if such a value is
-// rounded or shortened, and then equals the actual value.
+// rounded or shortened, so that it then equals the actual value.
 func TestUnitTestRoundsNoValues(t *testing.T) {
 	values := sqlAsset("v", `SELECT [2, 3] AS l, DATE '2025-01-01' AS d, TIMESTAMP '2025-01-01' AS t, {'a': 1, 'b': 7} AS s, [true] AS lb,
 		TIMESTAMP_S '2025-01-01' AS ts, TIME '10:00:00' AS tm, 5e-10::DOUBLE AS p, TIMESTAMPTZ '2025-01-01 00:00:00Z' AS tz, MAP {'k': 1} AS m, 'x' AS x`)

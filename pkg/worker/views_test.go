@@ -16,7 +16,7 @@ func TestQueryReadsPartitionColumns(t *testing.T) {
 	const visits, total = "raw/visits", "mart/total"
 	for _, local := range []bool{true, false} {
 		for own, want := range map[string][]string{
-			// In some cases all files have the same columns; in the other cases one file has more columns.
+			// In some of these cases, all files have the same columns. In the others, one file has more columns.
 			"":                                       {"2025-01-01|1|eu", "2025-01-02|1|'us"},
 			", 'x' AS more":                          {"2025-01-01|1|eu", "2025-01-02|1|'us"},
 			", DATE '2024-12-31' AS Date":            {"2024-12-31|1|eu", "2025-01-02|1|'us"},

@@ -207,7 +207,7 @@ func TestDeliveryIsAcceptedWhenHoldTimeEnds(t *testing.T) {
 
 func TestTwoProcessesCommitOnce(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("echo $SERVO_OUTPUT > $SERVO_OUTPUT/x")}, ab)
-	// Neither process commits before both have executed the task.
+	// Each process waits until both have executed the task before it commits.
 	var both sync.WaitGroup
 	both.Add(2)
 	gate := faultblob.New(w.store, func(op faultblob.Op, key string) faultblob.Fault {
@@ -240,7 +240,7 @@ func TestTwoProcessesCommitOnce(t *testing.T) {
 	require.ElementsMatch(t, []string{m.URI + "x", contract.CommitMarkerKeyOf(m.URI)}, w.keysBelow("assets/"), "the loser's files are gone")
 }
 
-// faultyCommits wraps a store; fault chooses the fault of the n-th commit.
+// faultyCommits wraps a store. fault returns the fault of the n-th commit.
 func faultyCommits(inner blob.Store, fault func(n int) faultblob.Fault) blob.Store {
 	var n atomic.Int32
 	return faultblob.New(inner, func(op faultblob.Op, key string) faultblob.Fault {
@@ -395,7 +395,7 @@ func TestOpenRejectsIncompleteConfig(t *testing.T) {
 	}
 }
 
-// This test fails if the worker commits an empty output for a task with output: none.
+// This test fails if the worker commits an empty output for a task that declares output: none.
 func TestTaskWithOutputNoneCommitsNothing(t *testing.T) {
 	load := shell("echo loaded")
 	load.Output = plan.OutputNone

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// explain explains a task of a world at the world's time.
+// explain explains a task of a world at the current time of the world.
 func explain(w *foldtest.World, run, key string) *view.Explanation {
 	return view.Explain(w.State, w.Task(run, key), event.At(w.Now), nil)
 }
@@ -114,7 +114,7 @@ func TestExplainDispatchedCountsTasksThatMayStartFirst(t *testing.T) {
 	require.Equal(t, waits+"; the queue also has 3 tasks of greater priority (run "+live+"), and 1 task of this run that are not "+
 		"younger, and 1 task of the same priority (backfill "+backfill+")", explain(w, chunk, "b").Headline)
 
-	w.MustFold(w.Started(live, "a", 1)) // it no longer waits
+	w.MustFold(w.Started(live, "a", 1)) // the task no longer waits
 	w.MustFold(w.Started(live, "b", 1))
 	w.MustFold(w.Started(live, "c", 1))
 	require.Equal(t, waits+"; the queue also has 2 tasks of the same priority (backfill "+backfill+")", explain(w, older, "a").Headline)

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// seconds describes the rows of a drawing, with times in seconds since its beginning.
+// seconds describes the rows of a drawing. Times are in seconds since the beginning of the drawing.
 func seconds(g *view.Gantt) []string {
 	var lines []string
 	for _, row := range g.Rows {
@@ -32,7 +32,7 @@ func seconds(g *view.Gantt) []string {
 	return lines
 }
 
-// a runs for 2 s, b for 1 s, c waits for both, d for b. c fails once.
+// Task a runs for 2 s and b for 1 s. Task c waits for both, and d for b. Task c fails once.
 func drawn(t *testing.T) (*foldtest.World, string) {
 	t.Helper()
 	w := foldtest.New(t)
@@ -115,7 +115,7 @@ func TestGanttOfLargeRunIsByAsset(t *testing.T) {
 	require.Empty(t, g.CriticalPath)
 }
 
-// A run has 100,000 tasks in ten stages. A group node makes each stage wait for the stage before.
+// The run has 100,000 tasks in ten stages. A group node makes each stage wait for the previous one.
 func BenchmarkGanttOfLargeRun(b *testing.B) {
 	const stages, width = 10, 10_000
 	run := &state.Run{RunID: "01JHH4V0000000000000000000", CreatedAt: 1, State: state.RunRunning, TasksTotal: stages * width}

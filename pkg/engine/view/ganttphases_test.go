@@ -16,7 +16,7 @@ func gantt(w *foldtest.World, run string, byAsset bool) *view.Gantt {
 	return view.GanttOf(w.State, w.State.Runs.Get(run), event.At(w.Now), view.GanttOptions{Pixels: 1000, ByAsset: byAsset})
 }
 
-// phases returns the phases of a row with their lengths in seconds.
+// phases returns the phases of a row with their durations in seconds.
 func phases(t *testing.T, g *view.Gantt, key string) (names []view.Phase, seconds []float64) {
 	t.Helper()
 	for i := range g.Rows {

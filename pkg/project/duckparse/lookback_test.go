@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES. A question mark means
-// that the column must be the day of the partition.
+// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES. A question mark means that the
+// expression is a lookback only if the column contains the day of the partition.
 func TestParseFindsLookbacks(t *testing.T) {
 	const from = "SELECT * FROM n.t WHERE "
 	p := open(t)
@@ -36,7 +36,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
-		// The queries below write the bound in other forms.
+		// The queries below contain the bound in other forms.
 		from + "day + 7 > getvariable('date')":                                                     "day=n.t",
 		from + "getvariable('date') - day < 7":                                                     "day=n.t",
 		from + "getvariable('date') - day BETWEEN 0 AND 6":                                         "day=n.t",
@@ -72,7 +72,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM n.t JOIN (SELECT getvariable('date') - 7 AS lo) AS p ON t.d >= p.lo":                 "t.d=n.t",
 		"SELECT x.v FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1 WHERE x.d = getvariable('date')":  "y.d=n.u",
 
-		// The expressions below are lookbacks only if their columns are the day of the partition.
+		// The expressions below are lookbacks only if their columns contain the day of the partition.
 		"FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1":                                                     "y.d?=n.u",
 		"FROM n.t AS x JOIN n.t AS y ON y.d BETWEEN x.d - 6 AND x.d":                                       "y.d?=n.t",
 		"FROM n.t AS x JOIN n.t AS y ON y.d < x.d":                                                         "x.d?=n.t",

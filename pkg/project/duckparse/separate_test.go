@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// batchProject has the files of a project, by name. A query with a batch can read its assets.
+// batchProject contains the files of a project, by name. A query with a batch can read the assets of the project.
 var batchProject = map[string]string{
 	"servo.yaml":          "",
 	"assets/raw/made.sql": daily + "SELECT getvariable('date') AS date, 1 AS id, 2 AS v",
@@ -27,7 +27,7 @@ var batchProject = map[string]string{
 	"assets/raw/many.sql":  "/* servo\npartitions: {date: {daily: {start: 2025-01-01, end: 2025-01-31}}, region: {static: [eu, us]}}\n*/\nSELECT 1 AS id",
 }
 
-// loadBatch loads the project with an asset that has the header and the query.
+// loadBatch loads the project with an additional asset that consists of the header and the query.
 func loadBatch(t *testing.T, header, query string) (*project.Project, error) {
 	t.Helper()
 	root := t.TempDir()
@@ -51,7 +51,8 @@ const (
 
 const keys = "getvariable('date_keys')"
 
-// TestBatchesThatMix maps queries with a batch to the problem that Load must report: why they may mix partitions.
+// TestBatchesThatMix maps queries with a batch to the problem that Load must report. The problem is the reason why
+// the query may mix partitions.
 func TestBatchesThatMix(t *testing.T) {
 	const (
 		window   = "a window function sees rows of several partitions"

@@ -90,8 +90,8 @@ func TestCacheParsesEachTextOnce(t *testing.T) {
 	first, err := c.Parse(t.Context(), queries)
 	require.NoError(t, err)
 	require.NoError(t, c.End())
-	// With a cancelled context, Parse cannot open DuckDB, so it succeeds only if the cache has the results of every
-	// text.
+	// With a cancelled context, Parse cannot open DuckDB. So it succeeds only if the cache contains the results of all
+	// texts.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	again, err := c.Parse(ended, queries)

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// startTimeout is how long the report of a start is retried. After that, the queue redelivers.
+	// startTimeout is how long the worker retries the report of a start. After that, the delivery fails, and the queue
+	// redelivers the task.
 	startTimeout = 5 * time.Second
 	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends earlier, the
 	// response to the delivery contains both the start and the end.
@@ -182,8 +183,8 @@ func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (repor
 	return report, err == nil && len(report) <= contract.MaxResponseBytes
 }
 
-// isLong reports whether the task's timeout exceeds the time that a delivery waits. A task without
-// a timeout counts as short, because most tasks are.
+// isLong reports whether the task's timeout exceeds the time that a delivery waits. A task without a timeout counts
+// as short, because most tasks are short.
 func (a *attempt) isLong() bool {
 	return time.Duration(a.env.TimeoutSec)*time.Second > a.w.cfg.HoldFor
 }
@@ -200,8 +201,8 @@ func (a *attempt) start(ctx context.Context) int {
 	case status == http.StatusConflict:
 		a.log.InfoContext(ctx, "skipping an attempt that is not the current one")
 	default:
-		// The URL is invalid, and a redelivery has the same URL. Once the queue has dropped the
-		// task, the sweeper dispatches it again with a new URL.
+		// The URL is invalid, and a redelivery would have the same URL. So the queue should drop the task. The sweeper then
+		// dispatches it again with a new URL.
 		a.log.ErrorContext(ctx, "the start was rejected; dropping the delivery", "status", status)
 	}
 	return http.StatusOK
@@ -244,7 +245,7 @@ func (a *attempt) heartbeatInterval() time.Duration {
 	return every
 }
 
-// heartbeats sends heartbeats until ctx is done, and stops the attempt if a response says so.
+// heartbeats sends heartbeats until ctx is done, and stops the attempt if a response requests that.
 func (a *attempt) heartbeats(ctx context.Context) {
 	for every := a.heartbeatInterval(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
 		if !a.beat(ctx) {
@@ -443,15 +444,15 @@ func (a *attempt) logKey() string {
 	return contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
 }
 
-// dropParts deletes the parts of a log that the report contains, after the report.
+// dropParts deletes the parts of a log if the report contains the whole log. It deletes them after the report.
 func (a *attempt) dropParts() {
 	if a.parts != nil {
 		a.cleanups = append(a.cleanups, a.parts.remove)
 	}
 }
 
-// dropAllParts deletes the parts of all executions after the report, if a command was executed and printed nothing. It
-// keeps them if the result of another execution counts.
+// dropAllParts deletes the parts of all executions, if a command was executed and printed nothing. It deletes them
+// after the report, unless the result of another execution counts.
 func (a *attempt) dropAllParts() {
 	if a.parts == nil {
 		return

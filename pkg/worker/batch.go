@@ -285,7 +285,7 @@ func hasDimensions(t *work, columns []resultColumn, dimensions []string) error {
 	return nil
 }
 
-// refuseStrangers returns an error if a row belongs to no partition of the task.
+// refuseStrangers returns an error if a row of the result belongs to no partition of the task.
 func (d *database) refuseStrangers(ctx context.Context, t *work, dimensions []string) error {
 	var count int64
 	if err := d.conn.QueryRowContext(ctx, "SELECT count(*) FROM "+resultInBatch+" WHERE "+cellColumn+" < 0").Scan(&count); err != nil {
@@ -342,7 +342,7 @@ func (a *attempt) sameCells(m *contract.CommitMarker) bool {
 	return slices.EqualFunc(m.Cells, a.batch, func(c contract.CommitMarkerCell, key string) bool { return c.PartitionKey == key })
 }
 
-// auditCells runs the checks of the phase POST on each partition of a batch, and returns one result for each check.
+// auditCells runs the POST checks on each partition of a batch, and returns one result for each check.
 func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
 	var merged []event.CheckResult
 	failing := make([]int, len(checks))

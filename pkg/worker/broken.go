@@ -8,7 +8,7 @@ import (
 )
 
 // brokenInput checks whether a damaged Parquet file of an input has caused the error of a query. If so, it returns a
-// permanent failure that names the file; otherwise it returns err. DuckDB reports a damaged page without the name of
+// permanent failure that names the file. Otherwise it returns err. DuckDB's error about a damaged page does not name
 // the file. The checksum of such a file is correct, because the file was already damaged when its task wrote it.
 func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) error {
 	if ctx.Err() != nil || !mayBeBroken(err) {

@@ -116,8 +116,8 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	return response.StatusCode, nil
 }
 
-// withoutURL removes the URL from the error of a request. With a signed URL from a log, its readers could send
-// reports in the name of the attempt.
+// withoutURL removes the URL from the error of a request. A reader of the log could use a signed URL to send reports
+// in the name of the attempt.
 func withoutURL(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return of.Err

@@ -187,8 +187,8 @@ func (r *checkRun) readVerdict(c *quality.Check, file string) (event.CheckResult
 	return result, nil
 }
 
-// exactKeys returns an error unless data is an object with the fields of [commandVerdict], each at most once. The JSON
-// library alone would ignore the case of names, and accept repeated fields.
+// exactKeys returns an error unless data is an object with the fields of [commandVerdict], each at most once. Without
+// this check, the JSON library would ignore the case of names, and would accept repeated fields.
 func exactKeys(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {

@@ -46,7 +46,7 @@ type checkRun struct {
 	first []event.CheckResult
 	// all are the files of all partitions.
 	all []outputFile
-	// db is opened by the first check that needs it. shown means that db has the view of the output.
+	// db is opened by the first check that needs it. shown means that the view of the output exists in db.
 	db    *database
 	shown bool
 	// queries are the SQL checks with absolute paths, by name. broken are the errors of the SQL checks whose paths could

@@ -85,8 +85,7 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	a.storeParts()
-	// The tag contains the folder of this execution to distinguish it from another process that executes the same
-	// attempt.
+	// The tag contains the folder of this execution, because another process may execute the same attempt.
 	p, err := a.w.launch(cmd, "SERVO_OUTPUT="+a.dir+string(filepath.Separator))
 	if err != nil {
 		return launchFailure(cmd.Path, err)
@@ -146,9 +145,9 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 	return nil
 }
 
-// link creates links to the part's files. It calls the Parquet files {partition}.parquet, {partition}~2.parquet and
-// so on. Other files keep their names, in a folder of the partition. Two links never get the same name, because the
-// names of partitions contain neither ~ nor %2E: only link adds these.
+// link creates links to the part's files. It names the links to Parquet files {partition}.parquet,
+// {partition}~2.parquet and so on. Links to other files have the names of these files, in a folder of the partition.
+// Two links never get the same name, because the names of partitions contain neither ~ nor %2E: only link adds these.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
 	folder := segment
@@ -210,7 +209,7 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
-	// Partitions are the partitions of a task whose asset sets batch. Partition is then absent.
+	// Partitions are the partitions of a task whose asset sets batch. In this case, Partition is absent.
 	Partitions []ids.Partition `json:"partitions,omitempty"`
 	// Vars are the project's variables that the asset declares, as text.
 	Vars map[string]string `json:"vars,omitempty"`

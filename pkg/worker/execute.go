@@ -10,8 +10,8 @@ import (
 )
 
 // Executor executes a task. If it is set, it replaces DuckDB and commands. It writes files to the execution's Output,
-// and returns early when ctx is done. If it returns an error that Files returned, the task fails as a task with a
-// query or a command would. Any other error is a retryable failure of the task.
+// and returns early when ctx is done. If it returns an error that Files returned, the task fails in the same way as
+// with a query or a command. Any other error is a retryable failure of the task.
 type Executor func(ctx context.Context, e Execution) error
 
 // Execution describes one task to an [Executor].

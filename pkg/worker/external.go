@@ -29,8 +29,8 @@ var fileNames = map[string]string{
 // allowedFunctions are functions of extensions that respect the sandbox, or read nothing.
 var allowedFunctions = []string{"read_xlsx", "excel_text", "text"}
 
-// deniedWords are functions that show secrets, or that run SQL which the worker cannot see. The log of DuckDB contains
-// the headers of requests.
+// deniedWords are functions that reveal secrets, or that run SQL which the worker cannot see. For example, the log of
+// DuckDB contains the headers of requests.
 var deniedWords = []string{
 	"duckdb_logs", "duckdb_logs_parsed", "duckdb_secrets", "enable_logging", "json_execute_serialized_sql", "which_secret",
 }

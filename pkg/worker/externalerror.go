@@ -101,7 +101,7 @@ func deniedFunction(text string, added []string) *denied {
 	return nil
 }
 
-// explainExternal replaces errors about data outside of Servo by errors with their own codes.
+// explainExternal replaces errors about data outside of Servo with errors that have their own codes.
 func explainExternal(err error, w *plan.Work) error {
 	e, ok := errors.AsType[*queryError](err)
 	if !ok {

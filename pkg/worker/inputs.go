@@ -67,8 +67,8 @@ func (in *input) parquet() []string {
 }
 
 // rows returns the local paths of the input's Parquet files or of the merged files that replace them. It fails if
-// there are none. It also fails if a partition has rows only in text files: without these rows, the result would be
-// wrong.
+// there are no Parquet files. It also fails if a partition has rows only in text files: without these rows, the
+// result would be wrong.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
 	for i := range in.merged {
@@ -229,7 +229,7 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
-// outputOf returns the part of a marker that describes an input, or nil. It first looks the partition of a batch up
+// outputOf returns the part of a marker that describes an input, or nil. It first looks up the partition of a batch
 // by its key, because comparing the folders of all partitions takes milliseconds for each input.
 func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
 	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {

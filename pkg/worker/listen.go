@@ -12,7 +12,7 @@ import (
 )
 
 // drainWait is how long a worker that is stopping waits until its tasks have ended and have been reported as
-// interrupted. Cloud Run kills a worker 10 seconds after SIGTERM. The other 2 seconds are for exporting the last
+// interrupted. Cloud Run kills a worker 10 seconds after SIGTERM. The remaining 2 seconds are for exporting the last
 // spans.
 const drainWait = 8 * time.Second
 

@@ -91,7 +91,7 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer, omit func(n int64)
 	for at := int64(0); ; {
 		text, next, more := l.read(at, followChunk)
 		switch {
-		case omit != nil && next-at > int64(len(text)): // this is the line that replaces omitted bytes; if it is as long as these bytes, it needs no call
+		case omit != nil && next-at > int64(len(text)): // for omitted bytes, next-at is larger than the line that replaces them; a line of the same length needs no call
 			if err := omit(next - at); err != nil {
 				return err
 			}
@@ -178,5 +178,5 @@ func (l *lastLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// maxStderr is how many bytes of stderr an error message contains at most.
+// maxStderr is the maximum number of bytes of stderr in an error message.
 const maxStderr = 2 << 10

@@ -24,8 +24,8 @@ const (
 	partBytes = 64 << 10
 )
 
-// logParts stores the parts of the log of one execution. Until end returns, only the goroutine of run uses it;
-// afterwards, only the attempt does.
+// logParts stores the parts of the log of one execution. Until end returns, only the goroutine of run uses it.
+// Afterwards, only the attempt uses it.
 type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
@@ -78,8 +78,8 @@ func (p *logParts) run(ctx context.Context) {
 	}
 }
 
-// await waits until the log has more text, or until the store of a failed part can be tried again. It returns false
-// if the log is complete or ctx is done.
+// await waits until the log has more text, or until it is time to store a failed part again. It returns false if the
+// log is complete or ctx is done.
 func (p *logParts) await(ctx context.Context) bool {
 	if p.failing {
 		return ctx.Err() == nil
@@ -147,7 +147,7 @@ func (p *logParts) drop(ctx context.Context) {
 	p.sizes, p.kept = append(p.sizes, p.text.Len()), p.kept+p.text.Len()
 	for p.kept-p.sizes[0] >= logEnd {
 		if !p.delete(ctx, p.oldest) {
-			return // drop tries again after the next part
+			return // drop retries the deletion after the next part
 		}
 		p.kept -= p.sizes[0]
 		p.sizes, p.oldest = p.sizes[1:], p.oldest+1
@@ -173,7 +173,7 @@ func (p *logParts) remove() {
 }
 
 // removeAll deletes the parts of all executions of the attempt. It is called if this execution printed nothing.
-// Without it, the parts of an execution whose worker was killed would appear as the log of the attempt.
+// Otherwise, the parts of an earlier execution whose worker was killed would appear as the log of the attempt.
 func (p *logParts) removeAll() {
 	ctx, cancel := context.WithTimeout(p.a.job.life, deleteTimeout)
 	defer cancel()

@@ -34,8 +34,8 @@ func cpuOf(s *os.ProcessState) time.Duration {
 	return s.UserTime() + s.SystemTime()
 }
 
-// cpuTime returns the CPU time of the last statement as DuckDB measures it, which is the time that its threads spend
-// in operators. On a machine with too few cores, this includes the time in which a thread waits for a core.
+// cpuTime returns the CPU time of the last statement as DuckDB measures it: the time that its threads spend in
+// operators. On a machine with too few cores, this includes the time in which a thread waits for a core.
 func (d *database) cpuTime() (time.Duration, bool) {
 	info, err := duckdb.GetProfilingInfo(d.conn)
 	if err != nil {

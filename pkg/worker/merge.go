@@ -192,7 +192,7 @@ func (w *mergeWriter) write(ctx context.Context, columns []space.Column) (err er
 			files, cells = append(files, path), append(cells, strconv.Itoa(i))
 		}
 	}
-	// All outputs have the same columns according to their markers.
+	// According to their markers, all outputs have the same columns.
 	rows := "read_parquet(" + quoteList(files) + ", union_by_name = false, hive_partitioning = false)"
 	found, err := d.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + rows})
 	if err != nil {
@@ -364,8 +364,8 @@ const (
 	mergeAge = 10 * time.Minute
 	// mergeMost is the maximum number of merged files that a worker writes after one task.
 	mergeMost = 4
-	// mergeGrace is how long a worker that is closing continues to write a merged file. Without it, a process that ends
-	// after its run would never finish one.
+	// mergeGrace is how long a worker that is closing continues to write a merged file. Without this time, a process
+	// that ends after its run would never finish one.
 	mergeGrace = 4 * time.Second
 	// mergeRetry is how long a worker waits before it tries again to merge the outputs of an asset after a failure.
 	mergeRetry = time.Hour

@@ -13,9 +13,9 @@ import (
 
 // Queries name files relative to the project. DuckDB resolves relative paths against the working directory of the
 // process, which is the same for all projects of a server. DuckDB's setting file_search_path does not help, because
-// DuckDB's sandbox rejects the files that it finds. Therefore the worker makes paths absolute in the query's text. It
-// finds the paths with DuckDB's own parser. They are the first arguments of functions that read files, and file names
-// that are used as tables.
+// DuckDB's sandbox rejects the files that are found through it. Therefore the worker makes paths absolute in the
+// query's text. It finds the paths with DuckDB's own parser. They are the first arguments of functions that read
+// files, and file names that are used as tables.
 
 // edit is an insertion into a query.
 type edit struct {

@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// drainTime limits the wait for a command's output after its process group is dead. At that point, only a process
-// that has left the group can keep the pipe open.
+// drainTime limits the wait for a command's output after its process group is dead. By then, only a process that has
+// left the group can keep the pipe open.
 const drainTime = 2 * time.Second
 
 // starter starts all processes from one locked OS thread. With Pdeathsig, the kernel kills a child when the *thread*
@@ -89,8 +89,7 @@ type commands struct {
 	running map[*process]bool
 }
 
-// startedBy reports whether any running command is old enough to have started a process that
-// started at the given time.
+// startedBy reports whether any running command is old enough to have started a process with the given start time.
 func (c *commands) startedBy(started uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func (s *sandbox) add(other sandbox) {
 	s.files = append(s.files, other.files...)
 }
 
-// lock confines the database to the sandbox, irrevocably.
+// lock irrevocably confines the database to the sandbox.
 func (d *database) lock(ctx context.Context, s sandbox) error {
 	for _, statement := range []string{
 		"SET allowed_directories = " + quoteList(s.directories),
@@ -145,7 +145,8 @@ func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	return found, nil
 }
 
-// isOutside reports whether dir is a folder of sources.paths or a folder below one that is not hidden.
+// isOutside reports whether dir is a folder of sources.paths or a folder in one. No part of the path between the two
+// may be hidden.
 func (l *lister) isOutside(dir string) bool {
 	for _, name := range l.outside {
 		resolved, err := filepath.EvalSymlinks(name)

@@ -56,8 +56,8 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// guardScratch waits for the lock under which workers create their folders, and takes it. If a process that holds
-// this lock finds a folder without its final name, a dead process has left the folder.
+// guardScratch acquires the lock under which workers create their folders. If a process that holds this lock finds a
+// folder without its final name, the process that created the folder is dead.
 func guardScratch(parent string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -41,8 +41,8 @@ type job struct {
 	// life ends when the worker ends. It has the values of the first delivery's context.
 	life context.Context //nolint:containedctx // for work that continues after the attempt is stopped
 	stop func(cause error)
-	// executing is true while the task executes: from the acceptance of its start or its admission until the report of
-	// its end begins.
+	// executing is true while the task executes. It is set when the start is accepted or the attempt is admitted, and is
+	// cleared when the report of the end begins.
 	executing atomic.Bool
 	// long is closed when an attempt whose timeout exceeds Config.HoldFor begins to execute.
 	long chan struct{}

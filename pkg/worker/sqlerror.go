@@ -199,7 +199,7 @@ func (s *statement) explain(err error, source plan.Source) error {
 	return &located
 }
 
-// snippetWidth is the greatest length of a snippet, in characters.
+// snippetWidth is the maximum length of a snippet, in characters.
 const snippetWidth = 120
 
 // locate converts an offset in the query to the line and the column in the source file. It also returns a snippet

@@ -27,9 +27,9 @@ func viewName(asset ids.AssetKey) string {
 type givenTable struct {
 	asset ids.AssetKey
 	name  string
-	// open means that the columns of the asset are not known, so the asset may have columns that the test does not give.
+	// open means that the columns of the asset are not known, so the asset may have columns that the test omits.
 	open bool
-	// added are columns that the query reads but the test does not give. Their values are NULL.
+	// added are columns that the query reads but the test omits. Their values are NULL.
 	added []string
 }
 
@@ -68,7 +68,7 @@ func (r *testRunner) view(ctx context.Context, t *givenTable) error {
 	return nil
 }
 
-// written returns a query for the given rows, if the test lists them. Columns that the test does not give are NULL.
+// written returns a query for the given rows, if the test lists them. Columns that the test omits are NULL.
 func written(g *testcase.Given, columns []resultColumn, known bool) (string, error) {
 	if !known {
 		columns = givenColumns(g)
@@ -95,7 +95,7 @@ func written(g *testcase.Given, columns []resultColumn, known bool) (string, err
 	return "SELECT " + strings.Join(list, ", ") + " FROM (VALUES " + values(g.Rows, columns) + ") AS t(" + positions(len(columns)) + ")", nil
 }
 
-// values returns rows in the form of SQL VALUES. Each row has all columns.
+// values returns rows as SQL VALUES. Each row has all columns.
 func values(rows []testcase.Row, columns []resultColumn) string {
 	var b strings.Builder
 	for i := range rows {
@@ -118,7 +118,7 @@ func values(rows []testcase.Row, columns []resultColumn) string {
 	return b.String()
 }
 
-// positions returns the names of n columns by position: c0, c1 and so on.
+// positions returns names for n columns by position: c0, c1 and so on.
 func positions(n int) string {
 	names := make([]string, n)
 	for i := range names {
@@ -260,7 +260,7 @@ func (r *testRunner) wrongCell(ctx context.Context, rows []testcase.Row, columns
 	return nil
 }
 
-// maxAddedColumns limits the NULL columns that [testRunner.describe] adds to the given rows for a
+// maxAddedColumns is the maximum number of NULL columns that [testRunner.describe] adds to the given rows for a
 // query.
 const maxAddedColumns = 100
 
@@ -271,9 +271,9 @@ var unknownNames = []*regexp.Regexp{
 	regexp.MustCompile(`^Column "([^"]+)" does not exist on `),
 }
 
-// describe binds the query of the tested asset. If the query reads a column that the test does not give, and exactly
-// one given asset has unknown columns, describe adds the column to that asset. DuckDB's binder assigns the NULLs in
-// this column the type that the query needs.
+// describe binds the query of the tested asset. If the query reads a column that the test omits, and exactly one
+// given asset has unknown columns, describe adds the column to that asset. DuckDB's binder assigns the NULLs in this
+// column the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
 	s := query.within("DESCRIBE ", "")
 	for range maxAddedColumns {
@@ -303,8 +303,8 @@ func withAdded(err error, t *givenTable) error {
 		err, t.asset.SQL(), strings.Join(t.added, ", "))
 }
 
-// onlyOpen returns the only table whose asset may have columns that the test does not give. If there is none, or more
-// than one, it returns nil.
+// onlyOpen returns the only table whose asset may have columns that the test omits. If there is none, or more than
+// one, it returns nil.
 func onlyOpen(tables []givenTable) (found *givenTable) {
 	for i := range tables {
 		if tables[i].open && found != nil {
@@ -354,10 +354,10 @@ func pick(t *testcase.Test, asset *plan.Asset, columns []resultColumn) (at []int
 	return at, picked, nil
 }
 
-// maxActualRows limits the rows that a tested query returns.
+// maxActualRows is the maximum number of rows that a tested query may return.
 const maxActualRows = 10_000
 
-// rows executes the query of the tested asset, and returns the columns at some positions.
+// rows executes the query of the tested asset, and returns the columns at the given positions.
 func (r *testRunner) rows(ctx context.Context, query *resolvedQuery, asset *plan.Asset, columns []resultColumn, at []int) ([][]testcase.Field, error) {
 	result, _ := exact(query, columns, asset.Work.Checks)
 	list := make([]string, len(columns))

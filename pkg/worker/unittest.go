@@ -287,7 +287,7 @@ func (r *testRunner) judge(ctx context.Context, t *testcase.Test) (testcase.Resu
 	return testcase.Result{Status: testcase.Passed}, nil
 }
 
-// judgeError compares the error of a query, or nil, with the expected one.
+// judgeError compares the error of a query with the expected error. err is nil if the query succeeded.
 func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	failed := func(format string, args ...any) testcase.Result {
 		return testcase.Result{Status: testcase.Failed, Message: fmt.Sprintf(format, args...)}
@@ -304,7 +304,7 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	return testcase.Result{Status: testcase.Passed}
 }
 
-// checkGiven returns an error unless the test gives rows for exactly the assets that the query reads.
+// checkGiven returns an error unless the test defines rows for exactly the assets that the query reads.
 func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 	if used := r.assets[t.Asset].Work.External; len(used) > 0 {
 		return &testcase.Problem{

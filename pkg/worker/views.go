@@ -110,8 +110,8 @@ func (d *database) columnNames(ctx context.Context, files []string) ([]string, e
 	return names, err
 }
 
-// checkOverlap returns an error if a column of the files in some partitions has the name of a dimension, but a
-// different type than other partitions get from their keys.
+// checkOverlap returns an error if two conditions hold: a column in the files of some partitions has the name of a
+// dimension, and its type differs from the type that other partitions get from their keys.
 func (d *database) checkOverlap(ctx context.Context, asset ids.AssetKey, o *partcolumn.Overlap) error {
 	found, err := d.describe(ctx, statement{text: "DESCRIBE " + o.Query})
 	if err != nil {

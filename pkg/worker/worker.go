@@ -1,10 +1,10 @@
 // Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes, executors for
 // queries and commands, and the code that commits outputs. The API of this package is not stable.
 //
-// A worker keeps no durable state. Execution is at least once: a worker may execute an attempt several times, in one
-// process or in several. The effect is exactly once: each execution writes to its own directory, and the commit
-// marker, which is created only if it does not exist, names the directory that counts. The marker decides which bytes
-// are the output. The receiver of the report decides whether that output becomes visible.
+// A worker keeps no durable state. Execution is at least once: workers may execute an attempt several times, in one
+// process or in several. The effect is exactly once. Each execution writes to its own directory. The commit marker,
+// which is created only if it does not exist, names the directory that counts. The marker decides which bytes are the
+// output. The receiver of the report decides whether that output becomes visible.
 //
 // The response to a delivery decides whether the queue redelivers it. docs/worker-contract.md
 // states these rules for workers in any language.
@@ -40,8 +40,8 @@ const (
 	// defaultHold is how long a delivery waits for its task to end. It is well below 30 minutes, after which a task
 	// queue redelivers.
 	defaultHold = 25 * time.Minute
-	// killGrace is the time from SIGTERM to SIGKILL. Together with drainTime and a report, it fits into the 10 seconds
-	// that Cloud Run gives a worker to stop.
+	// killGrace is the time from SIGTERM to SIGKILL. Cloud Run gives a worker 10 seconds to stop. In this time, the
+	// worker must wait for killGrace and for drainTime, and must send a report.
 	killGrace = 5 * time.Second
 	// maxJobs is how many attempts may run or wait for a slot at once.
 	maxJobs = 10_000

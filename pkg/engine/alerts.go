@@ -23,7 +23,7 @@ type Alert struct {
 	// More is the number of parts that Items does not list.
 	Items     []string   `json:"items,omitempty"`
 	More      int64      `json:"more,omitempty"`
-	Count     int64      `json:"count"` // transitions since it was opened
+	Count     int64      `json:"count"` // the number of transitions since the alert was opened
 	Muted     bool       `json:"muted,omitempty"`
 	FirstAt   event.Time `json:"first_at"`
 	LastAt    event.Time `json:"last_at"`
@@ -125,7 +125,7 @@ func NotificationOf(row *state.Notification) (Notification, error) {
 	return n, nil
 }
 
-// Notifications returns the newest notifications, newest first: at most limit.
+// Notifications returns the newest notifications, newest first. It returns at most limit notifications.
 func Notifications(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]Notification, error) {
 	rows, err := snap.Notifications(ctx, limit)
 	if err != nil {
@@ -218,7 +218,7 @@ func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) 
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
-	_, err = e.repeated(snap) // this is an error if a faster call with the same key had another request
+	_, err = e.repeated(snap) // an error: a faster call with the same key had another request
 	return err
 }
 
@@ -268,7 +268,7 @@ func (e *Engine) TestChannel(ctx context.Context, channel, message string) (stri
 	return p.CommandID, e.commandAlerts(ctx, p)
 }
 
-// EndNotification records a try to send a notification.
+// EndNotification records the end of a try to send a notification.
 func (e *Engine) EndNotification(ctx context.Context, p *event.NotificationEnded) error {
 	if _, _, err := e.append(ctx, "", p); err != nil {
 		return fmt.Errorf("record notification %s: %w", p.NotificationID, err)

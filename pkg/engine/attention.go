@@ -26,13 +26,13 @@ const (
 	AttentionFailed AttentionKind = "FAILED"
 	// AttentionLate: an asset has missed a deadline, and its partitions are still missing or stale.
 	AttentionLate AttentionKind = "LATE"
-	// AttentionQuarantined: checks have blocked outputs of an asset, and nobody has decided about them.
+	// AttentionQuarantined: checks have blocked outputs of an asset, and the outputs are waiting for a decision.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
 	// AttentionCheck: a check of an asset failed at its last run, and the checked output is visible.
 	AttentionCheck AttentionKind = "CHECK_FAILED"
 	// AttentionPaused: a schedule or a backfill is paused.
 	AttentionPaused AttentionKind = "PAUSED"
-	// AttentionBackfill: a backfill ended within the last week, and skipped partitions.
+	// AttentionBackfill: a backfill that skipped partitions ended within the last week.
 	AttentionBackfill AttentionKind = "BACKFILL_FAILED"
 	// AttentionError: a schedule has no next tick, or the run of its last tick could not be planned.
 	AttentionError AttentionKind = "SCHEDULE_ERROR"
@@ -61,7 +61,7 @@ type Attention struct {
 	Count int64 `json:"count"`
 	// Partitions are the first affected partitions, as selections: "date=2025-01-15".
 	Partitions []string `json:"partitions,omitempty"`
-	// RunID and TaskKey name the newest failed task.
+	// RunID and TaskKey identify the newest failed task.
 	RunID   string `json:"run_id,omitempty"`
 	TaskKey string `json:"task_key,omitempty"`
 	// Downstream is the number of assets that depend on the subject, directly or not.
@@ -96,9 +96,8 @@ func (a *Attention) list(key string) {
 }
 
 // FindAttention returns everything that needs attention. Errors come first. Items of the same severity are sorted by
-// the number of assets that depend on the subject. Failures are searched in the newest 100 runs with failures of the
-// last 30 days. Failures and missed deadlines count only if they belong to one of the given assets; if assets is nil,
-// all of them count.
+// the number of assets that depend on the subject. Failures come from the newest 100 runs with failures in the last
+// 30 days. If assets is not nil, failures and missed deadlines of other assets are ignored.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {
@@ -425,9 +424,9 @@ func (f *finder) undeliverable() error {
 }
 
 // eachFailure calls found for each failed partition. A partition is failed if its task failed in one of the newest
-// runs with failures, and no later run has materialized the partition. Only runs whose id is at least since are read,
-// newest first. Tasks that a run's timeout cancelled count as failed. If assets is not nil, only partitions that
-// these assets still have count.
+// runs with failures, and no later run has materialized the partition. Tasks that a run's timeout cancelled count as
+// failed. eachFailure reads only runs whose id is at least since, newest first. If assets is not nil, it ignores
+// partitions that these assets no longer have, and partitions of other assets.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

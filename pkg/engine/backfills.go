@@ -293,7 +293,7 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits es
 	return estimate.Of(tasks, past, limits), nil
 }
 
-// CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] has created, or "".
+// CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] created, or "".
 func (e *Engine) CreatedBefore(ctx context.Context) (string, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -51,7 +51,7 @@ type Backfill struct {
 	Next string `json:"next,omitempty"`
 	// InFlight counts the tasks of the running chunks; nil: no chunk runs.
 	InFlight *InFlight `json:"in_flight,omitempty"`
-	// The following fields are set by [FindBackfill] only.
+	// Only [FindBackfill] sets the following fields.
 	//
 	// Codes counts failed and skipped partitions by error code.
 	Codes map[string]int64 `json:"error_codes,omitempty"`
@@ -275,7 +275,7 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example with --only missing", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
 	if ids.Valid(row.CommandID) {
-		e.cfg.IDs.Observe(row.CommandID) // the new command needs a greater id to win
+		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
 	e.condition(p)
@@ -314,7 +314,7 @@ func OpenBackfills(s *state.State) ([]Backfill, error) {
 	return open, nil
 }
 
-// PartitionBackfill is a backfill that has not ended, and in which a given partition is not done yet.
+// PartitionBackfill is a backfill that has not ended and in which a given partition is not done yet.
 type PartitionBackfill struct {
 	ID          string              `json:"backfill_id"`
 	Chunk       int32               `json:"chunk"`
@@ -324,7 +324,7 @@ type PartitionBackfill struct {
 	Next        string              `json:"next,omitempty"`
 }
 
-// BackfillsOf returns the backfills that have not ended, and in which the given partition is not done yet.
+// BackfillsOf returns the backfills that have not ended and in which the given partition is not done yet.
 func BackfillsOf(ctx context.Context, store blob.Store, s *state.State, asset ids.AssetKey, partition string) ([]PartitionBackfill, error) {
 	var found []PartitionBackfill
 	open, err := OpenBackfills(s)

@@ -39,8 +39,8 @@ type ChunkRequest struct {
 }
 
 // StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If none of
-// them can or needs to run, it records that the request is refused. It returns nil if another process has already
-// handled the request.
+// them can run or needs to run, it refuses the request. It returns nil if another process has already handled the
+// request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)

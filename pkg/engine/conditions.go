@@ -16,7 +16,7 @@ var ErrOutdated = errors.New("changed since")
 // Conditions are the conditions under which a command takes effect.
 type Conditions struct {
 	// Key makes the command take effect only once: a second command with the same Key and Fingerprint returns the result
-	// of the first one. Fingerprint is a hash of the request. If Key is "", the command has no such condition.
+	// of the first one. Fingerprint is a hash of the request. If Key is "", the command can be repeated.
 	Key, Fingerprint string
 	// Tag is the edit tag of the schedule or the backfill that the caller has seen. "": any.
 	Tag string

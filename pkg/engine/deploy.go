@@ -14,7 +14,7 @@ import (
 
 // DeployRequest describes a deployment.
 type DeployRequest struct {
-	// Release is the hash of the release, whose objects are stored already.
+	// Release is the hash of the release. The objects of the release are already stored.
 	Release string
 	// Expects is the release with which the caller compared Release: the [Deployment.Release] that
 	// [Engine.CurrentDeployment] returned, or "" for none. If another release is current, the deployment fails with a

@@ -72,7 +72,7 @@ func (e *Engine) As(principal string) *Engine {
 	return &as
 }
 
-// Errors that callers branch on.
+// These are the errors that callers distinguish.
 var (
 	// ErrNotFound: no run, task, attempt or log matches. Errors that wrap it suggest alternatives.
 	ErrNotFound = errors.New("not found")
@@ -82,7 +82,7 @@ var (
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
 	// ErrMissingInput: an output that a retry would read was hidden or deleted after the retried run.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
-	// ErrNoEffect: a command about a backfill does not fit its state.
+	// ErrNoEffect: the state of a backfill does not allow a command.
 	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
@@ -106,7 +106,7 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 }
 
-// ErrDurable reports that the events of a call are in the ledger, although the call failed before they were folded. A
+// ErrDurable reports that a call failed after its events were written to the ledger, but before they were folded. A
 // process folds them later.
 var ErrDurable = errors.New("which is durable and will be folded")
 
@@ -157,7 +157,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
-	_, err = e.repeated(after) // this is an error if a faster call with the same key had another request
+	_, err = e.repeated(after) // an error: a faster call with the same key had another request
 	return err
 }
 
@@ -181,7 +181,7 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return withRun(ctx, snap, id)
 }
 
-// FindRunRow is [FindRun] for the row of the run only: it does not read the other rows of a closed run.
+// FindRunRow is [FindRun] for only the row of the run. It does not read the other rows of a closed run.
 func FindRunRow(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.Run, error) {
 	id, err := runNamed(ctx, snap, id)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // ForgottenAsset describes the outputs that are hidden when a command forgets an asset.
 type ForgottenAsset struct {
 	Asset string `json:"asset"`
-	// Partitions is the number of partitions with a visible output; 1 for an asset without partitions. Rows and Bytes
-	// are the sums over these outputs.
+	// Partitions is the number of partitions with a visible output. For an asset without partitions, it is 1. Rows and
+	// Bytes are the sums over these outputs.
 	Partitions int   `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Bytes      int64 `json:"bytes"`

@@ -46,7 +46,7 @@ func (e *Engine) AddKeys(ctx context.Context, set string, keys []string) (KeysCh
 }
 
 // RemoveKeys removes keys from a key set. It ignores keys that the set lacks. The outputs of their partitions are
-// kept, and become visible again if the key is added again.
+// kept. If a key is added again, the outputs of its partitions become visible again.
 func (e *Engine) RemoveKeys(ctx context.Context, set string, keys []string) (KeysChanged, error) {
 	return e.ChangeKeys(ctx, set, nil, keys)
 }
@@ -99,7 +99,7 @@ func (e *Engine) appendAllKeys(ctx context.Context, snap *snapshot.Snapshot, res
 	for chunk := range keyChunks(removes) {
 		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Remove: chunk})
 	}
-	if e.conditions.Key != "" && len(commands) == 0 { // an event must record the command key, even if there is nothing to change
+	if e.conditions.Key != "" && len(commands) == 0 { // an event must record the command key even if there is nothing to change
 		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Add: add[:min(1, len(add))], Remove: remove[:min(1, len(remove))]})
 	}
 	for i, p := range commands {

@@ -147,7 +147,7 @@ func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32,
 	if row := snap.State.Limits.Get(key); row != nil {
 		e.cfg.IDs.Observe(row.Version)
 	}
-	switch { // set Slots for builds that do not know Remove
+	switch { // set Slots for builds that do not support Remove
 	case remove && pool == "":
 		slots = state.DefaultWorkspaceSlots
 	case remove:

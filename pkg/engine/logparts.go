@@ -48,7 +48,7 @@ func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([
 		case errors.Is(err, blob.ErrNotFound):
 			continue // the worker has deleted the part in the meantime
 		case err != nil:
-			return nil, err //nolint:wrapcheck // the caller says which log
+			return nil, err //nolint:wrapcheck // the caller names the log in the error
 		}
 		switch {
 		case p.number > l.number+1:
@@ -75,10 +75,10 @@ type logPart struct {
 // list returns the parts of the execution that stored the newest part, in their order.
 func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
 	parts := map[string][]logPart{} // by nonce
-	newest, at := l.nonce, l.at     // an earlier execution does not become the newest when the whole log replaces the newest parts
+	newest, at := l.nonce, l.at     // the current execution stays the newest after the whole log has replaced its newest parts
 	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller says which log
+			return nil, err //nolint:wrapcheck // the caller names the log in the error
 		}
 		nonce, number, ok := contract.ParseLogPartKey(logKey, o.Key)
 		if !ok || l.left[nonce] {

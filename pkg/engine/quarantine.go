@@ -72,8 +72,8 @@ func candidateOf(row *state.Candidate) (Candidate, error) {
 	return c, nil
 }
 
-// FindCandidate returns the output in quarantine with a name: the asset with its partition, or the id of
-// the materialization.
+// FindCandidate returns the output in quarantine that a name denotes. The name is the asset with its partition, or
+// the id of the materialization.
 func FindCandidate(s *state.State, name string) (Candidate, error) {
 	all, err := Candidates(s)
 	if err != nil {
@@ -88,7 +88,7 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 }
 
 // inQuarantine lists the outputs of the asset that are in quarantine. If there are none, it suggests the nearest
-// name.
+// name, or lists other outputs.
 func inQuarantine(all []Candidate, name string) string {
 	if len(all) == 0 {
 		return "no output is in quarantine"
@@ -110,8 +110,8 @@ func inQuarantine(all []Candidate, name string) string {
 	return "in quarantine are " + view.Some(names)
 }
 
-// CandidateOf returns the output in quarantine with a name, as [FindCandidate] does. If a command with the key of the
-// conditions has already taken effect, CandidateOf returns the output that the command has resolved.
+// CandidateOf returns the output in quarantine that a name denotes, as [FindCandidate] does. If a command with the
+// key of the conditions has already taken effect, CandidateOf returns the output that this command has resolved.
 func (e *Engine) CandidateOf(ctx context.Context, name string) (Candidate, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -79,7 +79,8 @@ func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	return plan.CheckSelection(p)
 }
 
-// RequestRun requests a run at a given time. The run is planned at that time, on the release that is current then.
+// RequestRun requests a run at a given time. The run is planned at that time, on the release that is current at that
+// time.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
 	snap, group, err := e.append(ctx, "", p)
@@ -192,7 +193,7 @@ func planned(p *plan.Plan, err error) (*plan.Plan, error) {
 	return p, err
 }
 
-// AdvanceCalendar appends the next instants of schedules for the fold.
+// AdvanceCalendar appends the next instants of schedules, which the fold cannot compute.
 func (e *Engine) AdvanceCalendar(ctx context.Context, items []event.CalendarItem) error {
 	if _, _, err := e.append(ctx, "", &event.CalendarAdvanced{Items: items}); err != nil {
 		return fmt.Errorf("advance schedules: %w", err)

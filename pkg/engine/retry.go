@@ -124,7 +124,7 @@ func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string
 	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}, nil
 }
 
-// retriedAssets returns the parent's root assets. If the parent's row contains only some of them, it returns the
+// retriedAssets returns the parent's root assets. If the parent's row does not contain all of them, it returns the
 // assets that the retry executes.
 func retriedAssets(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	if parent.RootAssets != "" {

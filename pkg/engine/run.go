@@ -20,7 +20,7 @@ import (
 type RunRequest struct {
 	// Plan selects assets and partitions. Run sets Plan.Materialized and Plan.Calendar.
 	Plan plan.Request
-	// Roots are the assets under which the run is listed. Nil: the assets that Plan selects.
+	// Roots are the assets that a list of runs shows for the run. Nil: the assets that Plan selects.
 	Roots []ids.AssetKey
 	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
@@ -94,7 +94,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 // limited.
 const maxNamedBytes = 256 << 10
 
-// atMost returns as many of the first keys as fit into an event.
+// atMost returns the longest prefix of keys that fits into an event.
 func atMost(keys []string) []string {
 	size := 0
 	for i, key := range keys {
@@ -183,7 +183,7 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	if made != nil {
 		return RunHandle{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
 	}
-	if p.RequestID != "" { // another planner was first, or the request has ended
+	if p.RequestID != "" { // another planner was faster, or the request has ended
 		return RunHandle{RunID: p.RunID, Attached: true}, nil
 	}
 	if live := snap.State.LiveRunOf(p.RootRun); p.RootRun != "" && live != "" {

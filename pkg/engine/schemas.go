@@ -89,9 +89,8 @@ func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []strin
 	return slices.Sorted(maps.Keys(assets))
 }
 
-// AssetSchemas compares the columns of an asset's newest partition with the columns of the newest
-// partition that has a different schema, and describes the differences. rows contains the newest
-// partition of each schema.
+// AssetSchemas compares the columns of an asset's newest partition with the columns of the newest partition that has
+// a different schema. It describes the differences. rows contains the newest partition of each schema.
 func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
 	if len(rows) == 0 {
 		return nil
@@ -236,7 +235,8 @@ func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s
 	return found, nil
 }
 
-// inputSchemas returns the number of known different schemas of the inputs from an upstream asset.
+// inputSchemas returns the number of different schemas among the inputs from an upstream asset whose schemas are
+// known.
 func inputSchemas(
 	ctx context.Context, p *plan.Plan, upstream string, set plan.InputSet, snap *snapshot.Snapshot, s *state.State, run *state.Run,
 ) (int, error) {

@@ -27,10 +27,10 @@ type Services struct {
 	Remind time.Duration
 }
 
-// Stores deliver notifications within seconds, at least once.
+// These limits assume that stores deliver notifications within seconds, at least once.
 const (
 	remind = 30 * time.Second
-	// giveUp leaves time for a sweep, which runs once a minute.
+	// giveUp is long enough for a sweep, which runs once a minute.
 	giveUp = 2 * time.Minute
 )
 

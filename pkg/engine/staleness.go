@@ -36,7 +36,7 @@ const (
 // ErrNothing means that no partition of the selected assets needs to run.
 var ErrNothing = errors.New("nothing to run")
 
-// Staleness returns an evaluation of assets at a snapshot.
+// Staleness evaluates the staleness of assets on a snapshot.
 func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now time.Time) (*staleness.Evaluation, error) {
 	g, err := plan.NewGraph(assets)
 	if err != nil {

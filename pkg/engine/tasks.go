@@ -32,7 +32,7 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNoTask, runID, view.Count(len(keys), "task"))
 }
 
-// maxOlderRuns limits the older runs that are searched for a task.
+// maxOlderRuns is the maximum number of older runs that are searched for a task.
 const maxOlderRuns = 100
 
 // FindTaskAnywhere returns a task of a run and a state with the rows of that run. Without a run, it searches the

@@ -42,9 +42,9 @@ type Changes struct {
 }
 
 // Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
-// revision. Watch then sends the position of that revision first. While nothing changes, it calls send at the
-// interval quiet. It merges changes that are published while send is busy. If the changes since the position are not
-// known, or are too many, it sends a Resync.
+// revision. In this case, Watch first sends the position of that revision. While nothing changes, Watch calls send
+// once in each interval quiet. It merges changes that are published while send is busy. If the changes since the
+// position are not known, or are too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
@@ -118,8 +118,8 @@ func (w *watcher) start(ctx context.Context, after Position) error {
 	return w.send(c)
 }
 
-// advance sends the changes up to a revision or, if more have been published, up to a newer
-// revision.
+// advance sends the changes up to a revision. If this revision was collected, it sends the changes up to the newest
+// one.
 func (w *watcher) advance(ctx context.Context, revision int64) error {
 	m, err := w.e.cfg.Manifests.LoadAt(ctx, revision)
 	if errors.Is(err, manifest.ErrAbsent) { // the revision was collected

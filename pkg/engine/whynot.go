@@ -13,10 +13,10 @@ import (
 
 // Automation is anything that runs an asset without a person: a schedule, or a request that has not become a run.
 type Automation struct {
-	// Schedule or Request is the name of the automation. The other field is "".
+	// Either Schedule or Request is set. It is the name of the automation.
 	Schedule string `json:"schedule,omitempty"`
 	Request  string `json:"request_id,omitempty"`
-	// Status is the reason why the automation has not run the asset, or when it will.
+	// Status explains why the automation has not run the asset, or when it will.
 	Status string `json:"status"`
 	// Next is the command that continues or explains it, or "".
 	Next string `json:"next,omitempty"`
@@ -62,7 +62,7 @@ func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*eve
 	return all, nil
 }
 
-// scheduleState describes what a schedule waits for.
+// scheduleState describes the event for which a schedule waits.
 func scheduleState(s *Schedule) string {
 	text := s.Status
 	switch s.Status {
@@ -104,7 +104,7 @@ func tickState(t *Tick) string {
 	return strings.TrimSpace(text)
 }
 
-// requestState describes what a request waits for.
+// requestState describes the event for which a request waits.
 func requestState(r *Request) string {
 	text := fmt.Sprintf("%s since %s", r.State, r.CreatedAt)
 	switch r.State { //nolint:exhaustive // the other states have ended

@@ -187,7 +187,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	addCodes(row, skipped)
 }
 
-// addCodes adds numbers of partitions to the error codes of a chunk.
+// addCodes adds numbers of partitions to the counts of a chunk by error code.
 func addCodes(row *state.Chunk, more map[string]int64) {
 	if len(more) == 0 {
 		return

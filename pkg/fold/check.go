@@ -171,7 +171,7 @@ func (f *folder) checkTarget(p event.Payload, c *checked) verdict {
 	}
 }
 
-// defines reports whether a plan has a task that is not a group node.
+// defines reports whether a plan has the task with a key, and the task is not a group node.
 func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	for _, def := range f.tasksOf(p) {
 		if def.TaskKey == taskKey {
@@ -208,7 +208,7 @@ func Names(g Group) []string {
 	return runs
 }
 
-// Begins reports whether a group triggers a run.
+// Begins reports whether a group triggers the given run.
 func Begins(g Group, runID string) bool {
 	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
 		p, ok := e.Payload.(*event.RunTriggered)

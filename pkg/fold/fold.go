@@ -33,8 +33,8 @@ const (
 	// clocks differ, and the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
-	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. A
-	// queue with varying delays must not postpone all deadlines forever.
+	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. Without this limit, a
+	// queue with varying delays could postpone all deadlines forever.
 	MaxLateCalls = 5
 	// DispatchDeadline is how long a queue task may exist without a start before the sweeper
 	// inspects it.
@@ -82,7 +82,7 @@ const (
 const (
 	CodeUpstreamFailed  = "UPSTREAM_FAILED"  // an upstream failed, or was itself skipped because of a failure
 	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // an upstream had nothing to do, and none failed
-	// CodeUpstreamDegraded: the output of an upstream is degraded, and the task requires quality.
+	// CodeUpstreamDegraded: the output of an upstream is degraded, and the task requires the quality of this output.
 	CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 )
 
@@ -202,7 +202,7 @@ var (
 
 func stale(detail string) verdict { return verdict{outcome: state.Stale, detail: detail} }
 
-// events folds the events of a group in order, and then their consequences.
+// events folds the events of a group in order, and then handles their consequences.
 func (f *folder) events(g Group) verdict {
 	result := noChange
 	for _, e := range g.Events {

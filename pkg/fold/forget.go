@@ -54,9 +54,9 @@ func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 	})
 }
 
-// assetsForgotten hides the outputs of assets, and deletes what the state has recorded about their checks and costs.
-// It keeps the rows of partitions, because they may be in history, which the fold does not read. The row of the asset
-// hides them.
+// assetsForgotten hides the outputs of assets, and deletes the recorded data about their checks and costs. It keeps
+// the rows of partitions, because they may be in history, which the fold does not read. The row of the asset hides
+// them.
 func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	if f.forgottenBy(p) {
 		return noChange

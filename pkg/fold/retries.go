@@ -36,8 +36,8 @@ const (
 // MaxBackoffMS limits the delay before a retry to a year, regardless of the plan.
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
-// lost reports whether an attempt was lost to infrastructure: not the task failed, but the worker, the queue or the
-// store. The task's policy can exclude such errors.
+// lost reports whether an attempt was lost to infrastructure. In this case, the worker, the queue or the store
+// failed, but not the task. The task's policy can exclude such errors.
 func (c closing) lost(t *state.Task) bool {
 	if !c.retryable || c.listed(t.RetryNever) {
 		return false

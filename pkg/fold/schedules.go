@@ -146,7 +146,7 @@ func (f *folder) due(old *state.Schedule, now event.Time) {
 	put(f, f.st.Schedules, &row)
 }
 
-// calendarAdvanced decides the instants that have passed, and sets the next ticks.
+// calendarAdvanced decides about the instants that have passed, and sets the next ticks.
 func (f *folder) calendarAdvanced(p *event.CalendarAdvanced) verdict {
 	for i := range p.Items {
 		f.advance(&p.Items[i])
@@ -402,7 +402,8 @@ func (f *folder) afterRuns() {
 }
 
 // releaseNext starts the buffered requests of a schedule that need not wait any longer, in their order. Each of them
-// waits for the previous one. The exception is allow_all, if the ids of the requests' ticks are in another order.
+// waits for the previous one. Under allow_all, however, it does not wait if the tick of the previous one has a
+// greater id and does not belong to a backfill: see blockers.
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return

@@ -103,9 +103,9 @@ func resolution(s state.TaskState) state.Resolution {
 }
 
 // resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end without running. If
-// they end, resolve continues with their edges. Each edge is resolved only once, and only then changes the counters
-// of its downstream task. If the downstream task has already ended, its counters stay unchanged, because the row of
-// an ended task is final.
+// they end, resolve continues with their edges. Each edge is resolved only once, and changes the counters of its
+// downstream task at that time. If the downstream task has already ended, its counters stay unchanged, because the
+// row of an ended task is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {

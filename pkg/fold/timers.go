@@ -50,8 +50,8 @@ func (f *folder) reschedule(timer *state.Timer, at event.Time) {
 	f.putTimer(&row)
 }
 
-// timerFired executes a timer that is due. It reschedules the timer if the call was early, or if
-// the projections of the caller were too old (INV-9).
+// timerFired executes a timer that is due. It reschedules the timer if the call was early, or if the caller's
+// projections were too old (INV-9).
 func (f *folder) timerFired(p *event.TimerFired) verdict {
 	timer := f.st.Timers.Get(p.TimerID)
 	switch {

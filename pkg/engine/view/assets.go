@@ -110,7 +110,7 @@ func (a *Asset) DependsOn() []string {
 	return deps
 }
 
-// NewestSchemas collects the newest partition of each schema.
+// NewestSchemas collects the newest partition with each schema.
 type NewestSchemas struct{ rows map[string]*state.Partition }
 
 // Add adds a partition. It ignores a partition with an unknown schema.

@@ -56,7 +56,7 @@ type Gantt struct {
 	Rows     []GanttRow
 	// ByAsset means that a row combines all tasks of an asset.
 	ByAsset bool
-	// LeftOut is the number of omitted rows, if there are more than [MaxGanttRows].
+	// LeftOut is the number of omitted rows. Rows are omitted if there are more than [MaxGanttRows].
 	LeftOut int
 	// CriticalPath is the longest chain of tasks by actual end times, first task first.
 	CriticalPath []string
@@ -124,7 +124,7 @@ type drawing struct {
 	resolved  map[string]event.Time       // when the last edge into a task was resolved
 }
 
-// orLast sorts rows without an attempt after all others.
+// orLast returns a time that sorts rows without an attempt after all others.
 func orLast(at event.Time) event.Time {
 	const never = event.Time(1<<63 - 1)
 	return cmp.Or(at, never)
@@ -304,8 +304,8 @@ func (d *drawing) end(t *state.Task) event.Time {
 	return 0
 }
 
-// criticalPath returns the chain of tasks that ended last: the last task of the run, the upstream of that task that
-// ended last, and so on. It omits groups.
+// criticalPath returns the chain of tasks that ended last. It ends with the last task of the run. Each task in it is
+// preceded by the upstream that ended last. It omits groups.
 func (d *drawing) criticalPath() []*state.Task {
 	var last *state.Task
 	for _, t := range d.tasks {

@@ -34,7 +34,7 @@ type PartitionExplanation struct {
 	KeySets []string `json:"key_sets,omitempty"`
 	// Mark is the mark that a person has set on the output.
 	Mark *Marked `json:"mark,omitempty"`
-	// Quarantine is the decision that published the output although a check had blocked it.
+	// Quarantine is the decision that published the output after a check had blocked it.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
 	// Newer are upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
@@ -86,8 +86,8 @@ type UpstreamPartition struct {
 	More int     `json:"more"`
 }
 
-// ExplainPartition explains a partition of an asset. decision is the decision that published its output although a
-// check had blocked the output, or nil.
+// ExplainPartition explains a partition of an asset. decision is the decision that published its output after a check
+// had blocked the output, or nil.
 func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, decision *Quarantined) (*PartitionExplanation, error) {
 	found, err := e.Explain(asset, key)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 type Partition struct {
 	Key    string
 	Status string
-	// Row is nil for a missing partition. It is also nil if the caller did not ask for rows.
+	// Row is nil for a missing partition. It is also nil if the caller did not request rows.
 	Row *state.Partition
 }
 

@@ -11,8 +11,8 @@ import (
 // Repeat counts the failed tasks of a run by the way in which they can be repeated.
 type Repeat struct {
 	Total int
-	// Checks are the tasks that failed because of a check. A retry would check the same data again, so the
-	// asset itself must run again.
+	// Checks are the tasks that failed because of a check. A retry would check the same data again, so a new run of the
+	// asset is needed.
 	Checks int
 	// Code are the tasks whose code failed permanently. A retry would execute the same code with the same inputs.
 	Code int
@@ -32,7 +32,7 @@ const codeCheckFailed = "CHECK_FAILED"
 // codesOfCode are the error codes of tasks that fail again as long as their code is the same.
 var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVALID_OUTPUT": true}
 
-// RepeatOf counts the failed tasks of a run.
+// RepeatOf counts the failed tasks of a run by the way in which they can be repeated.
 func RepeatOf(s *state.State, runID string) (f Repeat) {
 	s.TasksOf(runID, func(t *state.Task) bool {
 		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck

@@ -144,7 +144,7 @@ var commandFields = table[declared]{
 	}, yamlFile.output),
 }
 
-// textFields are the fields of `output` for text files.
+// textFields are the fields of `output` that describe text files.
 var textFields = table[plan.TextOutput]{
 	choice("format", shape{Description: "The format of the files: csv (.csv, .tsv), json (.json), ndjson (.ndjson, .jsonl), each also with .gz or .zst."},
 		plan.TextFormats, func(t *plan.TextOutput) *string { return &t.Format }),

@@ -86,7 +86,7 @@ func (l *loader) parseChecks(ctx context.Context) error {
 	return nil
 }
 
-// addCheckRefs adds the tables that a check reads, except the asset itself, to the dependencies of the asset.
+// addCheckRefs adds the tables that a check reads to the dependencies of the asset. It ignores the asset itself.
 func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	if p.Bad != nil {
 		l.report(c.place(p.Bad.Offset), "", "check %s: %s", c.Name, p.Bad.Message)

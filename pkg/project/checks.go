@@ -23,7 +23,7 @@ type check struct {
 	kinds []string
 	// columnsAt are the positions of Columns.
 	columnsAt []place
-	// sqlAt is where SQL begins.
+	// sqlAt is the position where SQL begins.
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
@@ -33,7 +33,8 @@ type check struct {
 	seasonal string
 }
 
-// checkFields are the fields of a check. The fields of [quality.Kinds], sql and command name the kind of the check.
+// checkFields are the fields of a check. Each field in [quality.Kinds], and the fields sql and command, name the kind
+// of the check.
 var checkFields = table[check]{
 	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
 	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them are ignored."), yamlFile.checkColumns),
@@ -572,8 +573,8 @@ type contractColumn struct {
 	typed, notNull bool
 }
 
-// columns reads the contract of an asset, its field `columns`. It converts the contract to a check of kind schema
-// that forbids other columns, and a check of kind not_null.
+// columns reads the field `columns`, which is the contract of an asset. It converts the contract to two checks: one
+// of kind schema that forbids other columns, and one of kind not_null.
 func (f yamlFile) columns(n *yaml.Node, a *declared) {
 	types := check{Check: quality.Check{Name: quality.ContractCheck, Kind: quality.Schema}, at: f.place(n)}
 	filled := check{Check: quality.Check{Name: quality.ContractNotNullCheck, Kind: quality.NotNull}, at: f.place(n)}

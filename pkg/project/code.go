@@ -17,8 +17,8 @@ import (
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxMatched is a total size in bytes. If all files that a query's pattern matches are larger together, only their
-	// sizes are part of the code.
+	// maxMatched is a total size in bytes. If the files that a query's pattern matches have a larger total size, only
+	// their sizes are part of the code.
 	maxMatched = 64 << 20
 	// maxCodeFiles is the maximum number of files that the patterns of an asset match.
 	maxCodeFiles = 10_000
@@ -83,7 +83,7 @@ func (f yamlFile) codeFiles(n *yaml.Node, a *declared) {
 // codeReader finds and hashes files of the project. Each file is read once.
 type codeReader struct {
 	*loader
-	hashes map[string]string   // "" for a file that is not part of any code
+	hashes map[string]string   // the hash is "" if the file is not part of any code
 	folder map[string][]string // the files below a folder, by folder
 }
 
@@ -150,7 +150,7 @@ func (c *codeReader) collect(a *declared) {
 	}
 }
 
-// collectChecks adds the files that the commands of checks name to these checks.
+// collectChecks adds files to checks that are commands: the files that the commands name.
 func (c *codeReader) collectChecks(checks []quality.Check) {
 	for i := range checks {
 		for _, name := range checks[i].Command {
@@ -274,7 +274,7 @@ func (c *codeReader) below(folder string) []string {
 	_ = fs.WalkDir(c.files, folder, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return fs.SkipDir // the pattern then matches fewer files
+			return fs.SkipDir // without the folder, the pattern matches fewer files
 		case strings.HasPrefix(entry.Name(), ".") && name != ".":
 			if entry.IsDir() {
 				return fs.SkipDir

@@ -52,7 +52,7 @@ func (l *loader) readConfig() {
 // configFields are the fields of servo.yaml.
 var configFields = slices.Concat(baseFields, environmentFields)
 
-// baseFields are the fields of servo.yaml that an environment cannot change.
+// baseFields are the fields of servo.yaml that environments cannot change.
 var baseFields = table[Project]{
 	other("name", typed("name", shape{Description: "The name of the project. Default: the name of its folder.", Examples: []any{"weather"}}),
 		func(f yamlFile, n *yaml.Node, p *Project) { f.setName(n, "name", &p.Name) }),
@@ -120,7 +120,7 @@ var defaultFields = table[Defaults]{
 	keepField(func(d *Defaults) *plan.Keep { return &d.Keep }),
 }
 
-// Fields of both assets and defaults.
+// These fields belong to both assets and defaults.
 
 func retriesField[T any](at func(*T) *plan.Retries) field[T] {
 	about := typed("retries", shape{
@@ -322,7 +322,8 @@ func retryRules(name, about string, example []any, at func(*retryPolicy) *[]stri
 	})
 }
 
-// retryRulePattern matches an item of on or never: a category, one of Servo's codes, or a code that begins with X_.
+// retryRulePattern matches an item of the lists on and never: a category, one of Servo's codes, or a code that begins
+// with X_.
 func retryRulePattern() string {
 	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
@@ -339,7 +340,7 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 		return
 	case !r.givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
-	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: already reported
+	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: a problem was already reported
 		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
 	*to = r.Retries

@@ -160,8 +160,8 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 }
 
 // join adds an environment to the other environments of its domain. If another environment has the same store, and
-// one of the two restricts deployments, join returns the name of the other one: a run in it would circumvent the
-// restriction.
+// one of the two restricts deployments, a run in the other one would circumvent the restriction. In this case, join
+// returns the name of the earlier environment.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }
@@ -220,7 +220,7 @@ func fieldIndex(content []*yaml.Node, name string) int {
 	return -1
 }
 
-// withUser replaces $USER in the name of a workspace by the name of the user.
+// withUser replaces $USER in the name of a workspace with the name of the user.
 func (f yamlFile) withUser(s string) string {
 	const user = "$USER"
 	if !strings.Contains(s, user) {

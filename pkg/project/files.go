@@ -43,7 +43,7 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 	return text, l.checkText(name, text)
 }
 
-// byteOrderMark is a mark that some editors write before UTF-8 text.
+// byteOrderMark is a mark that some editors write at the beginning of UTF-8 text.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // checkText reports a file that is not text.

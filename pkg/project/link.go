@@ -19,7 +19,7 @@ const maxSuggestions = 200
 // link resolves dependencies and reports conflicts between the declarations.
 func (l *loader) link() {
 	l.checkPools()
-	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // already reported
+	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // their missing keys were already reported
 	slices.SortStableFunc(l.assets, func(a, b declared) int { return plan.CompareKeys(a.Key, b.Key) })
 	l.dropDuplicates()
 	known := make(map[ids.AssetKey]*declared, len(l.assets))

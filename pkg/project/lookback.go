@@ -72,7 +72,7 @@ func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 		}
 		m, err := plan.Mapping(&c.known[d.Asset].Asset, &a.Asset)
 		if err != nil {
-			return true // already reported
+			return true // the problem was already reported
 		}
 		at := c.known[d.Asset].Partitions.Time()
 		if at == nil || len(d.Map.Dimensions) == 0 {
@@ -112,8 +112,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. If the column may belong to any other table,
-// it returns none.
+// upstreams returns the partitioned assets that have one of the columns. If the column may also belong to any other
+// table, it returns none.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -189,7 +189,7 @@ func (c *lookbackCheck) find(a *declared, column, dimension string) origin {
 	}
 	found := c.common(o.Columns, dimension)
 	if found == originAbsent && !named && daily && column == dimension && !a.NoPartitionColumns {
-		return originDay // the partition column
+		return originDay // this is the partition column
 	}
 	if found == originDay && !daily || found == originAbsent && named {
 		return originUnknown

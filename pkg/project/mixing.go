@@ -233,8 +233,8 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns the content of an asset's column whose values come from one of several columns of the tables that
-// the asset reads.
+// common returns the content of an asset's column. The values of this column come from one of several columns of the
+// tables that the asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
 	for _, column := range columns {

@@ -10,7 +10,7 @@ import (
 // Problem is one problem in a project's files.
 type Problem struct {
 	File string `json:"file"`
-	// Line and Column count from 1. Column counts characters.
+	// Line and Column are counted from 1. Column counts characters.
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
 	Message string `json:"message"`

@@ -139,7 +139,7 @@ type Variable struct {
 	Offset int    // in bytes; -1: unknown
 }
 
-// Column is a column of a table. The name is in lower case.
+// Column is a column of a table. Its name is in lower case.
 type Column struct {
 	Ref
 	Name string
@@ -174,7 +174,7 @@ type Lookback struct {
 	// item lists the stored columns to which one name may refer. One of them must contain the day, and the others must
 	// not exist.
 	Days [][]Column
-	// Window is true for a window that the column orders.
+	// Window is true if the expression is a window function whose window is ordered by the column.
 	Window bool
 	// From is the first day that the expression needs, relative to the day of the partition: -7 is a week earlier. 0:
 	// unknown.
@@ -289,7 +289,7 @@ type loader struct {
 	external *external
 }
 
-// place is the position of a word in a file. Lines and columns count from 1.
+// place is the position of a word in a file. Lines and columns are counted from 1.
 type place struct {
 	file         string
 	line, column int
@@ -316,8 +316,8 @@ type declared struct {
 	publish          *publish    // nil: the selection in servo.yaml decides
 	promises         promises
 	// batchAt is the position of `batch`. partitioned means that the file declares partitions, even if this declaration
-	// has a problem. independent means that, as the asset's author states, no row depends on the inputs of another
-	// partition.
+	// has a problem. independent means that the author of the asset has declared that no row depends on the inputs of
+	// another partition.
 	batchAt     place
 	partitioned bool
 	independent bool

@@ -20,7 +20,7 @@ type promises struct {
 
 const byPattern = `^([01][0-9]|2[0-3]):[0-5][0-9]$`
 
-// maxPromise is the longest duration of a promise.
+// maxPromise is the maximum duration of a promise.
 const maxPromise = event.MaxDeadlineSec * time.Second
 
 var deadlineField = other("deadline", deadlineFields.shape(shape{

@@ -39,7 +39,7 @@ type schedule struct {
 	start, end string
 }
 
-// runOfSchedule is the name of the field run in the messages of problems.
+// runOfSchedule is the name of the field run in messages about problems.
 const runOfSchedule = "run"
 
 // These are the values of the field upstream.

@@ -16,10 +16,10 @@ import (
 const SchemaFile = "servo.schema.json"
 
 // Schema returns the JSON Schema (draft 7) of servo.yaml and of asset files. Its definitions "project" and "assets"
-// describe these files. The definition "query" describes the header of a SQL file, and "tests" a file with unit
-// tests. The schema is generated from the tables with which Load reads the files, so both have exactly the same
-// fields and limits. The schema accepts every valid file. Load also checks conditions that a schema cannot express,
-// for example that a pool exists.
+// describe these files. The definition "query" describes the header of a SQL file, and the definition "tests"
+// describes a file with unit tests. The schema is generated from the tables with which Load reads the files, so both
+// have exactly the same fields and limits. The schema accepts every valid file. Load also checks conditions that a
+// schema cannot express, for example that a pool exists.
 func Schema() []byte {
 	raw, err := json.Marshal(schema())
 	if err != nil {
@@ -33,7 +33,7 @@ func Schema() []byte {
 	return out.Bytes()
 }
 
-// IsSchema reports whether a text is the schema of this version, in any formatting.
+// IsSchema reports whether a text is the schema of this version, regardless of its formatting.
 func IsSchema(text []byte) bool {
 	var given, want any
 	return json.Unmarshal(text, &given) == nil && json.Unmarshal(Schema(), &want) == nil && reflect.DeepEqual(given, want)
@@ -131,7 +131,7 @@ func (t table[T]) shape(about shape, required ...string) shape {
 	return about
 }
 
-// whole returns a field with a whole number from least to most.
+// whole returns a field whose value is a whole number from least to most.
 func whole[T any, I int | int32](name string, about shape, least, most int64, at func(*T) *I) field[T] {
 	about.Type, about.Minimum, about.Maximum = "integer", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {
@@ -141,7 +141,7 @@ func whole[T any, I int | int32](name string, about shape, least, most int64, at
 	}}
 }
 
-// decimal returns a field with a decimal number from least to most. It is stored in thousandths.
+// decimal returns a field whose value is a decimal number from least to most. The value is stored in thousandths.
 func decimal[T any](name string, about shape, least, most int64, at func(*T) *int32) field[T] {
 	about.Type, about.Minimum, about.Maximum = "number", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {
@@ -155,7 +155,7 @@ func choice[T any](name string, about shape, words []string, at func(*T) *string
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { f.oneOf(n, name, words, at(to)) }}
 }
 
-// listing returns a field with a list of strings.
+// listing returns a field whose value is a list of strings.
 func listing[T any](name string, about shape, at func(*T) *[]string) field[T] {
 	about.Type, about.Items = "array", &shape{Type: "string"}
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { *at(to) = f.texts(n, name) }}
@@ -248,7 +248,7 @@ func sharedShapes() properties {
 	}
 }
 
-// with returns the fields of both maps. A field of more replaces one of known.
+// with returns the fields of both maps. A field in more replaces the same field in known.
 func (known fields) with(more fields) fields {
 	maps.Copy(known, more)
 	return known

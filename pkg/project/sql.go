@@ -36,7 +36,7 @@ func splitHeader(text []byte) (header []byte, body int) {
 	return append(blank(text[:start]), text[start:end]...), end + len("*/")
 }
 
-// blank replaces every character except line ends with a space.
+// blank replaces every character with a space, except line ends.
 func blank(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		if r == '\n' {

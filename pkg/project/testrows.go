@@ -22,7 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/testcase"
 )
 
-// maxTestRows limits the rows of a table of a unit test.
+// maxTestRows is the maximum number of rows of a table in a unit test.
 const maxTestRows = 10_000
 
 // readGiven reads the rows of the assets that the query reads.
@@ -137,8 +137,8 @@ func (f yamlFile) testValue(n *yaml.Node) testcase.Value {
 	}
 }
 
-// spelled parses a text that is a YAML list or mapping, for columns of list, struct and map types. It returns nil for
-// other texts.
+// spelled parses a text that is written as a YAML list or mapping. Such texts are values of columns of list, struct
+// and map types. It returns nil for other texts.
 func spelled(text string) *testcase.Value {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {

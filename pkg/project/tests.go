@@ -196,7 +196,7 @@ var expectFields = table[testcase.Expect]{
 		}),
 }
 
-// tablePattern is the pattern of an asset's name, as a key or as in SQL.
+// tablePattern matches the name of an asset, either as a key or as in SQL.
 const tablePattern = `^[a-z0-9_]{1,128}[/.][a-z0-9_]{1,128}$`
 
 func tableShape(about shape) shape {
@@ -258,7 +258,7 @@ func (d *testDeclaration) readAsset(f yamlFile, n *yaml.Node) {
 	}
 }
 
-// find returns the asset with a name. The name has the form namespace.name, as in SQL, or is the key namespace/name.
+// find returns the asset with a name. The name is namespace.name, as in SQL, or the key namespace/name.
 func (t *testLoader) find(f yamlFile, n *yaml.Node, name string) *plan.Asset {
 	key, err := ids.ParseAssetKey(strings.Replace(name, ".", "/", 1))
 	if a := t.assets[key]; err == nil && a != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Limits of a YAML text after its aliases are expanded.
+// These limits apply to a YAML text after its aliases are expanded.
 const (
 	maxYAMLDepth = 32
 	maxYAMLNodes = 200_000

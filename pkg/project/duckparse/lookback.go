@@ -220,8 +220,8 @@ func (f *from) match(name string, args []any) (bounds []bound) {
 	return bounds
 }
 
-// sameParts returns the bound of a comparison of the same part of two dates, such as the month without the year:
-// month(day) = month(…).
+// sameParts returns the bound of a comparison of the same part of two dates. An example is the month without the
+// year: month(day) = month(…).
 func (f *from) sameParts(a, b any) []bound {
 	part := datePart(a)
 	if part != datePart(b) || !slices.Contains([]string{"month", "monthname", "quarter", "week", "weekofyear"}, part) {

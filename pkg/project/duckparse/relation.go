@@ -115,7 +115,7 @@ func (t *tables) find(name string) *tables {
 type from struct {
 	relations []relation
 	with      *tables
-	outer     *from // the names of the query around a subquery
+	outer     *from // the names of the query that contains a subquery
 	// days are the columns and expressions, as written, that a filter sets equal to a variable.
 	days []day
 }
@@ -253,7 +253,7 @@ func (f *from) setDays(filter any) {
 	case "COMPARE_EQUAL":
 		for _, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			if v := f.value(side[1]); v.variable != "" && v.exact() {
-				// side[0] keeps its casts, because the value of seen::DATE may differ from that of seen.
+				// side[0] keeps its casts, because seen::DATE may have another value than seen.
 				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v})
 			}
 		}

@@ -141,7 +141,7 @@ func (s *separation) expression(f *frame, v any) {
 	case map[string]any:
 		kind := word(v["type"])
 		if e, ok := s.keyFilter(v); ok && !f.fixed && s.isKey(f, e) {
-			return // the condition is true for every row, in every batch
+			return // the condition is true for every row in every batch
 		}
 		switch {
 		case strings.HasPrefix(kind, "WINDOW_"):

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// frame describes the rows of a FROM clause. An id identifies a value in a row. It is the text of an expression, in
-// which columns have their full names. Expressions with the same id have the same value in a row. An id that begins
-// with ^ belongs to the query that contains a subquery.
+// frame describes the rows of a FROM clause. An id identifies a value in a row. It is the text of an expression in
+// which columns have their full names. Expressions with the same id have the same value in a row. In a subquery, an
+// id that begins with ^ belongs to the query that contains the subquery.
 type frame struct {
 	tables []namedRows
 	fixed  bool

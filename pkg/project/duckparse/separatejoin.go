@@ -202,7 +202,7 @@ func (s *separation) stored(n map[string]any, name string) *rows {
 	return &rows{keys: map[string]bool{column: true}}
 }
 
-// changing reports whether a part of FROM contains a table that depends on the batch.
+// changing reports whether a part of FROM depends on the batch.
 func (s *separation) changing(v any, with *withRows) (found bool) {
 	contains(v, func(n map[string]any) {
 		switch n["type"] {

@@ -91,7 +91,7 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions. It ignores the field of the root that except names.
+// hashOf returns a hash of a tree without positions. It ignores the field except of the root.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {

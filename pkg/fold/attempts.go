@@ -346,8 +346,8 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 
 // readUpTo returns a fold sequence number. The task has read those outputs of other runs that were visible at this
 // number. readUpTo returns 0 if the task ran although an upstream had not succeeded or a later run had overtaken an
-// upstream. In this case, another output of that upstream is visible, which the task has not read. The row of the
-// task does not name that upstream.
+// upstream. In this case, the task has not read the visible output of that upstream, and the row of the task does not
+// name that upstream.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 
 // whole fails a task with a batch if its worker reports a success without an output for each partition, because
 // either all partitions become visible together or none. A worker that does not support batches reports no
-// partitions. An output in quarantine that lacks the output of a partition is dropped.
+// partitions. A quarantined output is dropped if it lacks the output of a partition.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {
 		return

@@ -71,7 +71,7 @@ func (f *folder) unused(key string, at event.Time) string {
 }
 
 // counting returns the COUNTING notification of a key and its id. If there is none, it returns nil and an unused id.
-// It tries the ids of all times, beginning with since.
+// An id is derived from the key and a time. counting tries one time after another, beginning with since.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {
 		id := ids.NotificationID(f.domain(), key, at.Time())

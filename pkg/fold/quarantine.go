@@ -14,9 +14,9 @@ import (
 // A candidate is an output that a check has blocked and that is waiting for a decision. These invariants hold:
 //
 //   - A partition has at most one pending candidate.
-//   - The visible output of its partition precedes it in the order of [folder.materialized]: a later
-//     success supersedes a candidate, and a candidate that arrives after a later success is superseded
-//     immediately.
+//   - The visible output of a partition precedes the pending candidate in the order of
+//     [folder.materialized]: a later success supersedes a candidate, and a candidate that arrives after a
+//     later success is superseded immediately.
 //
 // So an approval never has to compare the candidate with the visible output, whose row may exist only in history.
 

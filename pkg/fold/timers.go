@@ -161,8 +161,9 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 // maxLivenessDelay is the maximum time from a deadline to its liveness timer.
 const maxLivenessDelay = 30 * time.Second
 
-// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. While runs are live,
-// it keeps a timer that fires earlier: when this timer fires, the fold sets the next one.
+// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. It keeps a timer that
+// fires earlier: when this timer fires, the fold sets the next one. Without deadlines, it keeps the timer while runs
+// are live.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled

@@ -38,8 +38,8 @@ func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolve
 	return true, b.describeOutput(ctx, asset, false)
 }
 
-// knownFunctions are functions that extensions add and that no query may name. A worker that has loaded the extensions
-// knows all of them.
+// knownFunctions are functions that extensions add and that no query may name. Binding loads no extensions, so it
+// needs this list. A worker loads the extensions, and finds all such functions itself.
 var knownFunctions = []string{"sqlite_attach", "sqlite_query", "sqlite_scan"}
 
 func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {

@@ -138,8 +138,8 @@ func (p *logParts) store(ctx context.Context) {
 	p.begin = p.at
 }
 
-// drop counts a complete part after the beginning of the log. Because a log keeps only its beginning and its end,
-// drop deletes the oldest of these parts as long as the remaining ones cover the end.
+// drop records the size of a complete part after the beginning of the log. A log keeps only its beginning and its
+// end, so drop then deletes the oldest of these parts as long as the remaining ones cover the end.
 func (p *logParts) drop(ctx context.Context) {
 	if len(p.sizes) == 0 {
 		p.first, p.oldest = p.number, p.number

@@ -47,7 +47,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 	return found, rest
 }
 
-// keyFilter returns the expression whose value a condition searches in the list of the partitions.
+// keyFilter returns x if a condition tests whether the list of the partitions contains x.
 func (s *separation) keyFilter(v any) (any, bool) {
 	n := object(v)
 	children := array(n["children"])
@@ -65,7 +65,7 @@ func (s *separation) keyFilter(v any) (any, bool) {
 	return nil, false
 }
 
-// semijoin returns the expression whose value a condition searches among the partitions that a subquery returns.
+// semijoin returns x if a condition has the form x IN (subquery) and the subquery returns partitions.
 func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	n := object(v)
 	if n["type"] != "SUBQUERY" || n["subquery_type"] != "ANY" || n["comparison_type"] != "COMPARE_EQUAL" {

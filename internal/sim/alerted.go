@@ -251,7 +251,7 @@ func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt 
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	if is.State == state.NotificationSent && log.sent[is.NotificationID] == 0 {
-		o.violation(everyTransition, "notification %s of %s is SENT, but its channel has not got it", is.NotificationID, f.domain)
+		o.violation(everyTransition, "notification %s of %s is SENT, but its channel has not received it", is.NotificationID, f.domain)
 	}
 }
 

@@ -36,7 +36,7 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 			o.violation(keptPromises, "the newest output of %s of %s is from %s and may be %d s old, but it is judged at %s", is.AssetKey, f.domain, is.DataAt, is.MaxLagSec, is.LagAt)
 		}
 		if was.LagAt != 0 && is.LagAt == 0 && is.MaxLagSec == was.MaxLagSec && after.FoldTime.Add(skew) < was.LagAt {
-			o.violation(keptPromises, "%s of %s was too old at %s, but only becomes so at %s", is.AssetKey, f.domain, after.FoldTime, was.LagAt)
+			o.violation(keptPromises, "%s of %s is reported as too old at %s, but becomes too old only at %s", is.AssetKey, f.domain, after.FoldTime, was.LagAt)
 		}
 	}
 	for is := range changed(f, after.Partitions) {
@@ -71,7 +71,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 		o.violation(keptPromises, "no release has the deadline of %s of %s at %s", m.AssetKey, f.domain, m.DueAt)
 		return
 	case m.MissedAt.Add(skew) < m.DueAt:
-		o.violation(keptPromises, "%s of %s has missed at %s its deadline at %s", m.AssetKey, f.domain, m.MissedAt, m.DueAt)
+		o.violation(keptPromises, "%s of %s is reported at %s to have missed its deadline at %s", m.AssetKey, f.domain, m.MissedAt, m.DueAt)
 	case err != nil || len(missing) == 0:
 		o.violation(keptPromises, "%s of %s has missed its deadline at %s, but names no partition: %q", m.AssetKey, f.domain, m.DueAt, m.Missing)
 		return

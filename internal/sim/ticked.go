@@ -263,7 +263,7 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 			o.violation(exactOverlap, "under policy %s, request %s of %s is buffered, but need not wait for %v", policy, waiting[0].RequestID, f.domain, active[name])
 		}
 		if len(exclusive) > 1 || policy != event.OverlapAllowAll && len(slots[name]) > 1 {
-			o.violation(exactOverlap, "under policy %s, schedule %s of %s has at once %v; %d runs hold slots", policy, name, f.domain, exclusive, len(slots[name]))
+			o.violation(exactOverlap, "under policy %s, schedule %s of %s has several runs or requests at once: %v; %d runs hold slots", policy, name, f.domain, exclusive, len(slots[name]))
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	}
 	if run.Plan.Source == "" {
 		if run.Plan.Root = a.cfg.Root; run.Plan.Root == "" {
-			return &engine.PlanError{Err: fmt.Errorf("release %s has no archive of the project's files, and its folder is not known here: deploy it with deploy: explicit", release.Short(p.sha))}
+			return &engine.PlanError{Err: fmt.Errorf("release %s has no archive of the project's files, and this process does not know the project's folder: set deploy: explicit, and deploy again", release.Short(p.sha))}
 		}
 	}
 	if err := a.memory.Acquire(ctx, planning); err != nil {

@@ -155,7 +155,7 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 	}
 	if r.Plan.Source == "" {
 		if r.Plan.Root = a.cfg.Root; r.Plan.Root == "" {
-			return r, fmt.Errorf("release %s has no archive of the project's files, and its folder is not known here: deploy it with deploy: explicit",
+			return r, fmt.Errorf("release %s has no archive of the project's files, and this process does not know the project's folder: set deploy: explicit, and deploy again",
 				release.Short(p.sha))
 		}
 	}

@@ -27,10 +27,10 @@ func (a *app) alertsCommand() *cobra.Command {
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if messages && rules {
-				return usagef("--messages and --rules exclude each other")
+				return usagef("--messages and --rules cannot be combined: remove one")
 			}
 			if cmd.Flags().Changed("limit") && !messages {
-				return usagef("--limit belongs to --messages")
+				return usagef("--limit needs --messages: add it, or remove --limit")
 			}
 			if count < 1 {
 				return usagef("--limit %d is less than 1", count)

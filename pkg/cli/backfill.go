@@ -221,7 +221,7 @@ func (a *app) pauseBackfillCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&p.Now, "now", false, "also cancel the running chunks")
-	cmd.Flags().StringVar(&p.Reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&p.Reason, "reason", "", "the reason, shown to people")
 	return cmd
 }
 
@@ -255,7 +255,7 @@ func (a *app) cancelBackfillCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&p.Reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&p.Reason, "reason", "", "the reason, shown to people")
 	return cmd
 }
 

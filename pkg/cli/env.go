@@ -67,7 +67,7 @@ func (a *app) override(p *project.Project, texts []string) (*project.Project, ma
 			return nil, nil, usagef("invalid variable %q: write name=value", text)
 		}
 		if _, twice := values[name]; twice {
-			return nil, nil, usagef("--var %s is given twice: remove one", name)
+			return nil, nil, usagef("--var %s is set twice: remove one", name)
 		}
 		values[name] = value
 	}

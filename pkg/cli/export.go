@@ -50,7 +50,7 @@ func (a *app) exportCommand() *cobra.Command {
 			case e.file == "" && e.folder == "":
 				return usagef("missing flag --duckdb FILE or --folder DIR; usage: %s", cmd.UseLine())
 			case e.folder == "" && e.copies:
-				return usagef("--copy is about a folder: add --folder DIR")
+				return usagef("--copy needs a folder: add --folder DIR")
 			}
 			_, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {

@@ -52,7 +52,7 @@ func (a *app) forgetCommand() *cobra.Command {
 			return a.forget(cmd.Context(), keys, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "the reason, shown to people")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "print what would be hidden and deleted, without changing anything")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "forget without asking")
 	return cmd
@@ -133,7 +133,7 @@ func (a *app) confirmForgetting(r *forgetResult, yes bool) error {
 		return nil
 	}
 	if _, terminal := a.width(a.Stdin); !terminal {
-		return errors.New("forget assets: it has to be confirmed: look at it with --dry-run, and confirm with --yes")
+		return errors.New("forget assets: must be confirmed: check the result with --dry-run, then confirm with --yes")
 	}
 	fmt.Fprintf(a.Stderr, "%sForget %s? [yes/no] ", r.text(), plural(len(r.Assets), "asset"))
 	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')

@@ -47,7 +47,7 @@ func (f *markFlags) mark() (string, error) {
 	chosen := ""
 	for mark, set := range map[string]bool{event.MarkStale: f.stale, event.MarkFresh: f.fresh, event.MarkMissing: f.missing} {
 		if set && chosen != "" {
-			return "", usagef("the flags --stale, --fresh and --missing exclude one another: give one of them")
+			return "", usagef("--stale, --fresh and --missing cannot be combined: choose one")
 		}
 		if set {
 			chosen = mark

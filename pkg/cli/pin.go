@@ -62,7 +62,7 @@ func (a *app) pinCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&keep, "for", "90d", "how long: 12h, 90d")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown to people")
 	cmd.Flags().BoolVar(&release, "release", false, "end the pin of the revision")
 	return cmd
 }

@@ -96,7 +96,7 @@ func (a *app) resolveCommand(decision, short, done, long string) *cobra.Command 
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown to people")
 	return cmd
 }
 

@@ -215,7 +215,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	case !f.assets.all && len(args) == 0:
 		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
 	case f.allowFuture && len(f.partitions) == 0:
-		return r, usagef("--allow-future concerns partitions that -p selects: add -p, or remove it")
+		return r, usagef("--allow-future applies to partitions that -p selects: add -p, or remove --allow-future")
 	case f.parallelism < 0:
 		return r, usagef("--max-parallelism is %d; must be 1 or more", f.parallelism)
 	case f.timeout < 0 || f.timeout > 0 && f.timeout < time.Second || f.timeout.Seconds() > math.MaxInt32:

@@ -236,7 +236,7 @@ func (a *app) pauseScheduleCommand() *cobra.Command {
 				func(s engine.Schedule) string { return "schedule " + a.style.bold(s.Name) + " is paused" })
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, shown to people")
 	return cmd
 }
 

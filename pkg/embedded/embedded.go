@@ -404,7 +404,7 @@ func (s *Stack) notifyRest() {
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
 	if err := s.notifier.Drain(ctx); err != nil {
-		s.opts.Logger.Warn("some alerts are not sent; the next start sends them")
+		s.opts.Logger.Warn("some alerts were not sent; the next start sends them")
 	}
 }
 

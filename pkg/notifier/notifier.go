@@ -177,7 +177,7 @@ func (n *Notifier) release(ctx context.Context, snap *snapshot.Snapshot) (*relea
 func (n *Notifier) try(ctx context.Context, r *release.Release, row *state.Notification) *event.NotificationEnded {
 	end := &event.NotificationEnded{NotificationID: row.NotificationID, Try: row.Try + 1, Outcome: event.NotificationSent}
 	if age := event.At(n.cfg.Clock.Now()).Sub(row.LastAt); age >= fold.MaxNotificationAge {
-		end.Outcome, end.Error = event.NotificationExpired, fmt.Sprintf("it is %s old: no message is sent after %s", age.Round(time.Minute), fold.MaxNotificationAge)
+		end.Outcome, end.Error = event.NotificationExpired, fmt.Sprintf("the notification is %s old: messages are sent for at most %s", age.Round(time.Minute), fold.MaxNotificationAge)
 		return end
 	}
 	m, err := n.message(r, row)

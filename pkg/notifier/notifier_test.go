@@ -153,7 +153,7 @@ func TestNotifierNeverSendsOldMessages(t *testing.T) {
 		require.NoError(t, s.notifier.Drain(t.Context()))
 		require.Zero(t, s.calls)
 		require.Equal(t, state.NotificationUndeliverable, s.of("ops").State)
-		require.Contains(t, s.of("ops").Error, "no message is sent after 24h")
+		require.Contains(t, s.of("ops").Error, "messages are sent for at most 24h")
 	})
 }
 

@@ -42,6 +42,6 @@ func (a Allowed) Only(tenant string, from func(ctx context.Context, reference st
 				return from(ctx, reference)
 			}
 		}
-		return "", fmt.Errorf("%w: channels may not use the secret %s: the installation allows it with --channel-secrets", secret.ErrRefused, reference)
+		return "", fmt.Errorf("%w: channels may not use the secret %s: allow it with the flag --channel-secrets of the dispatcher", secret.ErrRefused, reference)
 	}
 }

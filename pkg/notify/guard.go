@@ -34,7 +34,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 }
 
 // errRefused reports that Servo refuses to call an address.
-var errRefused = errors.New("the address is not called")
+var errRefused = errors.New("address refused")
 
 // checkAddress returns an error if a channel must not call an address.
 func checkAddress(ip netip.Addr, allowPrivate bool) error {

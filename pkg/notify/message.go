@@ -106,7 +106,7 @@ func (m *Message) CloudEvent() ([]byte, error) {
 		"datacontenttype": "application/json", "data": m,
 	})
 	if err == nil && len(data) > MaxBytes {
-		err = fmt.Errorf("it has %d bytes; at most %d are sent", len(data), MaxBytes)
+		err = fmt.Errorf("it has %d bytes: at most %d are allowed", len(data), MaxBytes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode the message: %w", err)

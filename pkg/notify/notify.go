@@ -170,7 +170,7 @@ func said(text []byte) string {
 
 func (s *Sender) pubsub(ctx context.Context, c *release.PubSubChannel, m *Message) error {
 	if s.Publish == nil {
-		return errors.New("this process cannot publish to Pub/Sub: the dispatcher on Google Cloud does")
+		return errors.New("this process cannot publish to Pub/Sub: only the dispatcher on Google Cloud can")
 	}
 	body, err := m.CloudEvent()
 	if err != nil {
@@ -190,7 +190,7 @@ const (
 // file appends a line to a file of the project's folder. It fails if the path or a link leads out of the folder.
 func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 	if s.Root == "" {
-		return errors.New("it is a file of the project's folder, which this process does not have: use it on one machine")
+		return errors.New("the channel is a file in the project's folder, which this process does not have: use a file channel only with servo on one machine")
 	}
 	body, err := m.CloudEvent()
 	if err != nil {

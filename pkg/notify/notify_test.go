@@ -156,9 +156,9 @@ func TestFileAppendsLines(t *testing.T) {
 	c.File.Path = "out/alerts.jsonl"
 	require.ErrorContains(t, s.Send(t.Context(), c, message), "path escapes")
 	s.Root = ""
-	require.ErrorContains(t, s.Send(t.Context(), c, message), "use it on one machine")
+	require.ErrorContains(t, s.Send(t.Context(), c, message), "use a file channel only with servo on one machine")
 	bus := &release.Channel{Name: "bus", PubSub: &release.PubSubChannel{Topic: "projects/p/topics/t"}}
-	require.ErrorContains(t, s.Send(t.Context(), bus, message), "the dispatcher on Google Cloud does")
+	require.ErrorContains(t, s.Send(t.Context(), bus, message), "only the dispatcher on Google Cloud can")
 	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "unknown kind")
 }
 

@@ -30,15 +30,15 @@ func (a *Asset) CheckBatch() error {
 	case a.ReadsItself():
 		return errors.New("the asset reads itself, so its partitions must be made one after the other")
 	case a.Work.Text != nil && a.Work.Text.Format != TextNone:
-		return errors.New("its text files become a table, which works for one partition per task only: write Parquet files")
+		return errors.New("its text files become a table, which works only for one partition per task: write Parquet files")
 	}
 	for i := range a.Work.Checks {
 		c := &a.Work.Checks[i]
 		if c.Kind == quality.Command {
-			return fmt.Errorf("check %s is a command, which checks one partition per task only", c.Name)
+			return fmt.Errorf("check %s is a command, which can check only one partition per task", c.Name)
 		}
 		if c.Kind == quality.Anomaly || c.Params.MinOfPrevious > 0 || c.Params.MaxOfPrevious > 0 {
-			return fmt.Errorf("check %s compares with earlier outputs, which works for one partition per task only", c.Name)
+			return fmt.Errorf("check %s compares with earlier outputs, which works only for one partition per task", c.Name)
 		}
 	}
 	return nil

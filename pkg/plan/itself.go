@@ -30,7 +30,7 @@ func (a *Asset) CheckItself() error {
 	case a.dep(a.Key).RequireQuality:
 		return errors.New("require_quality has no effect on an asset that reads itself: remove it")
 	case len(quality.DeclaredColumns(a.Work.Checks)) == 0 && (a.Work.SQL != "" || a.Work.InputFormat == FormatCSV):
-		return errors.New("its first partitions read no rows, so the columns of these must be known: add columns: {NAME: TYPE}")
+		return errors.New("its first partitions read no rows of the asset, so its columns must be declared: add columns: {NAME: TYPE}")
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ var channelFields = table[release.Channel]{
 }
 
 var webhookFields = table[release.WebhookChannel]{
-	other("url", shape{Type: "string", Pattern: `^https?://`, Description: "The URL, with https. It is no secret.", Examples: []any{"https://alerts.example.com/servo"}},
+	other("url", shape{Type: "string", Pattern: `^https?://`, Description: "The URL, with https. It is not a secret.", Examples: []any{"https://alerts.example.com/servo"}},
 		func(f yamlFile, n *yaml.Node, c *release.WebhookChannel) { c.URL, _ = f.text(n, "url") }),
 	channelSecret("secret", "A reference to the key that signs the messages with HMAC-SHA256. Default: messages are not signed.",
 		func(c *release.WebhookChannel) *string { return &c.Secret }),

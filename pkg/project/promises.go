@@ -60,7 +60,7 @@ var deadlineFields = table[promises]{
 }
 
 var freshnessField = other("freshness", maxLagFields.shape(shape{
-	Description: "How old the newest output may be. An alert with the cause freshness_missed reports it when it is older.",
+	Description: "How old the newest output may be. An alert with the cause freshness_missed reports an older one.",
 	Examples:    []any{map[string]any{"max_lag": "6h"}},
 }, "max_lag"), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.at = n

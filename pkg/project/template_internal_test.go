@@ -94,7 +94,7 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 ### pricing
 
 Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
-` + "`servo backfill create`" + ` multiply them with the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of
+` + "`servo backfill create`" + ` multiply them by the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of
 queries and commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a
 task. A price that is absent is 0:
 
@@ -164,9 +164,9 @@ it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than 
 
 ### defaults
 
-{defaults} of assets that do not set them.
-The fields of ` + "`retries`" + ` and ` + "`keep`" + ` apply one by one. ` + "`defaults.keep`" + ` also applies to assets that were removed
-from the project, and ` + "`defaults: {keep: all}`" + ` also keeps all logs.
+Values of {defaults} for assets that do not set these
+fields. If an asset sets some fields of ` + "`retries`" + ` or ` + "`keep`" + `, the defaults apply to the other fields. ` + "`defaults.keep`" + `
+also applies to assets that were removed from the project, and ` + "`defaults: {keep: all}`" + ` also keeps all logs.
 
 ## Asset files
 
@@ -373,9 +373,10 @@ A test does not filter the given rows by partition: give only rows that a run wo
 
 {expect}
 
-` + "`rows`" + ` compares only the columns that the rows name; every row names the same columns. Equal rows are counted. Values
-are compared in the type that the column has in a run, and exactly. Only columns of the types DOUBLE and FLOAT have a
-tolerance: a billionth of the larger value, so nothing but 0 equals 0. ` + "`rows: []`" + ` means that the query returns no rows.
+` + "`rows`" + ` compares only the columns that the rows name; every row names the same columns. If equal rows occur more than
+once, their number must match. Values are compared exactly, in the type that the column has in a run. Only columns of
+the types DOUBLE and FLOAT have a tolerance: a billionth of the larger value, so nothing but 0 equals 0. ` + "`rows: []`" + `
+means that the query returns no rows.
 
 A test file has at most 1 MiB, and each table of a test at most 10,000 rows. A test cannot execute commands, and cannot
 execute [some checks](../howto/unit-test-a-query.md).

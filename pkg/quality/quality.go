@@ -287,7 +287,7 @@ func Validate(checks []Check) error {
 func (c *Check) validate() error {
 	switch {
 	case !ValidName(c.Name):
-		return fmt.Errorf("the name must have 1 to %d of a-z, 0-9 and _", MaxName)
+		return fmt.Errorf("the name must have 1 to %d characters of a-z, 0-9 and _", MaxName)
 	case !slices.Contains([]string{Pre, Post}, c.PhaseOf()):
 		return fmt.Errorf("unknown phase %.20q", c.Phase)
 	case !slices.Contains([]Severity{Critical, Error, Warning, Info}, c.SeverityOf()):

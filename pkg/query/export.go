@@ -198,7 +198,7 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	foreign := fmt.Errorf("%s holds something that servo did not write: choose another file", file)
+	foreign := fmt.Errorf("%s contains data that servo did not write: choose another file", file)
 	connector, err := duckdb.NewConnector(file+"?access_mode=read_only", nil)
 	if err != nil {
 		return fmt.Errorf("%w: %w", foreign, err)

@@ -166,7 +166,7 @@ func TestExportKeepsForeignFiles(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "notes.txt")
 	require.NoError(t, os.WriteFile(text, []byte("mine"), 0o600))
-	require.ErrorContains(t, export(text), "holds something that servo did not write: choose another file")
+	require.ErrorContains(t, export(text), "contains data that servo did not write: choose another file")
 	require.NoDirExists(t, text+".links")
 
 	catalog := filepath.Join(dir, "c.duckdb")

@@ -266,7 +266,7 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 // follow replays the groups that a later revision has folded.
 func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	if m.Timeline != b.at.Timeline {
-		return fmt.Errorf("revision %d is on another timeline: another rebuild has finished meanwhile", m.Revision)
+		return fmt.Errorf("revision %d is on another timeline: another rebuild has finished in the meantime", m.Revision)
 	}
 	if m.Ref() == b.at.Ref() {
 		return nil

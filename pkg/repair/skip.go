@@ -30,7 +30,7 @@ func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 		return err
 	}
 	if folded {
-		return fmt.Errorf("ledger entry %s is folded already: nothing to skip", s.Entry)
+		return fmt.Errorf("ledger entry %s is already folded: nothing to skip", s.Entry)
 	}
 	data, err := archive.NewReader(cfg.Store, cfg.Domain).Read(ctx, s.Entry)
 	if _, refused := compactor.RefusedRead(s.Entry, err); refused {

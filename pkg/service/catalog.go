@@ -99,7 +99,7 @@ var (
 	}
 	storeDuration = &metrics.Metric{
 		Name: "servo_store_request_duration_seconds", Type: metrics.Histogram,
-		Help:    "Time of requests to the object store, by operation; of a listing, until its first object.",
+		Help:    "Time of requests to the object store, by operation; for a listing, the time until its first object.",
 		Act:     "above the store's usual latency: check the store; it slows everything else down",
 		Labels:  []metrics.Label{operationLabel},
 		Buckets: callBuckets,
@@ -248,7 +248,7 @@ var (
 	}
 	sweptGroups = &metrics.Metric{
 		Name: "servo_swept_groups_total", Type: metrics.Counter,
-		Help:     "Groups of events that sweeps found and nobody had announced.",
+		Help:     "Groups of events that sweeps found because no notification had announced them.",
 		Act:      "more than a few: notifications are lost; check the subscription",
 		Services: []string{sweeperName},
 	}

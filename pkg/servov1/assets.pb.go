@@ -552,7 +552,7 @@ type GetAssetGraphRequest struct {
 	Focus string `protobuf:"bytes,5,opt,name=focus,proto3" json:"focus,omitempty"`
 	// The direction from focus. Empty: both.
 	Direction string `protobuf:"bytes,6,opt,name=direction,proto3" json:"direction,omitempty"`
-	// The number of steps from focus. 0 stands for 1.
+	// The maximum number of steps from focus. 0 means 1.
 	Depth int32 `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
 	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
 	// Empty: the newest revision.

@@ -550,7 +550,7 @@ func (x *ListDeadlinesResponse) GetDeadlines() []*Deadline {
 	return nil
 }
 
-// Deadline is a promise of the deployed release about an asset.
+// Deadline describes the deadline, the limit on freshness and the SLA that the deployed release sets for an asset.
 type Deadline struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Asset string                 `protobuf:"bytes,1,opt,name=asset,proto3" json:"asset,omitempty"`
@@ -1115,7 +1115,7 @@ func (x *TestChannelResponse) GetChannel() string {
 	return ""
 }
 
-// Alert is a problem of a subject that a rule has reported and that is not over.
+// Alert is an open alert: a problem of a subject that a rule has reported.
 type Alert struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Subject string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`

@@ -34,7 +34,7 @@ type CreateBackfillRequest struct {
 	Assets []string `protobuf:"bytes,3,rep,name=assets,proto3" json:"assets,omitempty"`
 	// Selections of assets to exclude.
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	// All assets of the project, instead of assets.
+	// Select all assets of the project, instead of the field assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
 	// Also include every asset on which the selected assets depend.
 	Upstream bool `protobuf:"varint,6,opt,name=upstream,proto3" json:"upstream,omitempty"`

@@ -109,7 +109,7 @@ type TriggerRunRequest struct {
 	Assets []string `protobuf:"bytes,3,rep,name=assets,proto3" json:"assets,omitempty"`
 	// Selections of assets to exclude.
 	Exclude []string `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	// All assets of the project, instead of assets.
+	// Select all assets of the project, instead of the field assets.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
 	// Also include every asset on which the selected assets depend.
 	Upstream bool `protobuf:"varint,6,opt,name=upstream,proto3" json:"upstream,omitempty"`
@@ -3174,7 +3174,7 @@ type TaskExplanation_Limit struct {
 	InUse int32  `protobuf:"varint,4,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
 	// No slot is free.
 	Full bool `protobuf:"varint,5,opt,name=full,proto3" json:"full,omitempty"`
-	// Some of the tasks that hold the slots of a full limit.
+	// Some of the tasks that occupy the slots of a full limit.
 	Holders       []string `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

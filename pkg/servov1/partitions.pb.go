@@ -703,7 +703,7 @@ type PartitionExplanation struct {
 	Holds    *Output `protobuf:"bytes,4,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The current fingerprint of the code of the asset; empty: not known.
 	Code string `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
-	// The output was made by other code than the current code.
+	// The code that made the output differs from the current code.
 	CodeChanged bool `protobuf:"varint,6,opt,name=code_changed,json=codeChanged,proto3" json:"code_changed,omitempty"`
 	// How the code differs: columns, files, variables. Empty: not known.
 	CodeDetails []string `protobuf:"bytes,7,rep,name=code_details,json=codeDetails,proto3" json:"code_details,omitempty"`

@@ -151,7 +151,7 @@ func (x *ListQuarantinedResponse) GetOutputs() []*QuarantinedOutput {
 	return nil
 }
 
-// QuarantinedOutput is an output that blocking checks have stopped.
+// QuarantinedOutput is an output that critical checks have blocked.
 type QuarantinedOutput struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Asset             string                 `protobuf:"bytes,1,opt,name=asset,proto3" json:"asset,omitempty"`
@@ -451,9 +451,9 @@ type Quarantine struct {
 	Outputs int32 `protobuf:"varint,2,opt,name=outputs,proto3" json:"outputs,omitempty"`
 	// When the output expires without a decision.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// An output that expires is approved. Otherwise it is rejected.
+	// Whether the output is approved when it expires. If not, it is rejected then.
 	ApproveOnExpiry bool `protobuf:"varint,4,opt,name=approve_on_expiry,json=approveOnExpiry,proto3" json:"approve_on_expiry,omitempty"`
-	// The principal who decided. It is empty without a decision of a person.
+	// The principal who decided. Empty if no person has decided.
 	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	// When the decision was made.
 	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`

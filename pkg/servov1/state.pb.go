@@ -171,7 +171,7 @@ func (x *WatchRequest) GetRunIds() []string {
 type WatchResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The history to which the revision belongs. Each process of a local server has its own.
+	// The timeline to which the revision belongs. A rebuild of the state begins another timeline.
 	Timeline    string                 `protobuf:"bytes,2,opt,name=timeline,proto3" json:"timeline,omitempty"`
 	PublishedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
 	// Anything may have changed, not only the listed rows: fetch all visible data again.

@@ -97,7 +97,7 @@ func pack(files fs.FS, skip []string, to io.Writer) (*Archive, error) {
 		case entry.IsDir():
 			return nil
 		case !entry.Type().IsRegular():
-			return fmt.Errorf("%s is not a regular file (%s): list it in %s, or replace it by a file", name, entry.Type(), IgnoreFile)
+			return fmt.Errorf("%s is not a regular file (%s): list it in %s, or replace it with a file", name, entry.Type(), IgnoreFile)
 		}
 		return a.add(files, name, w)
 	})

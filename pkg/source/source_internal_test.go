@@ -73,7 +73,7 @@ func TestBuildRejectsLinksAndBadPatterns(t *testing.T) {
 	files := project()
 	files["link"] = &fstest.MapFile{Mode: fs.ModeSymlink}
 	_, err := Build(files, nil)
-	require.ErrorContains(t, err, "link is not a regular file (L---------): list it in .servoignore, or replace it by a file")
+	require.ErrorContains(t, err, "link is not a regular file (L---------): list it in .servoignore, or replace it with a file")
 	files = project()
 	files[IgnoreFile].Data = []byte("a\n!b\n")
 	_, err = Build(files, nil)

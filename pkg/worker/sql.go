@@ -360,7 +360,7 @@ func sqlFailure(err error) error {
 	}
 	text := readable(err, e)
 	if folder := folderRead(e.message); folder != "" {
-		return permanent(CodeInvalidInput, "%s is a folder, not a file: read the files in it with a pattern such as '%s/*', or replace it by a file\n\n%w",
+		return permanent(CodeInvalidInput, "%s is a folder, not a file: read the files in it with a pattern such as '%s/*', or replace it with a file\n\n%w",
 			folder, folder, text)
 	}
 	switch {

@@ -86,7 +86,7 @@ func matches(ok bool, cell any) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("a value of the Go type %T has no place in this Arrow type", cell)
+	return fmt.Errorf("a value of the Go type %T does not fit this Arrow type", cell)
 }
 
 // appendScalar appends a number, a truth value or a time.

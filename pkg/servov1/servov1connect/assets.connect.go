@@ -49,7 +49,7 @@ type AssetServiceClient interface {
 	// GetAsset returns an asset.
 	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
 	// GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
-	// edges. It has no positions.
+	// edges. The graph does not contain positions of the nodes: the client computes the layout.
 	GetAssetGraph(context.Context, *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error)
 }
 
@@ -129,7 +129,7 @@ type AssetServiceHandler interface {
 	// GetAsset returns an asset.
 	GetAsset(context.Context, *servov1.GetAssetRequest) (*servov1.Asset, error)
 	// GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
-	// edges. It has no positions.
+	// edges. The graph does not contain positions of the nodes: the client computes the layout.
 	GetAssetGraph(context.Context, *servov1.GetAssetGraphRequest) (*servov1.AssetGraph, error)
 }
 

@@ -62,10 +62,10 @@ type AutomationServiceClient interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines returns the deadlines and the freshness that the deployed release promises for
-	// assets, and whether each promise is met.
+	// ListDeadlines returns the deadlines and the limits on freshness that the deployed release sets for
+	// assets, and whether each of them is met.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
-	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
+	// ListAlerts returns the open alerts, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
 	// MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions.
 	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)
@@ -215,10 +215,10 @@ type AutomationServiceHandler interface {
 	ListRequests(context.Context, *servov1.ListRequestsRequest) (*servov1.ListRequestsResponse, error)
 	// CancelRequest ends a request that has not become a run.
 	CancelRequest(context.Context, *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error)
-	// ListDeadlines returns the deadlines and the freshness that the deployed release promises for
-	// assets, and whether each promise is met.
+	// ListDeadlines returns the deadlines and the limits on freshness that the deployed release sets for
+	// assets, and whether each of them is met.
 	ListDeadlines(context.Context, *servov1.ListDeadlinesRequest) (*servov1.ListDeadlinesResponse, error)
-	// ListAlerts returns the alerts that are not over, the rules, and the newest messages.
+	// ListAlerts returns the open alerts, the rules, and the newest messages.
 	ListAlerts(context.Context, *servov1.ListAlertsRequest) (*servov1.ListAlertsResponse, error)
 	// MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions.
 	MuteAlertRule(context.Context, *servov1.MuteAlertRuleRequest) (*servov1.AlertRule, error)

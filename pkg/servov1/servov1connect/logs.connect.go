@@ -41,7 +41,7 @@ const (
 
 // LogServiceClient is a client for the servo.v1.LogService service.
 type LogServiceClient interface {
-	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
+	// ReadLog returns a part of the log of an attempt, even while the attempt runs.
 	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
 	// TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the
 	// attempt ends.
@@ -98,7 +98,7 @@ func (c *logServiceClient) TailLog(ctx context.Context, req *servov1.TailLogRequ
 
 // LogServiceHandler is an implementation of the servo.v1.LogService service.
 type LogServiceHandler interface {
-	// ReadLog returns a part of the log of an attempt, also while the attempt runs.
+	// ReadLog returns a part of the log of an attempt, even while the attempt runs.
 	ReadLog(context.Context, *servov1.ReadLogRequest) (*servov1.LogChunk, error)
 	// TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the
 	// attempt ends.

@@ -404,7 +404,7 @@ export interface GetAssetGraphRequest {
   focus?: string;
   /** The direction from focus. Empty: both. */
   direction?: "upstream" | "downstream" | "both";
-  /** The number of steps from focus. 0 stands for 1. */
+  /** The maximum number of steps from focus. 0 means 1. */
   depth?: number;
   /**
    * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
@@ -850,7 +850,7 @@ export interface ListDeadlinesResponse {
   deadlines: Deadline[];
 }
 
-/** Deadline is a promise of the deployed release about an asset. */
+/** Deadline describes the deadline, the limit on freshness and the SLA that the deployed release sets for an asset. */
 export interface Deadline {
   asset: string;
   /** "waiting", "at_risk", "late" (an earlier period is still missing), "ended" or "error". */
@@ -955,7 +955,7 @@ export interface TestChannelResponse {
   channel: string;
 }
 
-/** Alert is a problem of a subject that a rule has reported and that is not over. */
+/** Alert is an open alert: a problem of a subject that a rule has reported. */
 export interface Alert {
   subject: string;
   cause: string;
@@ -1027,7 +1027,7 @@ export interface CreateBackfillRequest {
   assets?: string[];
   /** Selections of assets to exclude. */
   exclude?: string[];
-  /** All assets of the project, instead of assets. */
+  /** Select all assets of the project, instead of the field assets. */
   all?: boolean;
   /** Also include every asset on which the selected assets depend. */
   upstream?: boolean;
@@ -1271,7 +1271,7 @@ export interface ListQuarantinedResponse {
   outputs: QuarantinedOutput[];
 }
 
-/** QuarantinedOutput is an output that blocking checks have stopped. */
+/** QuarantinedOutput is an output that critical checks have blocked. */
 export interface QuarantinedOutput {
   asset: string;
   partition: string;
@@ -1340,9 +1340,9 @@ export interface Quarantine {
   outputs: number;
   /** When the output expires without a decision. */
   expires_at?: string;
-  /** An output that expires is approved. Otherwise it is rejected. */
+  /** Whether the output is approved when it expires. If not, it is rejected then. */
   approve_on_expiry: boolean;
-  /** The principal who decided. It is empty without a decision of a person. */
+  /** The principal who decided. Empty if no person has decided. */
   by: string;
   /** When the decision was made. */
   at?: string;
@@ -1360,7 +1360,7 @@ export interface TriggerRunRequest {
   assets?: string[];
   /** Selections of assets to exclude. */
   exclude?: string[];
-  /** All assets of the project, instead of assets. */
+  /** Select all assets of the project, instead of the field assets. */
   all?: boolean;
   /** Also include every asset on which the selected assets depend. */
   upstream?: boolean;
@@ -1803,7 +1803,7 @@ export interface TaskExplanationLimit {
   in_use: number;
   /** No slot is free. */
   full: boolean;
-  /** Some of the tasks that hold the slots of a full limit. */
+  /** Some of the tasks that occupy the slots of a full limit. */
   holders: string[];
 }
 
@@ -2348,7 +2348,7 @@ export interface PartitionExplanation {
   holds?: Output;
   /** The current fingerprint of the code of the asset; empty: not known. */
   code: string;
-  /** The output was made by other code than the current code. */
+  /** The code that made the output differs from the current code. */
   code_changed: boolean;
   /** How the code differs: columns, files, variables. Empty: not known. */
   code_details: string[];
@@ -2434,7 +2434,7 @@ export interface WatchRequest {
 /** WatchResponse lists the changes from one revision to another. */
 export interface WatchResponse {
   revision: number;
-  /** The history to which the revision belongs. Each process of a local server has its own. */
+  /** The timeline to which the revision belongs. A rebuild of the state begins another timeline. */
   timeline: string;
   published_at?: string;
   /** Anything may have changed, not only the listed rows: fetch all visible data again. */
@@ -2515,7 +2515,7 @@ export interface Calls {
   "AssetService.GetAsset": { request: GetAssetRequest; response: Asset };
   /**
    * GetAssetGraph returns the part of the graph of assets that a screen shows, at most 400 nodes and 1,200
-   * edges. It has no positions.
+   * edges. The graph does not contain positions of the nodes: the client computes the layout.
    */
   "AssetService.GetAssetGraph": { request: GetAssetGraphRequest; response: AssetGraph };
   /** ListSchedules returns the schedules by name. */
@@ -2542,11 +2542,11 @@ export interface Calls {
   /** CancelRequest ends a request that has not become a run. */
   "AutomationService.CancelRequest": { request: CancelRequestRequest; response: CancelRequestResponse };
   /**
-   * ListDeadlines returns the deadlines and the freshness that the deployed release promises for
-   * assets, and whether each promise is met.
+   * ListDeadlines returns the deadlines and the limits on freshness that the deployed release sets for
+   * assets, and whether each of them is met.
    */
   "AutomationService.ListDeadlines": { request: ListDeadlinesRequest; response: ListDeadlinesResponse };
-  /** ListAlerts returns the alerts that are not over, the rules, and the newest messages. */
+  /** ListAlerts returns the open alerts, the rules, and the newest messages. */
   "AutomationService.ListAlerts": { request: ListAlertsRequest; response: ListAlertsResponse };
   /** MuteAlertRule stops the messages of a rule for a while. The rule still counts transitions. */
   "AutomationService.MuteAlertRule": { request: MuteAlertRuleRequest; response: AlertRule };
@@ -2612,7 +2612,7 @@ export interface Calls {
   "KeySetService.ListKeys": { request: ListKeysRequest; response: ListKeysResponse };
   /** ChangeKeys adds and removes keys. */
   "KeySetService.ChangeKeys": { request: ChangeKeysRequest; response: ChangeKeysResponse };
-  /** ReadLog returns a part of the log of an attempt, also while the attempt runs. */
+  /** ReadLog returns a part of the log of an attempt, even while the attempt runs. */
   "LogService.ReadLog": { request: ReadLogRequest; response: LogChunk };
   /**
    * TailLog sends the log of an attempt, beginning at an offset. It follows the growing log until the

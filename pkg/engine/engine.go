@@ -1,5 +1,5 @@
 // Package engine implements the operations of a domain that users request, independent of the CLI and the API: run
-// assets, cancel a run, retry failed tasks, explain why a task is waiting. The API of this package is not stable.
+// assets, cancel a run, retry failed tasks, explain why a task is waiting. This package is not a stable API.
 //
 // An engine is a stateless writer: it appends events to the ledger, waits until they are folded, and reads the result
 // from a snapshot. It works both in the process that compacts the domain and in other processes.

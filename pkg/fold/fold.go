@@ -1,5 +1,5 @@
 // Package fold applies ledger events to the state. No other package changes rows: controllers and workers append
-// events, and the fold decides their effect. The API of this package is not stable.
+// events, and the fold decides their effect. This package is not a stable API.
 //
 // The fold is a pure function of a state and a group of events. It uses no clock, randomness, I/O or floating-point
 // numbers. Time comes from the events. Folding the same groups in the same order results in the same rows, regardless

@@ -1,5 +1,5 @@
-// Package project reads a user's project: servo.yaml, and the assets declared in files below assets/. The API of this
-// package is not stable.
+// Package project reads a user's project: servo.yaml, and the assets declared in files below assets/. This package
+// is not a stable API.
 //
 // Reading does not stop at the first problem: [Load] reports all problems at once, each with
 // its file, line and column. Files are untrusted, so sizes, counts, depths and aliases are

@@ -1,5 +1,5 @@
 // Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes, executors for
-// queries and commands, and the code that commits outputs. The API of this package is not stable.
+// queries and commands, and the code that commits outputs. This package is not a stable API.
 //
 // A worker keeps no durable state. Execution is at least once: workers may execute an attempt several times, in one
 // process or in several. The effect is exactly once. Each execution writes to its own directory. The commit marker,

@@ -1,5 +1,5 @@
 // Package view converts rows of the state to information for users: the progress of a run, the limits that it waits
-// for, its failures, why a task is in its state, and the totals of an asset. The API of this package is not stable.
+// for, its failures, why a task is in its state, and the totals of an asset. This package is not a stable API.
 //
 // The functions of this package are pure: they take a state and a time, and return values. The command line and the
 // API render these values.

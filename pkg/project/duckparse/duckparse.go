@@ -1,5 +1,5 @@
 // Package duckparse finds the tables that queries read. It uses DuckDB's own parser, so that it accepts the same
-// queries as the workers' DuckDB. It executes nothing. The API of this package is not stable.
+// queries as the workers' DuckDB. It executes nothing. This package is not a stable API.
 package duckparse
 
 import (

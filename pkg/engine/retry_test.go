@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -99,12 +100,13 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	t.Helper()
 	w := newFixture(t, false)
 	r := request(asset("a"), asset("b", "a"))
-	asked, err := w.RequestRun(t.Context(), time.Now().Add(-time.Hour), event.RunSpec{All: true})
+	now := clock.System{}.Now()
+	asked, err := w.RequestRun(t.Context(), now.Add(-time.Hour), event.RunSpec{All: true})
 	require.NoError(t, err)
 	for timer := range w.state().Timers.All {
 		w.report(&event.TimerFired{
-			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(time.Now()),
-			Observed: event.Observed{CaughtUpAt: event.At(time.Now())},
+			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(now),
+			Observed: event.Observed{CaughtUpAt: event.At(now)},
 		})
 	}
 	w.cfg.IDs.Observe(w.state().Requests.Get(asked.ID).RunID)
@@ -115,7 +117,7 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	snap, err := w.Current(t.Context())
 	require.NoError(t, err)
 	row := snap.State.Requests.Get(asked.ID)
-	planned, err := w.PlanRequest(t.Context(), snap, row, r, time.Now())
+	planned, err := w.PlanRequest(t.Context(), snap, row, r, now)
 	require.NoError(t, err)
 	require.NoError(t, w.StartRequest(t.Context(), planned))
 	parent := w.state().Runs.Get(row.RunID)

@@ -41,8 +41,9 @@ func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (e
 	return d.run(int64(len(data)))
 }
 
+// readerProperties returns the properties for a reader that one goroutine uses.
 func readerProperties() *parquet.ReaderProperties {
-	properties := parquet.NewReaderProperties(nil)
+	properties := parquet.NewReaderProperties(new(buffers))
 	properties.MaxUncompressedPageSize = maxPageBytes
 	return properties
 }

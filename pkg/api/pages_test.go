@@ -14,7 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// runsOf reads all pages of a listing. It calls between before each page except the first.
+// runsOf reads all pages of a listing. It calls the function between before each page
+// except the first.
 func runsOf(t *testing.T, c clients, r *servov1.ListRunsRequest, between func()) (ids []string, revision int64) {
 	t.Helper()
 	for {

@@ -30,7 +30,7 @@ type streams struct {
 
 func newStreams() *streams { return &streams{open: make(chan struct{}, maxStreams)} }
 
-// enter counts a stream. The caller calls leave at its end.
+// enter counts a stream. The caller calls the function leave when the stream ends.
 func (s *streams) enter() (leave func(), err error) {
 	select {
 	case s.open <- struct{}{}:

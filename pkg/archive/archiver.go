@@ -88,7 +88,7 @@ func (a *Archiver) Due(cutoff string) bool {
 // Archive archives one file of entries below the cutoff, and reports whether more remain.
 // It may be interrupted anywhere.
 //
-// Before it deletes an entry, it calls stands to check that the cutoff is still valid.
+// Before Archive deletes an entry, it calls the function stands to check that the cutoff is still valid.
 func (a *Archiver) Archive(ctx context.Context, cutoff string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	if !a.Due(cutoff) {
 		return false, nil

@@ -19,8 +19,8 @@ const maxOutstanding = 256
 // if Pub/Sub is unreachable, and with the client's own timeout it does not wait for acknowledgements at all.
 const shutdownTimeout = 4 * time.Second
 
-// Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls take for each. It
-// acknowledges a message if take returns nil; otherwise Pub/Sub redelivers it.
+// Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls the function take with
+// each. It acknowledges a message if take returns nil; otherwise Pub/Sub redelivers it.
 func Pull(ctx context.Context, subscription string, take func(context.Context, service.Message) error) (err error) {
 	project := strings.Split(subscription, "/")[1] // projects/PROJECT/subscriptions/SUBSCRIPTION
 	client, err := pubsub.NewClient(ctx, project)

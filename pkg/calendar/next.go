@@ -68,7 +68,7 @@ func (s *Schedule) shiftedTo(i int) bool {
 }
 
 // skipped returns the local times [from, to) that the clocks skip at the beginning of a span. If the
-// clocks are set back instead, from is greater than to.
+// clocks are set back at that time, from is greater than to.
 func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }

@@ -41,7 +41,7 @@ func (a *app) extensionsDir() (string, error) {
 	return dir, nil
 }
 
-// withExtensions calls do with the folder of extensions of the project.
+// withExtensions calls the function do with the folder of extensions of the project.
 func (a *app) withExtensions(ctx context.Context, do func(*worker.Extensions) error) (err error) {
 	dir, err := a.extensionsDir()
 	if err != nil {

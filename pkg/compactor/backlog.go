@@ -101,7 +101,8 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is when the current need for a listing arose, or a later time; 0: no listing is needed.
+	// wanted is one slot before the earliest wakeup that the domain has had since caughtUp; 0: the domain has no wakeup,
+	// so no listing is needed.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }

@@ -51,7 +51,7 @@ type Config struct {
 	// process share it: a day ends for all of them at once, and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
-	// Traces creates spans of publishes and of the runs that they end. Nil: no spans.
+	// Traces creates a span for each publish, and for each run that ends with it. Nil: no spans.
 	Traces *trace.Tracer
 	// OnPublish is called after each publish, in order, before requests are answered. It must not
 	// block.
@@ -84,7 +84,7 @@ type Options struct {
 	MaxBatch int
 	// KeepLedger is the minimum time that entries stay in the ledger before they move to the archive; 0: 8 days.
 	KeepLedger time.Duration
-	// ArchiveSpan is the period whose entries are archived together, once all of them are old
+	// ArchiveSpan is the period whose entries are archived together when all of them are old
 	// enough; 0: 24 hours.
 	ArchiveSpan time.Duration
 	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
@@ -344,7 +344,7 @@ func (c *Compactor) updateLatest() *snapshot.Snapshot {
 	return snap
 }
 
-// timed calls do and reports its duration.
+// timed calls the function do and reports its duration.
 func (c *Compactor) timed(phase Phase, do func() error) error {
 	if c.cfg.OnPhase == nil {
 		return do()

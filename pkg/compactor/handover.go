@@ -62,7 +62,7 @@ func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
-	// A store in a folder does not know the checksum; then the entry is read instead.
+	// A store in a folder does not know the checksum. The entry then counts as unproven and is read.
 	if stored.Version != e.Proof.Version || stored.CRC32C != e.Proof.CRC32C {
 		return fmt.Errorf("fold entry %s: %w: the store has version %d and CRC-32C %08x, and the caller named %d and %08x",
 			e.ID, errUnproven, stored.Version, stored.CRC32C, e.Proof.Version, e.Proof.CRC32C)

@@ -28,8 +28,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// tick is a clock that only pass and Sleep advance. Sleep does not block. With stay, a sleep of a minute or more waits
-// for the end of ctx instead.
+// tick is a clock that only the methods pass and Sleep advance. Sleep does not block, with one exception: if stay is
+// set, a sleep of a minute or more lasts until ctx ends.
 type tick struct {
 	mu   sync.Mutex
 	now  time.Time

@@ -54,7 +54,7 @@ func (w *world) rows(c *compactor.Compactor, entry string) map[string]*state.Ent
 	return rowsOf(snap.State, entry)
 }
 
-// This test fails if entries are read and decoded whatever their size.
+// This test fails if the compactor reads and decodes entries above the limits.
 func TestI15EntryAboveALimitIsOneDeadLetter(t *testing.T) {
 	bytesDetail := fmt.Sprintf("the entry has %d bytes, at most %d are allowed: it was not read", ledger.MaxEntryBytes+1, ledger.MaxEntryBytes)
 	for name, test := range map[string]struct {

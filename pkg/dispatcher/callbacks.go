@@ -129,7 +129,7 @@ func notRead(err error) *contract.Problem {
 	return &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
 }
 
-// read calls open with the body of a request.
+// read reads the body of a request and passes it to open.
 func (d *Dispatcher) read(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

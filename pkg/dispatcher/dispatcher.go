@@ -174,7 +174,8 @@ func (d *Dispatcher) Execute(ctx context.Context, revision int64, actions []cont
 	return d.execute(ctx, revision, actions, func(control.Action, error) {})
 }
 
-// execute implements [Dispatcher.Execute]. It calls done with the result of each action, from several goroutines.
+// execute implements [Dispatcher.Execute]. It calls the function done with the result of each
+// action, from several goroutines.
 func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []control.Action, done func(control.Action, error)) error {
 	orders := d.orders(revision, actions)
 	slices.SortStableFunc(orders, func(a, b order) int { return dispatchesLast(a) - dispatchesLast(b) })
@@ -383,8 +384,8 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	return body, nil
 }
 
-// admissionValid is how long after a delivery the worker may start the attempt without asking. If the worker asked
-// instead, the dispatcher's response could take as long.
+// admissionValid is how long after a delivery the worker may start the attempt without asking the dispatcher. The
+// answer of the dispatcher could take just as long to arrive.
 const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery, and false if the attempt is no longer the current

@@ -11,9 +11,9 @@ import (
 )
 
 // FairQueue is a fair queue in front of the task queue. It shares a process's calls between tenants by
-// deficit round-robin: in each round a tenant gets as many turns as its weight. A tenant with a
-// thousand waiting tasks therefore delays a tenant with a few by one round. Tasks of one tenant
-// get their turns in order of arrival.
+// deficit round-robin: in each round a tenant gets as many turns as its weight. Even if a tenant has
+// a thousand waiting tasks, it delays the other tenants by only one round. Tasks of one tenant get
+// their turns in order of arrival.
 //
 // Each process has its own FairQueue, so the shares are only approximate if there are several processes. It has an
 // effect only if tasks wait here instead of in the task queue, which is first in, first out. The rate limit makes

@@ -43,7 +43,7 @@ type Changes struct {
 
 // Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
 // revision. In this case, Watch first sends the position of that revision. While nothing changes, Watch calls send
-// once in each interval quiet. It merges changes that are published while send is busy. If the changes since the
+// each time quiet has passed. It merges changes that are published while send is busy. If the changes since the
 // position are not known, or are too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.

@@ -62,7 +62,7 @@ func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*eve
 	return all, nil
 }
 
-// scheduleState describes the event for which a schedule waits.
+// scheduleState describes which event a schedule is waiting for.
 func scheduleState(s *Schedule) string {
 	text := s.Status
 	switch s.Status {
@@ -104,7 +104,7 @@ func tickState(t *Tick) string {
 	return strings.TrimSpace(text)
 }
 
-// requestState describes the event for which a request waits.
+// requestState describes which event a request is waiting for.
 func requestState(r *Request) string {
 	text := fmt.Sprintf("%s since %s", r.State, r.CreatedAt)
 	switch r.State { //nolint:exhaustive // the other states have ended

@@ -116,7 +116,7 @@ func (f *folder) channel(name string) *state.AlertChannel {
 }
 
 // send makes a notification PENDING. If its channel has reached the limit of messages per hour, or if too many
-// notifications wait, send counts the notification in the digest of the channel instead. exists means that the
+// notifications wait, send only counts the notification in the digest of the channel. exists means that the
 // notification already has a row.
 func (f *folder) send(n *state.Notification, exists bool) {
 	channel := f.channel(n.Channel)

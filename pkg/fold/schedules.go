@@ -313,10 +313,10 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 	return state.TickRequested, ""
 }
 
-// blockers returns the live runs and the requests of a schedule for which a buffered tick waits. These are all of
-// them, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks may always be live, and a
-// tick that waited for them would never start. So it waits only for earlier ticks and for all ticks of backfills. The
-// ticks of backfills run one after the other, regardless of the clocks of their commands.
+// blockers returns the live runs and the requests that block a buffered tick of a schedule. These are all live runs
+// and requests of the schedule, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks
+// may always be live, and a tick that waited for them would never start. So it waits only for earlier ticks and for
+// all ticks of backfills. The ticks of backfills run one after the other, regardless of the clocks of their commands.
 func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []string) {
 	runs, requests = f.st.ActiveOf(r.ScheduleID)
 	if own != event.OverlapAllowAll {
@@ -349,7 +349,7 @@ func (f *folder) replace(r *state.RunRequest, own string, force bool, runs, requ
 	return state.TickRequested, ""
 }
 
-// blocking names the run or the request for which a tick waits.
+// blocking names the run or the request that blocks a tick.
 func blocking(runs, requests []string) string {
 	switch {
 	case len(runs) > 0:

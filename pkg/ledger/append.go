@@ -24,8 +24,8 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// OnStored is called with every entry once it is stored, before the waiting Append
-	// calls return. It may be nil. It must not append to the same Appender.
+	// OnStored is called with every entry after it is stored, and before the waiting calls of
+	// Append return. It may be nil. It must not append to the same Appender.
 	OnStored func(Entry)
 	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger

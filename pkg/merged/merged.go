@@ -65,8 +65,8 @@ func Reserved(column string) bool {
 	return strings.HasPrefix(name, "servo ") || name == "file_index" || name == "file_row_number" || name == "filename"
 }
 
-// folder is the folder of the merged files, beside the folders of the partitions. No partition has a folder of this
-// name, because the folder of a partition has a name with a "-", or the name "_".
+// folder is the folder of the merged files, beside the folders of the partitions. No partition has a folder with this
+// name, because the name of a partition's folder contains "-" or is "_".
 const folder = "_merged/"
 
 // Prefix returns the prefix of the merged files of an asset.

@@ -84,9 +84,9 @@ type Check struct {
 	// Columns are the columns that a built-in check looks at.
 	Columns []string `json:"columns,omitempty"`
 	Params  Params   `json:"params,omitzero"`
-	// SQL is a SELECT of failing rows, for the kind [SQL].
+	// SQL is a SELECT of failing rows, for checks of the kind [SQL].
 	SQL string `json:"sql,omitempty"`
-	// Command is a program with its arguments, for the kind [Command].
+	// Command is a program with its arguments, for checks of the kind [Command].
 	Command []string `json:"command,omitempty"`
 	// Files are the hashes of the project's files that the command or the query names.
 	Files map[string]string `json:"files,omitempty"`

@@ -67,7 +67,7 @@ func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Comp
 	return compiled, nil
 }
 
-// unchanged reports whether an asset has the same code as its earlier version, before.
+// unchanged compares an asset with its earlier version in before, and reports whether both have the same code.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true

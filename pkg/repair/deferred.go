@@ -166,7 +166,7 @@ func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	return true
 }
 
-// dueCancels returns the cancels that no longer have to wait once the last returned groups are folded.
+// dueCancels returns the cancels that no longer have to wait. All groups that next has returned must be folded.
 func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.touched {

@@ -25,7 +25,7 @@ type replay struct {
 	last    string // greatest entry
 	// renamed maps entries to their new names. It may be nil.
 	renamed map[string]string
-	// keeps is set once the state must keep its record of changes.
+	// keeps means that the state must keep its record of changes.
 	keeps bool
 	// versions are the versions of partitions that an earlier bare rebuild has created.
 	versions versions

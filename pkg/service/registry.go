@@ -25,8 +25,8 @@ const (
 	domainBytes = 64 << 10
 )
 
-// openTimeout limits how long a domain takes to open, because opening reads its state. A caller that timed out calls
-// again and finds the domain open.
+// openTimeout limits how long a domain takes to open. It is long, because opening reads the state of the domain. If a
+// request times out in the meantime, a later retry finds the domain open.
 const openTimeout = 5 * time.Minute
 
 // registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other

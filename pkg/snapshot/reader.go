@@ -31,8 +31,8 @@ type Reader struct {
 	busy chan struct{}
 	last *manifest.Manifest
 	snap *Snapshot
-	// own is the state of last. Callers only get copies of it: Copy modifies the original, which no other goroutine may
-	// read at the same time.
+	// own is the state of the manifest in last. Callers get copies of own, never own itself: Copy modifies the state
+	// that it copies, so no other goroutine may read that state at the same time.
 	own *state.State
 	// bytes is the size of own. It needs no semaphore.
 	bytes atomic.Int64

@@ -18,10 +18,11 @@ const (
 	maxRestarts = 4
 )
 
-// Refresh returns the newest manifest and its state. It starts from the manifest last, which may be nil, and its
-// state own. If nothing was published since then, it returns last and own. It takes ownership of own, as [Advance]
-// does. follows reports whether the result is known to descend from last. If enough is greater than 0, Refresh may
-// return the first revision that is at least enough. The error is [manifest.ErrNone] if nothing was ever published.
+// Refresh returns the newest manifest and its state. last is the manifest from which it starts, or nil; own is the
+// state of that manifest. If nothing was published since then, Refresh returns last and own. It takes ownership of
+// own, as [Advance] does. follows reports whether the result is known to descend from last. If enough is greater than
+// 0, Refresh may return the first revision that is at least enough. The error is [manifest.ErrNone] if nothing was
+// ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So
 // it never mixes the states of two writers whose histories diverged because revisions were

@@ -35,8 +35,8 @@ func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
 
-// newest summarizes the versions of many partitions. A reader of all of them is compared with three values
-// instead of each version.
+// newest summarizes the versions of many partitions. A partition that reads all of them is compared with a few values
+// of this summary, not with each version.
 type newest struct{ chains, runs greatest }
 
 func (n *newest) add(q *cell) {

@@ -12,7 +12,7 @@ import (
 
 var cityAndRain = []testcase.Column{{Name: "city", Kind: "VARCHAR"}, {Name: "rain", Kind: "DOUBLE"}}
 
-// table reads rows from lines of fields. NULL is a null.
+// table returns one row for each line. Commas separate the fields; the text NULL stands for a null value.
 func table(lines ...string) [][]testcase.Field {
 	var rows [][]testcase.Field
 	for _, line := range lines {

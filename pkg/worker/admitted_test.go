@@ -76,7 +76,7 @@ func TestAdmittedLongTaskReportsByCallbacks(t *testing.T) {
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 }
 
-// In this test, a backoff takes no time. The worker calls started five times before it gives up.
+// In this test, a backoff takes no time. The worker sends the callback "started" five times before it gives up.
 func TestLateStartIsRetriedByHeartbeatOrEnd(t *testing.T) {
 	for name, beats := range map[string]int{"the next heartbeat": 1, "the end": 0} {
 		t.Run(name, func(t *testing.T) {

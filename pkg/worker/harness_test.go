@@ -37,8 +37,8 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// manualClock is a clock for tests. A sleep whose duration is in the list manual ends when the test calls fire. Any
-// other sleep is a backoff: it ends immediately, and the clock advances by its duration.
+// manualClock is a clock for tests. A sleep whose duration is in the field manual ends when the test calls the method
+// fire. Any other sleep is a backoff: it ends immediately, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex
 	now      time.Time
@@ -128,7 +128,7 @@ type control struct {
 	clock  *manualClock
 	// answer returns the response to the n-th callback of a verb; status 0 means 200.
 	answer       func(verb string, n int) (status int, body any)
-	failedStarts int // the number of calls to started that the function answer rejects
+	failedStarts int // the number of "started" callbacks that the function answer rejects
 
 	mu    sync.Mutex
 	count map[string]int

@@ -61,8 +61,8 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	return dataFiles(t.root, t.plan.Plan, a.w.stateFolder(), query.paths)
 }
 
-// dataFiles returns a sandbox for a query that names the given paths. It contains the data folders of a project and
-// its folders outside of the project.
+// dataFiles returns a sandbox for a query that names the given paths. It contains the project's data folders, and the
+// folders outside of the project that sources.paths lists.
 func dataFiles(project string, of *plan.Plan, state fs.FileInfo, paths []string) (sandbox, error) {
 	root, err := filepath.EvalSymlinks(project)
 	if err != nil {

@@ -104,7 +104,7 @@ func inWords(kind jsontext.Kind) string {
 	return "a list"
 }
 
-// members calls read for each member of an object.
+// members calls the function read for each member of an object.
 func (d *decoder) members(path string, read func(name string) error) error {
 	if err := d.begin(path, jsontext.KindBeginObject, "an object"); err != nil {
 		return err

@@ -46,8 +46,8 @@ func realSystem(background *sync.WaitGroup) system {
 	}
 }
 
-// openIn calls do with the descriptor of a folder to open a file. It keeps the descriptor
-// from being closed, and its number from being reused, while do runs.
+// openIn calls the function do, which opens a file, with the descriptor of the file's folder. While
+// do runs, the descriptor cannot be closed, and its number cannot be reused.
 func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*os.File, error) {
 	opened, err := -1, error(nil)
 	raw, closed := folder.SyscallConn()

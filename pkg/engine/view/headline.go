@@ -129,7 +129,7 @@ func (x *explainer) standing(t *state.Task) string {
 	return string(t.State)
 }
 
-// ready names the limit for which a ready task waits.
+// ready names the limit that keeps a ready task waiting.
 func (x *explainer) ready(e *Explanation) string {
 	if x.task.AdmittedAt != 0 {
 		if e.Dispatch == nil {

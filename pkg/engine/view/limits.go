@@ -26,7 +26,7 @@ func Limits(s *state.State) []LimitInfo {
 	return limits
 }
 
-// Wait is a limit for which tasks of a run wait.
+// Wait is a limit that keeps ready tasks of a run waiting.
 type Wait struct {
 	// Tasks is the number of waiting tasks, at most maxWaiting.
 	Tasks int `json:"tasks"`
@@ -41,7 +41,7 @@ type Wait struct {
 // maxWaiting is the maximum number of waiting tasks that are counted.
 const maxWaiting = 10_000
 
-// Waits returns the limits for which tasks of a run wait.
+// Waits returns the limits that keep ready tasks of a run waiting.
 func Waits(s *state.State, r *state.Run) []Wait {
 	if r.State == state.RunPaused || r.State == state.RunCancelling || r.State.Terminal() {
 		return nil

@@ -57,7 +57,7 @@ func (p *Parser) Parse(ctx context.Context, queries []string) (parsed []project.
 	return parsed, nil
 }
 
-// serialize calls use with the syntax tree of each query, in order.
+// serialize calls the function use with the syntax tree of each query, in order.
 func (p *Parser) serialize(ctx context.Context, queries []string, use func(i int, text string)) (err error) {
 	rows, err := p.db.QueryContext(ctx, parseAll, queries)
 	if err != nil {

@@ -116,7 +116,7 @@ type from struct {
 	relations []relation
 	with      *tables
 	outer     *from // the names of the query that contains a subquery
-	// days are the columns and expressions, as written, that a filter sets equal to a variable.
+	// days are the columns and expressions, as written in the query, that a filter compares with a variable by "=".
 	days []day
 }
 
@@ -242,7 +242,7 @@ func fromClause(n map[string]any, with *tables, outer *from) *from {
 	return f
 }
 
-// setDays finds the columns that a filter sets equal to a variable: day = getvariable('date').
+// setDays finds the columns that a filter compares with a variable: day = getvariable('date').
 func (f *from) setDays(filter any) {
 	n := object(filter)
 	switch n["type"] {

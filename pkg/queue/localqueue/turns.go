@@ -44,7 +44,8 @@ func (s *turns) push(t *task) {
 	s.refresh(g)
 }
 
-// pop removes and returns the next task, or nil. Its delivery counts as in flight until the caller calls landed.
+// pop removes and returns the next task, or nil. Its delivery counts as in flight until the caller calls
+// the method landed.
 func (s *turns) pop() *task {
 	if len(s.heads) == 0 {
 		return nil

@@ -125,7 +125,7 @@ func (cfg Config) sample(ctx context.Context, w Workload, n uint64) (s sample, e
 	return s, err
 }
 
-// measured calls do and records the peak of memory during the call.
+// measured calls the function do and records the peak of memory during the call.
 func measured(do func(*sample) error) (s sample, err error) {
 	resetPeakRSS()
 	err = do(&s)

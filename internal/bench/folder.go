@@ -32,8 +32,9 @@ type Process struct {
 // Domain returns the domain that benchmarks use.
 func Domain() ids.Domain { return ids.Domain{Tenant: "bench", Workspace: "main"} }
 
-// inFolder calls do with a new folder. It does not remove the folder, because that would distort the next sample: on
-// some file systems (ext4), creating files is several times slower for some minutes after many files were removed.
+// inFolder calls the function do with a new folder. It does not remove the folder, because that would distort the
+// next sample: on some file systems (ext4), creating files is several times slower for some minutes after many files
+// were removed.
 func (cfg Config) inFolder(do func(dir string) error) error {
 	dir, err := os.MkdirTemp(cfg.Dir, "servo-bench-")
 	if err != nil {

@@ -55,7 +55,7 @@ type step struct {
 func drawStep(t *rapid.T) step {
 	folder := rapid.SampledFrom([]string{"", "d/", "d-/", "d/e/", "d=1%/"})
 	key := func(label string) string {
-		// Files end in a digit and folders do not, so no file is a folder of another key.
+		// Names of files end in a digit and names of folders do not, so no path is both a file and a folder.
 		return folder.Draw(t, label+" folder") + rapid.SampledFrom([]string{"a", "a-", "b"}).Draw(t, label) +
 			rapid.StringMatching(`[0-2]`).Draw(t, label+" number")
 	}

@@ -58,7 +58,7 @@ func (n *network) host(name string) *host {
 	return h
 }
 
-// serving returns a channel that is closed once a host serves.
+// serving returns a channel that is closed when a host begins to serve.
 func (n *network) serving(name string) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()

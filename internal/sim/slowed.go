@@ -72,8 +72,9 @@ func (c *World) drawLargeBackfills(r *rand.Rand) {
 	c.Large = min(c.Large, 200)
 }
 
-// drawClocks changes worlds with schedules or backfills. All have two automators. Some begin minutes before clocks
-// change, and some have an outage of days.
+// drawClocks makes changes of clocks more likely in a world with schedules or backfills. The world gets two
+// automators. In two of three cases, it begins minutes before clocks change. If it has faults, it may have an outage
+// of days.
 func (c *World) drawClocks() {
 	r := random(c.Seed, "clocks of slowed", 0)
 	c.Dispatchers = 2

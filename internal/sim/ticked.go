@@ -62,7 +62,7 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 			continue
 		}
 		o.next(f, is)
-		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses ticks without a run
+		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses the ticks that started no run
 			o.covered(f, before, after, was, is)
 		}
 	}

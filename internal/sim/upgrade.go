@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// upgrades schedules the upgrade of compactors with an older build, each at its own time before
-// faults stop.
+// upgrades makes all compactors begin with an older build, and draws when each of them is upgraded. All of these
+// times are before faults stop.
 func (w *world) upgrades() {
 	if w.cfg.Faults.Older == 0 {
 		return

@@ -269,7 +269,8 @@ func (p *project) drawDeps(r *rand.Rand, a *plan.Asset, i, n, shape, layer int) 
 	}
 }
 
-// drawPolicies draws how tasks of an asset are admitted, retried and timed out, and whether they have outputs.
+// drawPolicies draws the priority, retries, timeouts, checks and trigger rule of an asset, and whether its tasks have
+// outputs.
 func (l *workload) drawPolicies(r *rand.Rand, a *plan.Asset) {
 	key := a.Key
 	a.Priority = int32(r.IntN(3)) //nolint:gosec // small

@@ -25,8 +25,8 @@ type peer struct {
 	Settings map[string]string
 
 	start server.Start
-	// The peer's program: this program, which calls open, or a Node.js program in the folder node
-	// below the tools.
+	// The peer's program: this program, which calls the function open, or a Node.js program in the
+	// folder node below the tools.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

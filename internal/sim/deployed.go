@@ -204,7 +204,8 @@ func readFor(batch []string, partition, input string) bool {
 }
 
 // freshInputs checks that a fresh partition has read the visible output of each input. An input may differ if its
-// visible output is older than the state in which a person has declared the partition fresh.
+// visible output is not newer than declared, the fold sequence number up to which a mark declares the partition
+// fresh.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

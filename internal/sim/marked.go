@@ -131,8 +131,8 @@ func (o *oracle) marked(f *followed) {
 	}
 }
 
-// freshMark returns the fold sequence up to which a person has declared a fresh partition fresh, or 0. It
-// checks that nobody has marked the partition as stale or missing.
+// freshMark returns the fold sequence number up to which a mark declares a partition fresh, or 0 if the partition has
+// no mark. The partition has been found to be fresh, so a mark as stale or missing is a violation.
 func (o *oracle) freshMark(f *followed, row *state.Partition) int64 {
 	m := f.state.MarkOf(row)
 	if m == nil {

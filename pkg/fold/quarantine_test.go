@@ -238,7 +238,8 @@ func upTo(n int) []int {
 	return all
 }
 
-// TestApprovalEndsAlerts approves an output of a partition. The alert about the partition ends, as after a success.
+// TestApprovalEndsAlerts approves an output of a partition. This ends the alert about the partition, as a success
+// does.
 func TestApprovalEndsAlerts(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -34,7 +34,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	run := engine.RunRequest{
 		Release: p.sha, MaxParallelism: p.release.MaxParallelism,
 		Trigger: event.Trigger{Type: "backfill", BackfillID: b.BackfillID, UserID: userOf(b.CreatedBy)},
-		Plan:    plan.Request{Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets},
+		Plan:    plan.Request{Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Form: plan.Fields},
 	}
 	if run.Plan.Source == "" {
 		if run.Plan.Root = a.cfg.Root; run.Plan.Root == "" {

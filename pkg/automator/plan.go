@@ -71,7 +71,7 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	if err := json.Unmarshal([]byte(row.Spec), &spec); err != nil {
 		return &engine.PlanError{Err: fmt.Errorf("read request %s: %w", row.RequestID, err)}
 	}
-	request, err := a.request(&spec, p)
+	request, err := a.request(&spec, p, formOf(row))
 	if err != nil {
 		return &engine.PlanError{Err: err}
 	}
@@ -124,8 +124,17 @@ func userOf(principal string) string {
 	return ""
 }
 
+// formOf returns the form in which the refusal of a request names its options. Users read the refusals of ticks beside
+// the schedule's fields. Other requests are fields of the API, even if a command has recorded them.
+func formOf(row *state.RunRequest) plan.Form {
+	if row.ScheduleID != "" {
+		return plan.Schedule
+	}
+	return plan.Fields
+}
+
 // request resolves the selections of a request in a release.
-func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest, error) {
+func (a *Automator) request(spec *event.RunSpec, p *project, form plan.Form) (engine.RunRequest, error) {
 	texts := spec.Assets
 	if spec.All {
 		texts = []string{"*"}
@@ -147,7 +156,7 @@ func (a *Automator) request(spec *event.RunSpec, p *project) (engine.RunRequest,
 		Need: engine.Need(spec.Only),
 		Plan: plan.Request{
 			Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Select: chosen.Named, Matched: chosen.Matched,
-			AllowIncomplete: spec.AllowIncomplete,
+			AllowIncomplete: spec.AllowIncomplete, Form: form,
 		},
 	}
 	if r.MaxParallelism == 0 {

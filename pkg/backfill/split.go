@@ -30,6 +30,8 @@ type Options struct {
 	Size int
 	// Newest puts the newest partitions into the first chunks instead of the oldest.
 	Newest bool
+	// Form is the form in which errors name the options of the request.
+	Form plan.Form
 }
 
 // Chunks are partitions that are divided into chunks.
@@ -328,8 +330,8 @@ func (s *splitter) chunks() (*Chunks, error) {
 		}
 	}
 	if n := len(out.Lists); n > event.MaxChunks {
-		return nil, fmt.Errorf("the backfill has %d chunks: at most %d are allowed: make them larger with --chunk %d", n, event.MaxChunks,
-			min(event.MaxChunkCells, 2*s.options.Size*(n/event.MaxChunks+1)))
+		return nil, fmt.Errorf("the backfill has %d chunks: at most %d are allowed: make them larger with %s %d", n, event.MaxChunks,
+			s.options.Form.Name(plan.OptionChunk), min(event.MaxChunkCells, 2*s.options.Size*(n/event.MaxChunks+1)))
 	}
 	if out.Ordered = s.ordered; s.ordered != (ids.AssetKey{}) {
 		if err := s.checkOrder(components, out); err != nil {
@@ -346,7 +348,7 @@ func (s *splitter) chunks() (*Chunks, error) {
 // chunk.
 func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 	if s.options.Newest {
-		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove --order newest", s.ordered)
+		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove %s", s.ordered, s.options.Form.Name(plan.OptionNewest))
 	}
 	chunkOf := make([]int32, len(s.cells))
 	placed, chunk := 0, int32(0)
@@ -361,8 +363,8 @@ func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 	}
 	for _, pair := range s.itself {
 		if chunkOf[pair[1]] > chunkOf[pair[0]] {
-			return fmt.Errorf("%s reads %s, which belongs to a later chunk: create a backfill of asset %s alone, or make the chunks larger with --chunk",
-				s.cells[pair[0]].Task, s.cells[pair[1]].Task, s.cells[pair[0]].Asset)
+			return fmt.Errorf("%s reads %s, which belongs to a later chunk: create a backfill of asset %s alone, or make the chunks larger with %s",
+				s.cells[pair[0]].Task, s.cells[pair[1]].Task, s.cells[pair[0]].Asset, s.options.Form.Name(plan.OptionChunk))
 		}
 	}
 	out.Stages = nil

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,7 +82,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	if err != nil {
 		return nil, err
 	}
-	chunks, err := backfill.Split(g, view.Calendar(snap.State, now), choice.Partitions, backfill.Options{Size: r.Chunk, Newest: r.Newest})
+	chunks, err := backfill.Split(g, view.Calendar(snap.State, now), choice.Partitions, backfill.Options{Size: r.Chunk, Newest: r.Newest, Form: r.Plan.Form})
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
@@ -100,12 +99,13 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	if p.StopAt, err = stopAt(cmp.Or(r.StopAfter, BackfillStop), chunks.Total()); err != nil {
 		return nil, err
 	}
-	itself := chunks.Ordered != ids.AssetKey{}
+	itself, form := chunks.Ordered != ids.AssetKey{}, r.Plan.Form
 	switch p.Ordered = r.Ordered || itself; {
 	case r.Ordered && (r.Newest || r.MaxParallel > 1):
-		return nil, &InvalidError{errors.New("an ordered backfill runs one chunk at a time, the oldest first: remove --max-parallel and --order newest, or --ordered")}
+		return nil, &InvalidError{fmt.Errorf("an ordered backfill runs one chunk at a time, the oldest first: remove %s and %s, or %s",
+			form.Name(plan.OptionMaxParallel), form.Name(plan.OptionNewest), form.Name(plan.OptionOrdered))}
 	case itself && r.MaxParallel > 1:
-		return nil, &InvalidError{fmt.Errorf("asset %s reads its own earlier partitions, so one chunk runs at a time: remove --max-parallel", chunks.Ordered)}
+		return nil, &InvalidError{fmt.Errorf("asset %s reads its own earlier partitions, so one chunk runs at a time: remove %s", chunks.Ordered, form.Name(plan.OptionMaxParallel))}
 	}
 	parallel := cmp.Or(r.MaxParallel, BackfillParallel)
 	order := event.OldestFirst
@@ -226,7 +226,7 @@ func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillReques
 		choice.Selected = append(choice.Selected, s.String())
 	}
 	if len(selections) > 0 {
-		if err := restrict(r.Plan.Calendar, r.Plan.Assets, choice.Partitions, selections); err != nil {
+		if err := restrict(&r.Plan, choice.Partitions, selections); err != nil {
 			return nil, nil, &InvalidError{err}
 		}
 	}
@@ -240,10 +240,10 @@ func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillReques
 
 // restrict removes the partitions that no selection selects. A selection applies only to assets that have all of its
 // dimensions.
-func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
+func restrict(r *plan.Request, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
 	used := make([]bool, len(selections))
-	for i := range assets {
-		a := &assets[i]
+	for i := range r.Assets {
+		a := &r.Assets[i]
 		if a.Partitions == nil || len(partitions[a.Key]) == 0 {
 			continue
 		}
@@ -252,7 +252,7 @@ func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey]
 			if slices.ContainsFunc(s.Clauses, func(k space.Clause) bool { return !a.Partitions.Has(k) }) {
 				continue
 			}
-			keep, err := c.Filter(a.Partitions, s)
+			keep, err := r.Calendar.Filter(a.Partitions, s)
 			if err != nil {
 				return fmt.Errorf("asset %s: %w", a.Key, err)
 			}
@@ -266,7 +266,7 @@ func restrict(c plan.Calendar, assets []plan.Asset, partitions map[ids.AssetKey]
 		})
 	}
 	if n := slices.Index(used, false); n >= 0 && len(partitions) > 0 {
-		return fmt.Errorf("no selected asset is partitioned as in -p %s: select other partitions", selections[n])
+		return fmt.Errorf("no selected asset is partitioned as in %s: select other partitions", r.Form.Select(selections[n].String()))
 	}
 	return nil
 }

@@ -272,7 +272,7 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w", verb, row.BackfillID, err)
 	}
 	if snap.State.Backfills.Get(row.BackfillID) == nil {
-		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example with --only missing", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
+		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example for the missing partitions", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
 	if ids.Valid(row.CommandID) {
 		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id

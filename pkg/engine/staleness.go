@@ -103,7 +103,8 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	case len(blocked) > 0 && noKeys != "":
 		warnings = append(warnings, "skipped "+blockedText(blocked)+": an expected input is missing"+noKeys)
 	case len(blocked) > 0:
-		warnings = append(warnings, "skipped "+blockedText(blocked)+": an expected input is missing: add --upstream, or accept this with --allow-incomplete")
+		warnings = append(warnings, "skipped "+blockedText(blocked)+fmt.Sprintf(": an expected input is missing: add %s, or accept this with %s",
+			r.Plan.Form.Name(plan.OptionUpstream), r.Plan.Form.Name(plan.OptionAllowIncomplete)))
 	}
 	for _, err := range e.Unlisted() {
 		warnings = append(warnings, "skipped an asset: "+err.Error())

@@ -25,7 +25,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	}
 	for _, s := range r.Plan.Partitions {
 		if s.Status == "" {
-			return fmt.Errorf("choose partitions: -p %s has no status, but another -p has one: add the status to both, or start two runs", s)
+			return fmt.Errorf("choose partitions: %s has no status, but another selection has one: add the status to both, or start two runs", r.Plan.Form.Select(s.String()))
 		}
 	}
 	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
@@ -60,9 +60,9 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	if len(only) == 0 {
 		texts := make([]string, len(c.selections))
 		for i, s := range c.selections {
-			texts[i] = "-p " + s.String()
+			texts[i] = r.Plan.Form.Select(s.String())
 		}
-		return fmt.Errorf("%w: no selected partition matches %s", ErrNothing, strings.Join(texts, " "))
+		return fmt.Errorf("%w: no selected partition matches %s", ErrNothing, strings.Join(texts, " or "))
 	}
 	r.Plan.Only, r.Plan.Partitions = only, nil
 	return nil

@@ -98,7 +98,7 @@ func readByChecks(a *Asset) []ids.AssetKey {
 // dropDeferred leaves out the deferred assets: the selections do not determine their partitions.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
-		c.warn("skipped %s: it is partitioned by %s, which -p does not select", n.asset.Key, dimensionNames(n.asset.Partitions))
+		c.warn("skipped %s: it is partitioned by %s, which %s does not select", n.asset.Key, dimensionNames(n.asset.Partitions), c.request.Form.Name(OptionPartitions))
 	}
 	c.deferred = nil
 }
@@ -118,5 +118,5 @@ func (b *builder) upstreamAdvice() string {
 	if b.request.ChecksOnly {
 		return "run it first"
 	}
-	return "add --upstream"
+	return "add " + b.request.Form.Name(OptionUpstream)
 }

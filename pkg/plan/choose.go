@@ -79,8 +79,8 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 		}
 	}
 	if len(b.request.Partitions) > 0 && !partitioned {
-		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset",
-			someOf(selectionTexts(b.request.Partitions)))
+		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove %s, or select a partitioned asset",
+			someOf(selectionTexts(b.request.Partitions)), b.request.Form.Name(OptionPartitions))
 	}
 	return c.checkUsed()
 }
@@ -149,8 +149,8 @@ func (c *chooser) chooseAny(a *Asset) error {
 	case mismatch != nil && !matched:
 		return mismatch
 	case c.asked[a.Key] && open:
-		return fmt.Errorf("asset %s is partitioned by %s (%s): select its %s too, for example -p %s",
-			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), a.Partitions.Time().Name, example(a.Partitions))
+		return fmt.Errorf("asset %s is partitioned by %s (%s): select its %s too, for example %s",
+			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), a.Partitions.Time().Name, c.request.example(a.Partitions))
 	case !matched || open && len(keys) == 0:
 		c.deferred = append(c.deferred, &node{asset: a})
 		return nil
@@ -165,15 +165,16 @@ func (c *chooser) withoutSelection() error {
 		return nil
 	case 1:
 		a := c.unselected[0]
-		return fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
-			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), example(a.Partitions))
+		return fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example %s",
+			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), c.request.example(a.Partitions))
 	}
 	names := make([]string, len(c.unselected))
 	for i, a := range c.unselected {
 		names[i] = a.Key.String()
 	}
-	return fmt.Errorf("%d selected assets are partitioned (%s): select partitions with -p, for example -p all, or run what is stale or missing with --stale",
-		len(names), someOf(names))
+	form := c.request.Form
+	return fmt.Errorf("%d selected assets are partitioned (%s): select partitions with %s, for example %s, or run what is stale or missing with %s",
+		len(names), someOf(names), form.Name(OptionPartitions), form.Select("all"), form.Name(OptionStale))
 }
 
 // fitting returns the clauses of a selection that restrict dimensions of an asset. If the request names the asset,
@@ -184,8 +185,8 @@ func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 		if clause.Dimension == "" && a.Partitions.Time() != nil || a.Partitions.Dimension(clause.Dimension) != nil {
 			known.Clauses = append(known.Clauses, clause)
 		} else if c.asked[a.Key] {
-			return Selection{}, fmt.Errorf("asset %s is partitioned by %s, not by %s: select -p %s",
-				a.Key, dimensionNames(a.Partitions), clause.Dimension, example(a.Partitions))
+			return Selection{}, fmt.Errorf("asset %s is partitioned by %s, not by %s: select %s",
+				a.Key, dimensionNames(a.Partitions), clause.Dimension, c.request.example(a.Partitions))
 		}
 	}
 	return known, nil
@@ -321,8 +322,8 @@ func (c *chooser) resolveDeferred() {
 	slices.Reverse(left)
 	for _, n := range left {
 		if !c.fill(n, c.readersIn(n)) {
-			c.errs = append(c.errs, fmt.Errorf("asset %s is partitioned by %s (%s), and the selected partitions do not determine which are needed: add -p %s",
-				n.asset.Key, dimensionNames(n.asset.Partitions), rangeOf(n.asset.Partitions), example(n.asset.Partitions)))
+			c.errs = append(c.errs, fmt.Errorf("asset %s is partitioned by %s (%s), and the selected partitions do not determine which are needed: add %s",
+				n.asset.Key, dimensionNames(n.asset.Partitions), rangeOf(n.asset.Partitions), c.request.example(n.asset.Partitions)))
 		}
 	}
 }
@@ -391,7 +392,7 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 func (c *chooser) checkUsed() error {
 	for i, applied := range c.applied {
 		if !applied {
-			return fmt.Errorf("no selected asset is partitioned as in -p %s: select other partitions", c.request.Partitions[i])
+			return fmt.Errorf("no selected asset is partitioned as in %s: select other partitions", c.request.Form.Select(c.request.Partitions[i].String()))
 		}
 	}
 	var unused []string
@@ -432,7 +433,7 @@ func rangeOf(s *space.Space) string {
 
 // example returns a selection of declared partitions. It selects the whole range of time, or the first period if the
 // range has no end, and all values of the other dimensions.
-func example(s *space.Space) string {
+func (r *Request) example(s *space.Space) string {
 	clauses := make([]string, len(s.Dimensions))
 	for i := range s.Dimensions {
 		d := &s.Dimensions[i]
@@ -441,9 +442,5 @@ func example(s *space.Space) string {
 			clauses[i] = d.Name + "=" + space.Item{First: d.Start, Last: cmp.Or(d.End, d.Start)}.String()
 		}
 	}
-	text := strings.Join(clauses, ";")
-	if strings.ContainsAny(text, "*;") {
-		return "'" + text + "'"
-	}
-	return text
+	return r.Form.Select(strings.Join(clauses, ";"))
 }

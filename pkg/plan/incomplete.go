@@ -37,13 +37,14 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 		Missing: upstream.Partitions.Describe(all, missing),
 	}
 	if !b.request.AllowIncomplete && reader.RequiresComplete(upstream.Key) {
-		flags := "--upstream and -p"
+		form := b.request.Form
+		options := form.Name(OptionUpstream) + " and " + form.Name(OptionPartitions)
 		if reader.Key == upstream.Key {
-			flags = "-p" // the missing partitions are those of the asset itself
+			options = form.Name(OptionPartitions) // the missing partitions are those of the asset itself
 		}
 		b.errs = append(b.errs, fmt.Errorf("plan %s: %s: reads %d of %d partitions of %s; missing %s: "+
-			"run them, too: select them with %s, or accept the gap with --allow-incomplete",
-			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing, flags))
+			"run them, too: select them with %s, or accept the gap with %s",
+			in.Asset, CodeMissingInput, in.Read, in.Expected, in.Upstream, in.Missing, options, form.Name(OptionAllowIncomplete)))
 		return
 	}
 	b.plan.Incomplete = append(b.plan.Incomplete, in)

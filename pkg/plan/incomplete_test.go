@@ -29,6 +29,12 @@ func TestFanInReportsMissingPartitions(t *testing.T) {
 	_, err = plan.Build(complete)
 	require.EqualError(t, err, "plan analytics/monthly: MISSING_INPUT: reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04: "+
 		"run them, too: select them with --upstream and -p, or accept the gap with --allow-incomplete")
+	complete.Form = plan.Fields
+	_, err = plan.Build(complete)
+	require.ErrorContains(t, err, `select them with "upstream": true and partitions, or accept the gap with "allow_incomplete": true`)
+	complete.Form = plan.Schedule
+	_, err = plan.Build(complete)
+	require.ErrorContains(t, err, "select them with upstream: all and partitions, or accept the gap with allow_incomplete: true")
 	complete.Assets[3].Reads = []plan.Dep{{Asset: mustKey("clean/daily"), Requires: plan.RequiresAvailable}}
 	_, err = plan.Build(complete)
 	require.NoError(t, err, "the dependency overrides the asset")

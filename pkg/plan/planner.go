@@ -60,6 +60,8 @@ type Request struct {
 	ChecksOnly bool
 	// AllowIncomplete treats [RequiresComplete] as [RequiresAvailable].
 	AllowIncomplete bool
+	// Form is the form in which errors and warnings name the options of the request.
+	Form Form
 	// Priority and Pool replace the priorities and the pools of the assets, if they are set.
 	Priority *int32
 	Pool     string
@@ -112,7 +114,7 @@ func Build(r Request) (*Plan, error) {
 	case len(b.plan.Tasks) == 0 && r.ChecksOnly && len(b.plan.LeftOut) == 0:
 		return nil, errors.New("nothing to check: no selected asset has checks and an output: see `servo checks`")
 	case len(b.plan.Tasks) == 0 && len(b.plan.LeftOut) == 0:
-		return nil, errors.New("no partition is selected: a range that is open at its end has only periods that have ended: name the partitions, or write -p today")
+		return nil, fmt.Errorf("no partition is selected: a range that is open at its end has only periods that have ended: name the partitions, or write %s", r.Form.Select("today"))
 	case len(b.plan.Tasks) == 0:
 		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
 	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes
@@ -252,7 +254,7 @@ func (b *builder) named() ([]ids.AssetKey, error) {
 		return nil, nil
 	}
 	if len(b.request.Select) == 0 && len(b.request.Matched) == 0 {
-		return nil, errors.New("no assets are selected: name some, or select all with --all")
+		return nil, fmt.Errorf("no assets are selected: name some, or select all with %s", b.request.Form.Name(OptionAll))
 	}
 	var errs []error
 	for _, key := range b.request.Select {

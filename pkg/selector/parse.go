@@ -280,7 +280,7 @@ func (p *parser) name(t token) (*expr, error) {
 	case validPattern.MatchString(text):
 		return &expr{op: opPattern, text: text}, nil
 	case strings.ContainsRune(text, '['):
-		return nil, p.fail(t, "a task key "+p.quote(t), "name the asset, and select its partitions with -p")
+		return nil, p.fail(t, "a task key "+p.quote(t), "name the asset, and select its partitions with -p or the field partitions")
 	case strings.Contains(text, "*") && !strings.Contains(text, "/"):
 		return nil, p.fail(t, "a pattern without a namespace, "+p.quote(t), "write */"+text)
 	}

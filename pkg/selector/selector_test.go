@@ -149,7 +149,7 @@ func TestParseReportsMistakes(t *testing.T) {
 		`tag:"x`:             `invalid selection "tag:\"x": a quote is not closed at character 5: add "`,
 		"Weather":            `invalid selection "Weather": invalid asset name "Weather" at character 1: write namespace/name with a-z, 0-9 and _`,
 		"ev*":                `invalid selection "ev*": a pattern without a namespace, "ev*" at character 1: write */ev*`,
-		"a/b[date=2025-1-1]": `invalid selection "a/b[date=2025-1-1]": a task key "a/b[date=2025-1-1]" at character 1: name the asset, and select its partitions with -p`,
+		"a/b[date=2025-1-1]": `invalid selection "a/b[date=2025-1-1]": a task key "a/b[date=2025-1-1]" at character 1: name the asset, and select its partitions with -p or the field partitions`,
 		"+ a/b":              `invalid selection "+ a/b": a + without an asset after it at character 1: write +raw/x for an asset and its upstream`,
 		"a/b+0":              `invalid selection "a/b+0": invalid number of levels "0" at character 5: write 1 or more, or nothing for all levels`,
 		"a/b ++":             `invalid selection "a/b ++": unexpected "+" at character 5: join selections with "and", "or", or "and not"`,

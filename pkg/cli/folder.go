@@ -131,7 +131,10 @@ func (a *app) projectOptions() project.Options {
 }
 
 func (a *app) loadProject(ctx context.Context, dir string) (*project.Project, error) {
-	o := a.projectOptions()
+	return a.load(ctx, dir, a.projectOptions())
+}
+
+func (a *app) load(ctx context.Context, dir string, o project.Options) (*project.Project, error) {
 	o.ParseSQL, o.CheckBatches = a.parsed.Parse, a.parsed.Mixings
 	p, err := project.Load(ctx, dir, o)
 	return p, errors.Join(err, a.parsed.End())

@@ -23,7 +23,9 @@ func (a *app) validateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.loadProject(cmd.Context(), dir)
+			o := a.projectOptions()
+			o.Validate = true
+			p, err := a.load(cmd.Context(), dir, o)
 			var problems project.Problems
 			if err != nil && !errors.As(err, &problems) {
 				return fmt.Errorf("load project %s: %w", dir, err)

@@ -51,14 +51,13 @@ func (f Form) Name(o Option) string { return optionNames[o][f] }
 
 // Select formats a selection of partitions: "-p 2025-01-15", or `"partitions": ["2025-01-15"]`.
 func (f Form) Select(selection string) string {
-	switch f {
-	case Fields:
+	switch {
+	case f == Fields:
 		return fmt.Sprintf(`"partitions": [%q]`, selection)
-	case Schedule:
+	case f == Schedule:
 		return "partitions: " + selection
-	}
-	if strings.ContainsAny(selection, "*;") {
-		selection = "'" + selection + "'"
+	case strings.ContainsAny(selection, "*;"):
+		return "-p '" + selection + "'" // quoted for the shell
 	}
 	return "-p " + selection
 }

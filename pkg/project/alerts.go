@@ -146,7 +146,6 @@ func (l *loader) linkAlerts() {
 	slices.SortFunc(l.project.Channels, compareChannels)
 	var catalog *selector.Catalog
 	size, names := 0, map[string]bool{}
-	complete := len(l.problems) == 0 // if there are problems, some assets may be missing
 	for i := range l.alerts {
 		r := &l.alerts[i]
 		if names[r.Name] {
@@ -158,7 +157,7 @@ func (l *loader) linkAlerts() {
 				r.file.fail(r.toAt[j], "declare it in `channels`", "no channel has the name %s", channel)
 			}
 		}
-		if r.Select != "" && complete {
+		if r.Select != "" {
 			if catalog == nil {
 				catalog = selector.NewCatalog(l.project.Assets)
 			}
@@ -189,7 +188,9 @@ func (l *loader) selectAlerts(r *alertRule, catalog *selector.Catalog) (size int
 		found, err = catalog.Select(selector.Query{Include: parsed})
 	}
 	if err != nil {
-		r.file.fail(r.selectAt, "", "%s", err)
+		if l.certain(r.Select) {
+			r.file.fail(r.selectAt, "", "%s", err)
+		}
 		return 0
 	}
 	for _, key := range found.Keys {

@@ -91,6 +91,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	a := f.newAsset(f.name)
 	a.at = f.place(n)
 	if !f.assetFields(n, a, commandFields.fields(f, a)) {
+		f.nameless = true
 		return
 	}
 	if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {

@@ -3,6 +3,9 @@ package project
 import (
 	"slices"
 	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/selector"
 )
 
 // A problem in a file affects only the assets of that file and their readers. All other assets
@@ -37,10 +40,46 @@ func (ps Problems) Of(file string) Problems {
 	return of
 }
 
-// breakAssets marks the assets in files with problems, and those in the files in more, as broken. It removes the
-// dependencies of broken assets, so that the remaining graph has no cycle.
-func (p *Project) breakAssets(problems Problems, more []string) {
-	files := problems.files()
+// inAssets reports whether a file declares assets.
+func inAssets(file string) bool { return file == AssetsDir || strings.HasPrefix(file, AssetsDir+"/") }
+
+// assetsKnown reports whether all declarations of assets could be read. Otherwise assets, tags or partitions may be
+// missing.
+func (l *loader) assetsKnown() bool {
+	for file := range l.unreadable {
+		if inAssets(file) {
+			return false
+		}
+	}
+	return true
+}
+
+// certain reports whether an error of a selection is a mistake in the selection. Otherwise, a problem in a file of
+// assets may have hidden what it selects.
+func (l *loader) certain(selection string) bool {
+	if l.assetsKnown() {
+		return true
+	}
+	if _, err := selector.Parse(selection); err != nil {
+		return true
+	}
+	_, err := ids.ParseAssetKey(selection)
+	return err == nil && !l.nameless
+}
+
+// breakReaders marks assets whose queries read files or use extensions as broken if servo.yaml has problems. Its
+// settings determine which files and extensions queries may read.
+func (l *loader) breakReaders() {
+	for i := range l.assets {
+		if a := &l.assets[i]; l.unreadable[ConfigFile] && len(a.files)+len(a.uses) > 0 {
+			l.project.Assets[i].Broken = ConfigFile + " has problems"
+		}
+	}
+}
+
+// breakAssets marks the assets in some files, and those in the files in more, as broken. It removes the dependencies
+// of broken assets, so that the remaining graph has no cycle.
+func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true
 	}

@@ -19,7 +19,7 @@ const maxSuggestions = 200
 // link resolves dependencies and reports conflicts between the declarations.
 func (l *loader) link() {
 	l.checkPools()
-	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // their missing keys were already reported
+	l.dropNameless()
 	slices.SortStableFunc(l.assets, func(a, b declared) int { return plan.CompareKeys(a.Key, b.Key) })
 	l.dropDuplicates()
 	known := make(map[ids.AssetKey]*declared, len(l.assets))
@@ -42,6 +42,7 @@ func (l *loader) link() {
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil {
+				l.unbound[a.File] = true
 				l.unknownDep(d, &names)
 				continue
 			}
@@ -81,6 +82,20 @@ func (l *loader) link() {
 	l.checkAttached()
 	l.checkCycles()
 	l.linkPublish()
+}
+
+// dropNameless drops the assets without a key, which was already reported.
+func (l *loader) dropNameless() {
+	declares := map[string]bool{}
+	for i := range l.assets {
+		declares[l.assets[i].File] = true
+	}
+	for file := range l.unreadable {
+		l.nameless = l.nameless || inAssets(file) && !declares[file]
+	}
+	count := len(l.assets)
+	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} })
+	l.nameless = l.nameless || len(l.assets) < count
 }
 
 // checkQuality reports dependencies whose require_quality has no effect, or a different effect than declared.

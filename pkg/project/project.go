@@ -197,6 +197,9 @@ type Options struct {
 	Environment string
 	// User replaces $USER in the name of a workspace.
 	User string
+	// Validate returns a project even if its settings or schedules have problems. Such a project must not run. An asset
+	// is then broken only if a problem prevents its query from being bound.
+	Validate bool
 }
 
 // Load reads the project in the folder dir. An error of type [Problems] is about the user's files. If Load returns
@@ -231,6 +234,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	if err := l.parseChecks(ctx); err != nil {
 		return nil, err
 	}
+	l.unbound = l.problems.files()
 	l.link()
 	if err := l.checkMixing(ctx); err != nil {
 		return nil, err
@@ -243,10 +247,15 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return &l.project, nil
 	}
 	problems := l.problems.Sorted()
-	if problems.ofProject() {
+	bad := problems.files()
+	switch {
+	case l.options.Validate:
+		bad = l.unbound
+		l.breakReaders()
+	case problems.ofProject():
 		return nil, problems
 	}
-	l.project.breakAssets(problems, append(l.cyclic, l.twice...))
+	l.project.breakAssets(bad, append(l.cyclic, l.twice...))
 	release.SetCodes(l.project.Assets) // broken assets get no fingerprint
 	return &l.project, problems
 }
@@ -279,6 +288,10 @@ type loader struct {
 	channels  []string // the names of all channels, including those with problems
 	// unreadable contains the files with problems outside of their queries.
 	unreadable map[string]bool
+	// nameless means that the key of an asset is unknown, because its declaration has a problem.
+	nameless bool
+	// unbound contains the files with problems outside of their queries or in the tables that their queries read.
+	unbound map[string]bool
 	// cyclic are the files of assets on a cycle. twice are the files with assets that another file also declares.
 	cyclic, twice []string
 	// places are the settings about publishing in servo.yaml. Nil: there are none. published means that servo.yaml has

@@ -190,8 +190,8 @@ func (l *loader) linkPublish() {
 		a := &l.assets[i]
 		p := a.publish
 		switch {
-		case p != nil && !l.published && len(l.problems) > 0:
-			continue // one of the problems may be about the places
+		case p != nil && !l.published && l.unreadable[ConfigFile]:
+			continue // its problem may be about the places
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue
@@ -221,7 +221,7 @@ func (l *loader) linkPublish() {
 		names[published.Name] = a
 		a.Publish, l.project.Assets[i].Publish = published, published
 	}
-	if l.places != nil && len(names) == 0 && len(l.problems) == 0 {
+	if l.places != nil && len(names) == 0 && l.assetsKnown() && !l.problems.files()[ConfigFile] {
 		l.report(l.places.at, "add select, or publish: true to an asset", "publish chooses no asset")
 	}
 }
@@ -237,8 +237,8 @@ func (l *loader) selected() map[string]bool {
 		return nil
 	}
 	result, err := selector.NewCatalog(l.project.Assets).Select(selector.Query{Include: s})
-	if mistake := (*selector.Error)(nil); errors.As(err, &mistake) && len(l.problems) == 0 {
-		l.report(l.places.selectAt, "", "select: %v", err) // another problem may have removed a selected asset
+	if mistake := (*selector.Error)(nil); errors.As(err, &mistake) && l.certain(l.places.selection) {
+		l.report(l.places.selectAt, "", "select: %v", err)
 	}
 	chosen := map[string]bool{}
 	for _, key := range result.Keys {

@@ -405,13 +405,13 @@ func (l *loader) collectSchedules() {
 }
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
-// select partitioned assets but no partitions. If the project has problems, assets may be missing or incomplete, so
-// it reports only the schedules that lack partitions.
+// select partitioned assets but no partitions. It reports only what is certain, because problems in files of assets may
+// hide assets, tags and partitions.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return
 	}
-	complete := len(l.problems) == 0
+	complete := l.assetsKnown()
 	catalog := selector.NewCatalog(l.project.Assets)
 	for i := range l.schedules {
 		s := &l.schedules[i]
@@ -425,7 +425,7 @@ func (l *loader) checkSelections() {
 				found, err = catalog.Select(selector.Query{Include: parsed, Upstream: s.Run.Upstream})
 			}
 			if err != nil {
-				if complete {
+				if l.certain(text) {
 					s.file.fail(s.selections[j], "", "%s", err)
 				}
 				continue

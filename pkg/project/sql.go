@@ -60,7 +60,9 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 		l.report(offsetPlace(name, text, start+at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
 		return
 	}
-	if n := f.parse(header); n != nil && !isNull(n) {
+	n := f.parse(header)
+	l.nameless = l.nameless || n == nil && len(bytes.TrimSpace(header)) > 0 // the header may set another key
+	if n != nil && !isNull(n) {
 		f.assetFields(n, a, queryFields.fields(f, a).with(f.refusedInQuery()))
 		if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
 			l.setKeyOfPath(a)

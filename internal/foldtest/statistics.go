@@ -18,6 +18,7 @@ func checkStatistics(s *state.State) error {
 			made[t.AssetKey] = append(made[t.AssetKey], state.Sample{
 				DurationMS: state.RoundSample(max(t.CompletedAt.Sub(t.StartedAt).Milliseconds(), 0)),
 				Rows:       state.RoundSample(t.RowCount), Bytes: state.RoundSample(t.ByteSize),
+				Partitions: int64(max(len(s.BatchOf(t.RunID, t.TaskKey)), 1)),
 			})
 		}
 	}

@@ -337,6 +337,7 @@ func describeBackfill(made *engine.PlannedBackfill, p *project.Project, e *estim
 		one := dryBackfillAsset{Asset: key.String(), Tasks: made.Tasks[key], Partitions: append([]string{}, spaces[key].Selections(keys[key])...)}
 		if at, ok := slices.BinarySearchFunc(e.Assets, one.Asset, func(a estimate.Asset, key string) int { return strings.Compare(a.Asset, key) }); ok {
 			past := e.Assets[at]
+			one.Tasks = past.Tasks
 			one.Samples, one.Duration, one.Bytes, one.Cost = past.Samples, past.Median.Duration.Seconds(), past.Median.Bytes, costOf(&past)
 		}
 		d.Assets = append(d.Assets, one)

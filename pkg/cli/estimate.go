@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,12 +120,14 @@ func numberOrNil[V int64 | float64](v *V) any {
 // typical describes a task of an asset by medians of its newest successful attempts: how long it took, and how much it
 // wrote.
 type typical struct {
-	Samples     int      `json:"samples"`
-	Duration    float64  `json:"duration"` // seconds
-	DurationP95 float64  `json:"duration_p95"`
-	CPU         *float64 `json:"cpu,omitempty"` // absent: not reported
-	Rows        int64    `json:"rows"`
-	Bytes       int64    `json:"bytes"`
+	Samples int `json:"samples"`
+	// PerPartition means that attempts have materialized several partitions: the other fields describe one partition.
+	PerPartition bool     `json:"per_partition,omitempty"`
+	Duration     float64  `json:"duration"` // seconds
+	DurationP95  float64  `json:"duration_p95"`
+	CPU          *float64 `json:"cpu,omitempty"` // absent: not reported
+	Rows         int64    `json:"rows"`
+	Bytes        int64    `json:"bytes"`
 }
 
 // typicalOf returns the statistics of an asset, or nil if no task of it has succeeded.
@@ -136,6 +139,7 @@ func typicalOf(s *state.State, asset ids.AssetKey) (*typical, error) {
 	e := estimate.Of([]estimate.Task{{Asset: "a"}}, map[string][]estimate.Sample{"a": samples}, estimate.Limits{})
 	median, p95 := e.Assets[0].Median, e.Assets[0].P95
 	t := &typical{Samples: len(samples), Duration: median.Duration.Seconds(), DurationP95: p95.Duration.Seconds(), Rows: median.Rows, Bytes: median.Bytes}
+	t.PerPartition = slices.ContainsFunc(samples, func(s estimate.Sample) bool { return s.Partitions > 1 })
 	if median.CPU >= 0 {
 		t.CPU = new(median.CPU.Seconds())
 	}
@@ -151,6 +155,9 @@ func (t *typical) String() string {
 	of := "the only success"
 	if t.Samples > 1 {
 		of = fmt.Sprintf("median of the newest %d successes", t.Samples)
+	}
+	if t.PerPartition {
+		of += " in batches, divided by their partitions"
 	}
 	return text + fmt.Sprintf("; %s, %s (%s)", plural(int(t.Rows), "row"), bytesText(t.Bytes), of)
 }

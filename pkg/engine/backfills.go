@@ -70,6 +70,8 @@ type PlannedBackfill struct {
 	Ordered bool
 
 	event *event.BackfillCreated
+	// batches are the sizes of the batches of the assets that have batches.
+	batches map[ids.AssetKey]int
 }
 
 // PlanBackfill chooses the partitions of a backfill, and divides them into chunks. It changes nothing.
@@ -93,6 +95,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 		}
 	}
 	slices.SortFunc(p.Assets, plan.CompareKeys)
+	p.batches = batchSizes(r.Plan.Assets)
 	if err := p.checkInputs(ctx, snap, r, choice.Partitions, now); err != nil {
 		return nil, err
 	}
@@ -284,13 +287,37 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits es
 	if most := slices.Max(p.event.Sizes) * p.event.MaxParallel; limits.Tasks == 0 || int(most) < limits.Tasks {
 		limits.Tasks = int(most)
 	}
-	tasks := make([]estimate.Task, 0, p.Chunks.Total())
+	var tasks []estimate.Task
 	for _, list := range p.Chunks.Lists {
-		for _, cell := range list {
-			tasks = append(tasks, estimate.Task{Asset: cell.Asset.String(), Pool: pool})
-		}
+		tasks = append(tasks, p.tasksOf(list, pool)...)
 	}
 	return estimate.Of(tasks, past, limits), nil
+}
+
+// tasksOf returns the tasks of a chunk. A batch is assumed to be full, although the planner makes smaller ones of
+// partitions that do not follow each other.
+func (p *PlannedBackfill) tasksOf(chunk []backfill.Cell, pool string) (tasks []estimate.Task) {
+	last := map[ids.AssetKey]int{}
+	for _, cell := range chunk {
+		if i, ok := last[cell.Asset]; ok && tasks[i].Partitions < p.batches[cell.Asset] {
+			tasks[i].Partitions++
+			continue
+		}
+		last[cell.Asset] = len(tasks)
+		tasks = append(tasks, estimate.Task{Asset: cell.Asset.String(), Pool: pool, Partitions: 1})
+	}
+	return tasks
+}
+
+// batchSizes returns the sizes of the batches of the assets that have batches.
+func batchSizes(assets []plan.Asset) map[ids.AssetKey]int {
+	sizes := map[ids.AssetKey]int{}
+	for i := range assets {
+		if a := &assets[i]; a.Batch > 1 {
+			sizes[a.Key] = a.Batch
+		}
+	}
+	return sizes
 }
 
 // CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] created, or "".

@@ -65,7 +65,7 @@ func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Es
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		at[t.TaskKey] = i
-		tasks[i] = estimate.Task{Asset: t.AssetKey, Pool: t.Pool, Priority: t.Priority, Node: t.Kind == event.KindGroup}
+		tasks[i] = estimate.Task{Asset: t.AssetKey, Pool: t.Pool, Priority: t.Priority, Partitions: len(t.Partitions), Node: t.Kind == event.KindGroup}
 		for _, before := range t.DependsOn {
 			tasks[i].After = append(tasks[i].After, at[before]) // the plan is in topological order
 		}
@@ -103,7 +103,8 @@ func Samples(s *state.State, asset string) ([]estimate.Sample, error) {
 	samples := make([]estimate.Sample, len(kept))
 	for i, k := range kept {
 		samples[i] = estimate.Sample{
-			Duration: time.Duration(k.DurationMS) * time.Millisecond, Rows: k.Rows, Bytes: k.Bytes, CPU: estimate.Unknown, Memory: k.MemoryMS,
+			Partitions: int(k.Partitions),
+			Duration:   time.Duration(k.DurationMS) * time.Millisecond, Rows: k.Rows, Bytes: k.Bytes, CPU: estimate.Unknown, Memory: k.MemoryMS,
 		}
 		if k.CPUMS >= 0 {
 			samples[i].CPU = time.Duration(k.CPUMS) * time.Millisecond

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"container/heap"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -18,6 +19,8 @@ const Unknown = -1
 
 // Sample is the cost and the output of one successful attempt.
 type Sample struct {
+	// Partitions is the number of partitions of a batch. 0 means 1.
+	Partitions  int
 	Duration    time.Duration
 	Rows, Bytes int64
 	// CPU is the CPU time, or [Unknown].
@@ -35,6 +38,8 @@ type Task struct {
 	// After are the positions of the tasks that must end before this task starts. All are smaller than
 	// the position of this task.
 	After []int
+	// Partitions is the number of partitions of a batch. 0 means 1.
+	Partitions int
 	// Node marks a group node, which is never executed: it takes no time and no slot.
 	Node bool
 }
@@ -50,11 +55,14 @@ type Limits struct {
 // Asset is the estimate of one asset of a run.
 type Asset struct {
 	Asset string
-	Tasks int
+	// Tasks is the number of tasks, and Partitions is the number of their partitions. A task of an asset without
+	// partitions counts as one partition.
+	Tasks, Partitions int
 	// Samples is the number of earlier attempts. 0: there are none, and the other fields
 	// are 0.
 	Samples int
-	// Median and P95 describe one task.
+	// Median and P95 describe one task with the average number of partitions. The measures of an attempt are divided by
+	// its number of partitions, so attempts with batches of other sizes count, too.
 	Median, P95 Sample
 	// Cost is the cost of all tasks of the asset, in nano-dollars. CostP95 is the cost if each task takes its 95th
 	// percentile. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that has a
@@ -93,11 +101,15 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 		}
 		a := assets[t.Asset]
 		if a == nil {
-			samples := past[t.Asset]
-			a = &Asset{Asset: t.Asset, Samples: len(samples), Median: quantile(samples, 50), P95: quantile(samples, 95)}
+			a = &Asset{Asset: t.Asset, Samples: len(past[t.Asset])}
 			assets[t.Asset] = a
 		}
 		a.Tasks++
+		a.Partitions += t.partitions()
+	}
+	for _, a := range assets {
+		each := float64(a.Partitions) / float64(a.Tasks)
+		a.Median, a.P95 = quantile(past[a.Asset], 50, each), quantile(past[a.Asset], 95, each)
 	}
 	var e Estimate
 	for _, name := range slices.Sorted(maps.Keys(assets)) {
@@ -112,30 +124,38 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 		e.Bytes += a.Median.Bytes * int64(a.Tasks)
 		e.CPU += max(a.Median.CPU, 0) * time.Duration(a.Tasks)
 	}
-	e.Makespan = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].Median.Duration })
-	e.MakespanP95 = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].P95.Duration })
+	e.Makespan = makespan(tasks, limits, func(t *Task) time.Duration { return assets[t.Asset].duration(&assets[t.Asset].Median, t) })
+	e.MakespanP95 = makespan(tasks, limits, func(t *Task) time.Duration { return assets[t.Asset].duration(&assets[t.Asset].P95, t) })
 	return e
 }
 
-// quantile returns the nearest-rank percentile of each measure, over the attempts that reported the measure.
-func quantile(samples []Sample, percent int) Sample {
+func (t *Task) partitions() int { return max(t.Partitions, 1) }
+
+// duration returns how long a task takes if a task with the average number of partitions takes as long as each.
+func (a *Asset) duration(each *Sample, t *Task) time.Duration {
+	return time.Duration(math.Round(float64(each.Duration) * float64(t.partitions()) * float64(a.Tasks) / float64(a.Partitions)))
+}
+
+// quantile returns the nearest-rank percentile of each measure for a number of partitions, over the attempts that
+// reported the measure.
+func quantile(samples []Sample, percent int, partitions float64) Sample {
 	if len(samples) == 0 {
 		return Sample{}
 	}
 	return Sample{
-		Duration: rank(samples, percent, func(s Sample) time.Duration { return s.Duration }),
-		Rows:     rank(samples, percent, func(s Sample) int64 { return s.Rows }),
-		Bytes:    rank(samples, percent, func(s Sample) int64 { return s.Bytes }),
-		CPU:      rank(samples, percent, func(s Sample) time.Duration { return s.CPU }),
-		Memory:   rank(samples, percent, func(s Sample) int64 { return s.Memory }),
+		Duration: rank(samples, percent, partitions, func(s Sample) time.Duration { return s.Duration }),
+		Rows:     rank(samples, percent, partitions, func(s Sample) int64 { return s.Rows }),
+		Bytes:    rank(samples, percent, partitions, func(s Sample) int64 { return s.Bytes }),
+		CPU:      rank(samples, percent, partitions, func(s Sample) time.Duration { return s.CPU }),
+		Memory:   rank(samples, percent, partitions, func(s Sample) int64 { return s.Memory }),
 	}
 }
 
-func rank[V time.Duration | int64](samples []Sample, percent int, value func(Sample) V) V {
-	values := make([]V, 0, len(samples))
+func rank[V time.Duration | int64](samples []Sample, percent int, partitions float64, value func(Sample) V) V {
+	values := make([]float64, 0, len(samples))
 	for _, s := range samples {
 		if v := value(s); v >= 0 {
-			values = append(values, v)
+			values = append(values, float64(v)/float64(max(s.Partitions, 1)))
 		}
 	}
 	if len(values) == 0 {
@@ -143,13 +163,17 @@ func rank[V time.Duration | int64](samples []Sample, percent int, value func(Sam
 	}
 	slices.Sort(values)
 	const whole = 100
-	return values[(len(values)*percent+whole-1)/whole-1]
+	each := math.Round(values[(len(values)*percent+whole-1)/whole-1] * partitions)
+	if each >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return V(each)
 }
 
 // makespan schedules the tasks as admission does: of all ready tasks whose pool has a free slot, the
 // task with the greatest priority starts first. If several have this priority, the first in the plan
 // starts.
-func makespan(tasks []Task, limits Limits, duration func(asset string) time.Duration) time.Duration {
+func makespan(tasks []Task, limits Limits, duration func(*Task) time.Duration) time.Duration {
 	s := schedule{tasks: tasks, limits: limits, waiting: make([]int, len(tasks)), next: make([][]int, len(tasks)), pools: map[string]*pool{}}
 	for i := range tasks {
 		s.waiting[i] = len(tasks[i].After)
@@ -166,7 +190,7 @@ func makespan(tasks []Task, limits Limits, duration func(asset string) time.Dura
 		for p := s.choose(); p != nil; p = s.choose() {
 			i := p.pop()
 			p.running++
-			heap.Push(&s.running, execution{task: i, end: s.now + duration(tasks[i].Asset)})
+			heap.Push(&s.running, execution{task: i, end: s.now + duration(&tasks[i])})
 		}
 		if len(s.running) == 0 {
 			return s.now

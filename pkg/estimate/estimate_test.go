@@ -23,7 +23,7 @@ func seconds(durations ...int64) []estimate.Sample {
 func TestOfUsesMedianAnd95thPercentile(t *testing.T) {
 	past := map[string][]estimate.Sample{"a/b": seconds(9, 1, 3, 2, 4)}
 	e := estimate.Of([]estimate.Task{{Asset: "a/b"}, {Asset: "a/b", After: []int{0}}}, past, estimate.Limits{})
-	require.Equal(t, []estimate.Asset{{Asset: "a/b", Tasks: 2, Samples: 5, Median: seconds(3)[0], P95: seconds(9)[0]}}, e.Assets)
+	require.Equal(t, []estimate.Asset{{Asset: "a/b", Tasks: 2, Partitions: 2, Samples: 5, Median: seconds(3)[0], P95: seconds(9)[0]}}, e.Assets)
 	require.Equal(t, 6*time.Second, e.Work)
 	require.Equal(t, int64(6), e.Rows)
 	require.Equal(t, int64(60), e.Bytes)
@@ -31,11 +31,30 @@ func TestOfUsesMedianAnd95thPercentile(t *testing.T) {
 	require.Equal(t, 18*time.Second, e.MakespanP95)
 }
 
+// A batch of 50 partitions and a task of one partition are compared by what they need for each partition.
+func TestOfScalesWithPartitionsOfBatch(t *testing.T) {
+	past := map[string][]estimate.Sample{"a/b": {
+		{Partitions: 50, Duration: 10 * time.Second, Rows: 500, Bytes: 50, CPU: estimate.Unknown, Memory: 100},
+		{Duration: 300 * time.Millisecond, Rows: 20, Bytes: 1, CPU: estimate.Unknown, Memory: 2},
+		{Partitions: 2, Duration: 200 * time.Millisecond, Rows: 2, Bytes: 2, CPU: estimate.Unknown, Memory: 4},
+	}}
+	tasks := []estimate.Task{{Asset: "a/b", Partitions: 100}, {Asset: "a/b", Partitions: 50}}
+	e := estimate.Of(tasks, past, estimate.Limits{Tasks: 2})
+	require.Equal(t, 2, e.Tasks)
+	require.Equal(t, 150, e.Assets[0].Partitions)
+	require.Equal(t, estimate.Sample{Duration: 15 * time.Second, Rows: 750, Bytes: 75, CPU: estimate.Unknown, Memory: 150}, e.Assets[0].Median)
+	require.Equal(t, 30*time.Second, e.Work)
+	require.Equal(t, int64(1500), e.Rows)
+	require.Equal(t, 20*time.Second, e.Makespan, "the larger batch")
+	require.Equal(t, 30*time.Second, e.MakespanP95)
+	require.Equal(t, 200*time.Millisecond, estimate.Of([]estimate.Task{{Asset: "a/b"}}, past, estimate.Limits{}).Work)
+}
+
 func TestOfReportsAssetsWithoutPast(t *testing.T) {
 	e := estimate.Of([]estimate.Task{{Asset: "a/new"}, {Asset: "a/old"}, {Asset: "a/new"}}, map[string][]estimate.Sample{"a/old": seconds(5)}, estimate.Limits{})
 	require.Equal(t, 3, e.Tasks)
 	require.Equal(t, 2, e.Unknown)
-	require.Equal(t, estimate.Asset{Asset: "a/new", Tasks: 2}, e.Assets[0])
+	require.Equal(t, estimate.Asset{Asset: "a/new", Tasks: 2, Partitions: 2}, e.Assets[0])
 	require.Equal(t, 5*time.Second, e.Makespan)
 }
 

@@ -20,6 +20,7 @@ func (f *folder) measure(t *state.Task, metrics map[string]int64) {
 	row.Add(state.Sample{
 		DurationMS: max(t.CompletedAt.Sub(t.StartedAt).Milliseconds(), 0), Rows: max(t.RowCount, 0), Bytes: max(t.ByteSize, 0),
 		CPUMS: metric(metrics, MetricCPU), MemoryMS: metric(metrics, MetricMemory),
+		Partitions: int64(len(f.st.BatchOf(t.RunID, t.TaskKey))),
 	})
 	put(f, f.st.Statistics, &row)
 }

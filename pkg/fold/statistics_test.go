@@ -43,3 +43,9 @@ func TestStatisticsDescribeSuccesses(t *testing.T) {
 		AssetKey: "test/a", DurationMS: "[1230,0]", Rows: "[1,1]", Bytes: "[2,2]", CPUMS: "[98800,null]", MemoryMS: "[7,null]",
 	}, row)
 }
+
+func TestStatisticsCountPartitionsOfBatch(t *testing.T) {
+	w := foldtest.New(t)
+	w.MustFold(cellsOf(w, w.Run(batched()), 3))
+	require.Equal(t, "[3]", w.State.Statistics.Get("test/a").Partitions)
+}

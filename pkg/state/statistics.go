@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +21,9 @@ type AssetStatistics struct {
 	Bytes      string `col:"bytes"`
 	CPUMS      string `col:"cpu_ms"`           // null for an attempt that reported no CPU time
 	MemoryMS   string `col:"allocated_mib_ms"` // MiB times milliseconds, with null as in CPUMS
+	// Partitions are the numbers of partitions that the attempts have materialized. "": each has materialized one, or
+	// the asset has no partitions.
+	Partitions string `col:"partitions,null"`
 	Meta
 }
 
@@ -31,13 +35,32 @@ func (*AssetStatistics) newTable() store {
 }
 
 // Sample is the cost and the output of one successful attempt. A value below 0 is unknown.
-type Sample struct{ DurationMS, Rows, Bytes, CPUMS, MemoryMS int64 }
+type Sample struct {
+	DurationMS, Rows, Bytes, CPUMS, MemoryMS int64
+	// Partitions is the number of partitions of a batch. It is 1 for a task of one partition or of an asset without
+	// partitions.
+	Partitions int64
+}
 
 // Add adds an attempt to the lists. If they then have more than [MaxSamples] attempts, it drops the oldest.
 func (r *AssetStatistics) Add(s Sample) {
+	r.addPartitions(max(s.Partitions, 1))
 	for _, column := range r.lists(&s) {
 		*column.list = addSample(*column.list, *column.value)
 	}
+}
+
+// addPartitions adds the number of partitions of the next attempt. Most assets have no batches and no such list.
+func (r *AssetStatistics) addPartitions(n int64) {
+	if r.Partitions == "" {
+		if n == 1 {
+			return
+		}
+		if r.DurationMS != "" {
+			r.Partitions = "[1" + strings.Repeat(",1", strings.Count(r.DurationMS, ",")) + "]"
+		}
+	}
+	r.Partitions = addSample(r.Partitions, n)
 }
 
 // Samples returns the attempts of a row, the oldest first.
@@ -61,7 +84,27 @@ func (r *AssetStatistics) Samples() ([]Sample, error) {
 			*r.lists(&samples[j])[i].value = *v
 		}
 	}
-	return samples, nil
+	return samples, r.readPartitions(samples)
+}
+
+// readPartitions sets the numbers of partitions of samples.
+func (r *AssetStatistics) readPartitions(samples []Sample) error {
+	partitions := slices.Repeat([]int64{1}, len(samples))
+	if r.Partitions != "" {
+		if err := json.Unmarshal([]byte(r.Partitions), &partitions); err != nil {
+			return fmt.Errorf("read the statistics of asset %s: %w", r.AssetKey, err)
+		}
+	}
+	if len(partitions) != len(samples) {
+		return fmt.Errorf("read the statistics of asset %s: lists of %d and %d values", r.AssetKey, len(samples), len(partitions))
+	}
+	for i, n := range partitions {
+		if n < 1 {
+			return fmt.Errorf("read the statistics of asset %s: an attempt with %d partitions", r.AssetKey, n)
+		}
+		samples[i].Partitions = n
+	}
+	return nil
 }
 
 var unknownSample = int64(-1)

@@ -17,14 +17,41 @@ func TestStatisticsKeepNewestSamples(t *testing.T) {
 	samples, err := row.Samples()
 	require.NoError(t, err)
 	require.Len(t, samples, state.MaxSamples)
-	require.Equal(t, state.Sample{DurationMS: 8, Rows: 80, Bytes: 800, CPUMS: -1, MemoryMS: 1}, samples[0])
-	require.Equal(t, state.Sample{DurationMS: 39, Rows: 390, Bytes: 3900, CPUMS: 0, MemoryMS: 1}, samples[31])
+	require.Equal(t, state.Sample{DurationMS: 8, Rows: 80, Bytes: 800, CPUMS: -1, MemoryMS: 1, Partitions: 1}, samples[0])
+	require.Equal(t, state.Sample{DurationMS: 39, Rows: 390, Bytes: 3900, CPUMS: 0, MemoryMS: 1, Partitions: 1}, samples[31])
+	require.Empty(t, row.Partitions, "no attempt had a batch")
+}
+
+func TestStatisticsCountPartitionsOfBatches(t *testing.T) {
+	var row state.AssetStatistics
+	for _, n := range []int64{0, 1, 50, 1} {
+		row.Add(state.Sample{Partitions: n})
+	}
+	require.Equal(t, "[1,1,50,1]", row.Partitions)
+	for range state.MaxSamples - 1 {
+		row.Add(state.Sample{Partitions: 1000})
+	}
+	samples, err := row.Samples()
+	require.NoError(t, err)
+	require.Len(t, samples, state.MaxSamples)
+	require.Equal(t, int64(1), samples[0].Partitions)
+	require.Equal(t, int64(1000), samples[1].Partitions)
+
+	first := state.AssetStatistics{}
+	first.Add(state.Sample{Partitions: 7})
+	require.Equal(t, "[7]", first.Partitions)
 }
 
 func TestStatisticsReportDamagedLists(t *testing.T) {
 	row := state.AssetStatistics{AssetKey: "a/b", DurationMS: "[1,2]", Rows: "[1]", Bytes: "[]", CPUMS: "[]", MemoryMS: "[]"}
 	_, err := row.Samples()
 	require.EqualError(t, err, "read the statistics of asset a/b: lists of 2 and 1 values")
+	row = state.AssetStatistics{AssetKey: "a/b", DurationMS: "[1]", Rows: "[1]", Bytes: "[1]", CPUMS: "[1]", MemoryMS: "[1]", Partitions: "[1,2]"}
+	_, err = row.Samples()
+	require.EqualError(t, err, "read the statistics of asset a/b: lists of 1 and 2 values")
+	row.Partitions = "[0]"
+	_, err = row.Samples()
+	require.EqualError(t, err, "read the statistics of asset a/b: an attempt with 0 partitions")
 	row.Rows = "[1"
 	_, err = row.Samples()
 	require.ErrorContains(t, err, "read the statistics of asset a/b: unexpected end")

@@ -189,8 +189,9 @@ func (o *oracle) listing(f *followed) {
 	}
 }
 
-// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object cannot be read, the
-// queue delivers nothing, or no listing of the ledger completes, so these minutes are added to the allowed delay.
+// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object cannot be read, while
+// the queue delivers nothing, and while no listing of the ledger completes. So the length of these faults is added to
+// the allowed delay.
 func (o *oracle) lateness(f *followed) {
 	late := event.At(o.w.now().Add(-o.slack() - o.delays - f.unlisted))
 	o.latePromises(f, late)

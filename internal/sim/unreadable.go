@@ -84,8 +84,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// dispensable reports whether the loss of an entry does no harm, because the system appends all its events again.
-// Nobody appends requests of users again.
+// dispensable reports whether an entry may be lost without harm. This holds if the system appends all events of the
+// entry again. It does not do so for the requests of users.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {

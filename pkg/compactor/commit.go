@@ -20,7 +20,8 @@ import (
 type publication struct {
 	groups  []fold.Group
 	barrier bool
-	// proven waits until the store has confirmed content from other processes. It may be nil.
+	// proven waits until handed-over entries have been compared with the stored ones. Its error is an errUnproven if
+	// they may differ. It may be nil.
 	proven func() error
 	// caughtUp is when the ledger was listed, if this publication completes the fold of that
 	// listing.

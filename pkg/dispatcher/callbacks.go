@@ -366,7 +366,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	return nil
 }
 
-// codeMarkerMissing is the error code of a success whose commit marker does not exist.
+// codeMarkerMissing is the error code of an attempt that reported success, but whose commit marker does not exist.
 const codeMarkerMissing = "MARKER_MISSING"
 
 // requireMarker turns a reported success into a retryable failure if its commit marker does not exist: no reader

@@ -18,8 +18,8 @@ import (
 const (
 	// NotPlanned: the planner omitted the partition, for example because one of its inputs is missing.
 	NotPlanned = "NOT_PLANNED"
-	// DefinitionChanged: the request of a chunk was refused, because the current release does not have an asset of the
-	// backfill, or partitions the asset differently. Such a refusal pauses the backfill.
+	// DefinitionChanged: the request of a chunk was refused, because an asset of the backfill is missing in the current
+	// release or is partitioned differently there. Such a refusal pauses the backfill.
 	DefinitionChanged = "DEFINITION_CHANGED"
 	// DocumentDamaged: a request was refused, because the release or the list of partitions that it needs is missing
 	// or damaged. The backfill is paused until the document is restored.

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ticking is a world with one schedule that ticks every minute, an automator and workers. The calendar of the
-// schedule is the clock: every full minute is an instant.
+// ticking is a world with one schedule that ticks every minute, an automator and workers. Every full minute of the
+// clock is an instant of the schedule.
 type ticking struct {
 	*foldtest.World
 	t    *testing.T

@@ -131,7 +131,8 @@ func (e *ConflictError) Error() string {
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 const (
-	// trustWindow is how long a reader may skip the boundary after it has seen that a revision is the newest.
+	// trustWindow is how long a reader may advance without reading the boundary. It starts when a reader has verified
+	// that a revision is the newest.
 	trustWindow = 10 * time.Second
 	// hintInterval is the least time between two hints: stores accept about one write per second to a key.
 	hintInterval = time.Second

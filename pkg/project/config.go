@@ -340,7 +340,7 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 		return
 	case !r.givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
-	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: a problem was already reported
+	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // MaxDelayMS is 0 if its problem was already reported
 		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
 	*to = r.Retries

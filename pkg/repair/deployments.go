@@ -203,7 +203,7 @@ func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
 }
 
 // earlyCommands holds back commands whose schedule or rule does not exist yet. The event that creates the schedule or
-// rule may have a later name, or may be one of several competing deployments that wait.
+// rule may be in an entry with a later name, or may be one of several competing deployments that are held back.
 type earlyCommands []fold.Group
 
 // maxEarly limits how long, in the ledger's time, a command waits for the event that creates its schedule or rule.

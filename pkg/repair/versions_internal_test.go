@@ -86,8 +86,8 @@ func TestDeferredDefinitionSettlesItsDeployment(t *testing.T) {
 	require.Equal(t, "8", entries(h.rest()), "its deployment is lost")
 }
 
-// Two writers deploy the same release at the same time. The first deployment counts, unless a definition of schedules
-// names the second.
+// Two writers deploy the same release at the same time. A run of this release proves the first deployment. The second
+// deployment is folded when a definition of schedules names its id.
 func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	run := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: "r", Release: "a"}}}}

@@ -126,7 +126,7 @@ func (e *expr) write(b *strings.Builder, of op) {
 	}
 }
 
-// levels returns a number of levels as it is written before or after a plus sign.
+// levels formats a number of levels, which stands before or after a plus sign.
 func levels(n int, before, after string) string {
 	switch n {
 	case 0:

@@ -42,8 +42,9 @@ type config struct {
 	// Keys is the file of signing keys. "": keys.json in the store's folder, created if absent.
 	// WorkerKeys is the file of the keys that workers have. "": Keys.
 	Keys, WorkerKeys string
-	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. QueuePrefix is the prefix of
-	// queue names there. Deliveries carry tokens of QueueAccount for QueueAudience.
+	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. QueuePrefix is the prefix of the names of queues at
+	// that location. The queue authenticates its deliveries with tokens of the account QueueAccount for the audience
+	// QueueAudience.
 	Queue, QueuePrefix, QueueAccount, QueueAudience string
 	// Concurrency is how many tasks are pushed to workers at once.
 	Concurrency int

@@ -21,8 +21,8 @@ const (
 // Refresh returns the newest manifest and its state. last is the manifest from which it starts, or nil; own is the
 // state of that manifest. If nothing was published since then, Refresh returns last and own. It takes ownership of
 // own, as [Advance] does. follows reports whether the result is known to descend from last. If enough is greater than
-// 0, Refresh may return the first revision that is at least enough. The error is [manifest.ErrNone] if nothing was
-// ever published.
+// 0, Refresh may stop at the first revision whose number is at least enough. The error is [manifest.ErrNone] if
+// nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So
 // it never mixes the states of two writers whose histories diverged because revisions were

@@ -26,7 +26,7 @@ type AlertRule struct {
 	Causes    string `col:"causes,dict"`
 	Channels  string `col:"channels,dict"`
 	Selection string `col:"selection,null"`
-	// Assets lists the assets, with a space before and after each of them; "": the rule is about all assets.
+	// Assets lists the assets, with a space before and after each of them. If it is empty, the rule is about all assets.
 	Assets     string     `col:"assets,null"`
 	GroupSec   int64      `col:"group_sec"`
 	MutedUntil event.Time `col:"muted_until,null"`

@@ -104,7 +104,7 @@ type Result struct {
 	At Place
 	// Message says why the test did not pass, in one line or more. Suggestion says what to do.
 	Message, Suggestion string
-	// Diff holds the rows that differ. Nil: the test did not fail because of its rows.
+	// Diff holds the rows that differ. It is nil if the rows are as declared, or if the test did not get that far.
 	Diff *Diff
 	// Actual are the rows that the query returned, if Diff is set.
 	Actual *Actual

@@ -42,7 +42,7 @@ func TestHistoryInSeveralSegmentsKeepsAllRows(t *testing.T) {
 	f.verify()
 }
 
-// The index is not in the manifest, and segments of similar size are merged.
+// Manifests stay small, because they do not contain the index, and because segments of similar size are merged.
 func TestHistoryGrowthKeepsManifestsSmall(t *testing.T) {
 	f := newFixture(t, eager)
 	for i := range 60 {

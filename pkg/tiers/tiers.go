@@ -160,7 +160,7 @@ func (t *Tiers) storeFiles(ctx context.Context, c *Change) error {
 }
 
 // Include adds a change, and the results of finished merges, to the successor of the current
-// manifest. The successor already has its orphan floor.
+// manifest. The caller has already set the orphan floor of the successor.
 func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 	c.Delta.Revision = next.Revision
 	if c.Delta.Rows > 0 {

@@ -68,8 +68,8 @@ type attempt struct {
 	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
-	// reporting is set by the first report of the attempt, either of its start or of its end. It decides whether the
-	// response to the delivery may contain the end.
+	// reporting is set by the first report of the attempt, either of its start or of its end. The response to the
+	// delivery may contain the report of the end only if that report is the first.
 	reporting atomic.Bool
 	// startAccepted means that the report of the start was accepted. startMu serializes the reports of the start.
 	startAccepted atomic.Bool

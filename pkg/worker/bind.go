@@ -23,7 +23,7 @@ import (
 
 // Binding holds the arguments of [Bind].
 type Binding struct {
-	// Root is the absolute folder of the project's files. Data are its data folders.
+	// Root is the absolute path of the folder with the project's files. Data are the project's data folders.
 	Root string
 	Data []string
 	// Scratch is an empty folder for working files. State is the state folder.

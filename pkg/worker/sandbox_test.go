@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// newSandboxFixture returns a fixture with the state folder inside the project, as it is with servo, and with assets
-// for the given queries.
+// newSandboxFixture returns a fixture with assets for the given queries. Its state folder is inside the project,
+// where servo creates it by default.
 func newSandboxFixture(t *testing.T, state string, data []string, queries map[string]string) *fixture {
 	t.Helper()
 	assets, tasks := map[string]plan.Work{}, []plan.Task{}

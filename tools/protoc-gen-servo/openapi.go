@@ -223,8 +223,8 @@ func (s *schema) messageSchema(m *protogen.Message) object {
 	return append(object{}.with("description", oneLine(comment(m.Comments))), o...)
 }
 
-// objectSchema returns the schema of an object with the fields. In requests, a field is optional unless a rule requires
-// it. Responses contain every field, except fields with presence that are not set.
+// objectSchema returns the schema of an object that has the given fields. In requests, a field is optional unless a
+// rule requires it. A response contains every field, unless the field has presence and is not set.
 func (s *schema) objectSchema(fields []*protogen.Field, sent bool) object {
 	properties, required := object{}, []string{}
 	for _, f := range fields {

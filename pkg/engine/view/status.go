@@ -56,7 +56,7 @@ type FailedTask struct {
 	Attempt int32  `json:"attempt"`
 	Of      int32  `json:"max_attempts"`
 	Error   string `json:"error"`
-	// Again is when the task is retried.
+	// Again is the time of the next retry.
 	Again event.Time `json:"again_at,omitempty,omitzero"`
 	// Quarantine describes the output of the task that a check has blocked, and the decision about that output.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// PeakRSS returns the peak resident memory of a process in bytes; 0: unknown. The process is a pid
-// or "self".
+// PeakRSS returns the peak resident memory of a process in bytes, or 0 if it is unknown. The process is a pid or
+// "self".
 func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
 
 // residentMemory returns the value of a line of a process's smaps_rollup, in bytes.
@@ -42,7 +42,7 @@ func kibibytes(process, file, name string) int64 {
 	return 0
 }
 
-// cpuTime returns the CPU time of a process so far; 0: unknown.
+// cpuTime returns the CPU time of a process so far, or 0 if it is unknown.
 func cpuTime(process string) time.Duration {
 	text, err := os.ReadFile(filepath.Join("/proc", process, "stat"))
 	if err != nil {

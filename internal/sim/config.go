@@ -91,8 +91,8 @@ type World struct {
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
-	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
-	// refer to them.
+	// Parquet encodes projections as Parquet files. Otherwise the rows stay in memory, and the state files contain only
+	// references to them.
 	Parquet bool
 	// KillAt is the number of a call, counted over all processes. The process that makes this call dies. 0: no process
 	// dies.

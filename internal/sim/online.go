@@ -16,7 +16,7 @@ import (
 )
 
 // onlineWriter is the name of the process that rebuilds a domain while other processes use it. bareWriter is the name
-// of the process that rebuilds it from the ledger alone: a bare rebuild.
+// of the process if this rebuild is from the bare ledger.
 const (
 	onlineWriter = "online"
 	bareWriter   = "online, bare"

@@ -246,7 +246,7 @@ func (p *pages) keep(snap *snapshot.Snapshot, now time.Time, read bool) {
 	}
 }
 
-// next returns the token of the next page. last is the key of the last row of this page.
+// next returns the token of the next page. The parameter last is the key of the last row of this page.
 func (p *page) next(last string) string {
 	p.pages.keep(p.snap, p.read, p.loaded)
 	c := p.cursor

@@ -295,8 +295,8 @@ func (a *Archiver) archived(ctx context.Context, entries []Entry) ([]Entry, erro
 	return archived, nil
 }
 
-// remove deletes entries from the ledger, the first one last: until all are deleted, every archiver starts with the
-// same entry and therefore uses the same file name.
+// remove deletes entries from the ledger. It deletes the first entry last: until then, every archiver starts with
+// this entry and therefore uses the same file name.
 func (a *Archiver) remove(ctx context.Context, entries []Entry) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers)

@@ -57,10 +57,10 @@ type Cell struct {
 // of the same stage.
 //
 // If few partitions depend on each other, Split puts them into one chunk: for example, the days of a month, and the
-// month itself. If many depend on each other, for example because each day reads the 30 days before it, the reading
-// asset belongs to a later stage than the asset that it reads. The same holds for an asset that reads all or the
-// latest partitions of another asset. If an asset reads its own earlier partitions and these do not fit into one
-// chunk, every chunk is a stage.
+// month itself. If many partitions depend on each other, for example because each day reads the 30 days before it,
+// the reading asset belongs to a later stage than the asset that it reads. The same holds for an asset that reads all
+// or the latest partitions of another asset. If an asset reads its own earlier partitions and these do not fit into
+// one chunk, every chunk is a stage.
 func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o Options) (*Chunks, error) {
 	total := 0
 	for _, keys := range selected {

@@ -67,8 +67,8 @@ func (s *Schedule) shiftedTo(i int) bool {
 	return false
 }
 
-// skipped returns the local times [from, to) that the clocks skip at the beginning of a span. If the
-// clocks are set back at that time, from is greater than to.
+// skipped returns the local times [from, to) that the clocks skip at the beginning of a span. If the clocks are set
+// back at that time, the result from is greater than the result to.
 func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
@@ -169,12 +169,12 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed is like [Schedule.Between], but returns the ticks that are due at or before by. The time at which a tick
-// is due includes its jitter.
+// Missed is like [Schedule.Between], but returns the ticks that are due at or before the time by. The time at which a
+// tick is due includes its jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
-	// Each tick is due before the next tick begins. So among the ticks at or before by, only the last one can be due
-	// after by.
+	// Each tick is due before the next tick begins. So only the last tick whose instant is not after by can be due after
+	// by.
 	if last, _ := s.between(after.Unix(), through, 1); len(last) > 0 && s.Due(id, last[0]).After(by) {
 		through = last[0].Unix() - 1
 	}

@@ -32,7 +32,7 @@ func (f *runFlags) addNeeds(cmd *cobra.Command) {
 	}
 }
 
-// need returns the status of the partitions to choose; "": choose the partitions of -p.
+// need returns the status of the partitions to choose, or "" to choose the partitions of -p.
 func (f *runFlags) need() engine.Need {
 	for _, flag := range needFlags {
 		if *flag.field(f) {

@@ -107,9 +107,9 @@ type listings struct {
 	seen   event.Time // when the other fields were last known to be current
 }
 
-// note records the last complete listing, and the minute of the domain's wakeup; 0: no wakeup is
-// needed. At that minute, a sweep lists the ledger. A wakeup is at most one slot later than the work
-// that needs it, unless the work waits for a timer.
+// note records the last complete listing, and the minute of the domain's wakeup, which is 0 if no wakeup is needed.
+// At that minute, a sweep lists the ledger. A wakeup is at most one slot later than the work that needs it, unless
+// the work waits for a timer.
 func (l *listings) note(caughtUp, next, now event.Time) {
 	wanted := next.Add(-wakeup.Slot)
 	switch {

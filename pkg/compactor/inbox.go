@@ -69,9 +69,9 @@ type Result struct {
 	// CaughtUpAt is the last time at which everything in the ledger was known to be folded, in RFC
 	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
-	// Unreadable are entries of the ledger that are not folded: the entry or a plan that it names
-	// cannot be read, or it contains a TimerFired that must wait for an unreadable entry. A result
-	// names at most 1,000. The compactor retries them.
+	// Unreadable are entries of the ledger that are not folded, because the entry or a plan that it names cannot be
+	// read, or because the entry contains a TimerFired that must wait for an unreadable entry. A result names at most
+	// 1,000 of these entries. The compactor retries them.
 	Unreadable []string `json:"unreadable,omitempty"`
 	// ReleasedThrough is the minute up to which wakeups may be deleted.
 	ReleasedThrough event.Time `json:"released_through,omitzero"`
@@ -168,7 +168,7 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 }
 
 // ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise ready returns the
-// remaining time of the linger; zero: no entry waits.
+// remaining time of the linger, or zero if no entry waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

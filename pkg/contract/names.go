@@ -43,7 +43,7 @@ func CheckNames(data []byte, v any) error {
 	return distinctIn(d, reflect.TypeOf(v), "")
 }
 
-// distinctIn checks the next value of the decoder. at is the path of the value.
+// distinctIn checks the next value of the decoder. The parameter at is the path of the value.
 func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

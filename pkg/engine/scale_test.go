@@ -214,7 +214,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// peak returns the peak resident memory of the process so far, in MiB; 0: unknown.
+// peak returns the peak resident memory of the process so far, in MiB, or 0 if it is unknown.
 func peak() int {
 	data, _ := os.ReadFile("/proc/self/status")
 	kib := 0

@@ -29,8 +29,8 @@ const (
 	LagRetry = 10 * time.Second
 	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means that the whole system
 	// was asleep, down or disconnected, so that workers could not deliver heartbeats. The workers then have LateRetry to
-	// deliver a heartbeat. If the delay of the next call differs from that of the previous one by at most LateCall, the
-	// clocks differ, and the call may close attempts.
+	// deliver a heartbeat. If the next call is about as late as this one (within LateCall), the cause is a difference
+	// between clocks, and the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
 	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. Without this limit, a

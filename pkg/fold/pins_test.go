@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// pinning returns a command that pins a revision for some time; 0: it ends the pin.
+// pinning returns a command that pins a revision for some time. If that time is 0, the command ends the pin.
 func pinning(w *foldtest.World, revision int64, span time.Duration) *event.RevisionPinned {
 	return &event.RevisionPinned{CommandID: w.ID(), Revision: revision, Until: event.At(w.Now.Add(span)), Reason: "because"}
 }

@@ -74,8 +74,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row. next is the new
-// row.
+// end puts a task into a terminal state and resolves its outgoing edges. The parameter current is the stored row, and
+// next is the new row.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0

@@ -146,9 +146,9 @@ func latenessOf(timer *state.Timer) lateness {
 	return l
 }
 
-// isLate reports whether a liveness call is too late to close attempts. A call is not too late if it is about as late
-// as the previous one. In this case, the dispatcher's clock is ahead of the queue's clock, so that every call seems
-// late. A call after MaxLateCalls consecutive late calls is not too late, either.
+// isLate reports whether a liveness call is too late to close attempts. It returns false if the call is about as late
+// as the previous one, because then the dispatcher's clock is ahead of the queue's clock, so that every call seems
+// late. It also returns false after MaxLateCalls consecutive late calls.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
 	if previous.Calls >= MaxLateCalls ||

@@ -122,15 +122,15 @@ func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }
 
-// RequestedRunID returns the id of the run that a request starts. at is the time at which the request became ready to
-// be planned. All planners of the request derive the same id.
+// RequestedRunID returns the id of the run that a request starts. The parameter at is the time at which the request
+// became ready to be planned. All planners of the request derive the same id.
 func RequestedRunID(d Domain, requestID string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, requestID)
 }
 
-// TickID returns the id of the tick of a schedule at an instant. The time part of the id is at. If a command created
-// the tick, at is the time of the command, and the id also depends on the command's id. Otherwise at is the instant,
-// and command is empty.
+// TickID returns the id of the tick of a schedule at an instant. The parameter at is the time part of the id. If a
+// command created the tick, it is the time of the command, and the id also depends on the command's id. Otherwise it
+// is the instant, and command is empty.
 func TickID(d Domain, schedule string, instant time.Time, command string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, schedule, strconv.FormatInt(instant.UnixMicro(), 10), command, "tick")
 }

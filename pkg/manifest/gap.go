@@ -9,8 +9,8 @@ import (
 
 // stepOver raises the boundary over a gap: revisions that are missing below a later one, because somebody has deleted
 // their manifests. Otherwise a gap would end the collection of the domain for good. The gap begins with the oldest
-// revision or with its successor. stepOver keeps the oldest revision unless the revision above the gap was published at
-// or before the time then.
+// revision or with its successor. If the revision above the gap was published after the time in the parameter then,
+// stepOver keeps the oldest revision.
 func (w *window) stepOver(version int64, then event.Time) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)

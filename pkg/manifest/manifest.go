@@ -80,8 +80,8 @@
 //   - A file that a revision references and its parent does not is named at or above the parent's floor. New names
 //     satisfy this, because [Store] raises the [ids.Source] to each floor. A file written before the parent was
 //     loaded, such as a rewritten base, must be checked with [NamedFrom] and dropped if it is below the floor.
-//   - A floor is never lower than the parent's. A publish raises it to a time before
-//     which no running writer should have named its files; a writer that did starts over.
+//   - A floor is never lower than the parent's. A publish raises it to a time before which no running writer should
+//     have named its files. A writer that has named its files earlier starts over.
 //   - The first revision of a new timeline carries the floor of the revision before it,
 //     and references no file named below it.
 package manifest

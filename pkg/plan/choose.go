@@ -17,8 +17,8 @@ type chooser struct {
 	*builder
 	asked map[ids.AssetKey]bool // the assets that the request names
 	// deferred are the assets whose periods the selections do not restrict. Their periods follow from the partitions of
-	// their readers in the run. If the run has no readers of them, they follow from the partitions of their upstream
-	// assets.
+	// their readers in the run. If no asset of the run reads a deferred asset, its periods follow from the partitions of
+	// its upstream assets.
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset

@@ -100,8 +100,8 @@ type built struct {
 
 	bare *bareFold // set in a bare rebuild
 
-	// Only a replay in the recorded order sets at and record. at is the manifest whose groups were replayed. record
-	// reads the order in which later revisions folded their groups.
+	// Only a replay in the recorded order sets the next two fields: at is the manifest whose groups were replayed, and
+	// record reads the order in which later revisions folded their groups.
 	at     *manifest.Manifest
 	record *record
 	replay *replay

@@ -19,7 +19,7 @@ type replay struct {
 	state *state.State
 	// from is the id below which closed runs were dropped.
 	from string
-	// evictor removes closed rows from the state. nil: they stay.
+	// evictor removes closed rows from the state. If it is nil, closed rows stay in the state.
 	evictor *evictor
 	reader  *reader
 	last    string // greatest entry

@@ -47,8 +47,8 @@ func deployment(entry, release, expects string) fold.Group {
 	}}}}
 }
 
-// Two deployments compete. The third one expects the release of the later of the two, so the later one was folded
-// first.
+// Two deployments compete. A third deployment expects the release of the later one, which proves that the later one
+// was folded first.
 func TestDeferredDeploymentsFollowEvidence(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()

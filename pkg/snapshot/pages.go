@@ -138,7 +138,7 @@ type merge struct {
 	read  func(extent) ([]*state.Partition, error)
 	// divide returns the extents of a file that may have rows to yield; nil: each file is read as a whole.
 	divide func(manifest.File) ([]extent, error)
-	// from is the least key to yield. asset restricts the rows to an asset; "": all.
+	// from is the least key to yield. asset, if not empty, restricts the rows to an asset.
 	from  manifest.Cell
 	asset string
 	// parallel means that the first extents of the sorted runs are read concurrently: see openAll.

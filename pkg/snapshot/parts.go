@@ -132,7 +132,8 @@ func rangesOf(places []int) (within []table.Range) {
 	return within
 }
 
-// covers reports whether the values of a column in a part may be within bounds; "": no bound.
+// covers reports whether the values of a column in a part may be within bounds. An empty bound does not limit the
+// values.
 func covers(parts table.Parts, part int, column, least, greatest string) bool {
 	from, to, known := parts.Bounds(part, column)
 	return !known || to >= least && (greatest == "" || from <= greatest)

@@ -101,8 +101,8 @@ func (r *Reader) begin(mine *read) {
 	}
 }
 
-// refresh reads the newest revision or, if enough is greater than 0, the first one that is
-// at least enough. The caller must hold busy.
+// refresh reads the newest revision or, if enough is greater than 0, the first revision whose number is at least
+// enough. The caller must hold busy.
 func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, enough)
 	switch {

@@ -18,11 +18,11 @@ const (
 	maxRestarts = 4
 )
 
-// Refresh returns the newest manifest and its state. last is the manifest from which it starts, or nil; own is the
-// state of that manifest. If nothing was published since then, Refresh returns last and own. It takes ownership of
-// own, as [Advance] does. follows reports whether the result is known to descend from last. If enough is greater than
-// 0, Refresh may stop at the first revision whose number is at least enough. The error is [manifest.ErrNone] if
-// nothing was ever published.
+// Refresh returns the newest manifest and its state. The parameter last is the manifest from which Refresh starts, or
+// nil, and own is the state of that manifest. If nothing was published since then, Refresh returns last and own. It
+// takes ownership of own, as [Advance] does. follows reports whether the result is known to descend from last. If
+// enough is greater than 0, Refresh may stop at the first revision whose number is at least enough. The error is
+// [manifest.ErrNone] if nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So
 // it never mixes the states of two writers whose histories diverged because revisions were
@@ -55,9 +55,9 @@ func Refresh(
 // newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest
 // directly. follows reports whether the result is known to descend from last.
 //
-// If enough is greater than 0, newest stops at the first revision that is at least enough. It need not
-// read the successors to know that this revision was not collected: Next has verified this for the
-// predecessor, and revisions are collected in ascending order.
+// If enough is greater than 0, newest stops at the first revision whose number is at least enough. It need not read
+// the successors to know that this revision was not collected: Next has verified this for the predecessor, and
+// revisions are collected in ascending order.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {

@@ -54,8 +54,8 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 	return c
 }
 
-// readBy returns the chain of retries that may have read an output before it was visible to other runs; 0: there is
-// none. For an incomplete reader, it returns the run instead of the chain.
+// readBy returns the chain of retries that may have read an output before it was visible to other runs, or 0 if there
+// is none. For an incomplete reader, it returns the run instead of the chain.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run

@@ -306,8 +306,8 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 }
 
 // image returns the partitions of an upstream asset that a partition would read if the partitions in
-// chosen were already materialized. all means that it reads every partition that the upstream asset
-// declares.
+// chosen were already materialized. The result all means that the partition reads every partition that the upstream
+// asset declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

@@ -326,8 +326,7 @@ func (s *State) PendingRequests(yield func(*RunRequest) bool) {
 // PendingCount returns the number of requests that wait to be planned.
 func (s *State) PendingCount() int { return s.index.automation.pending.Len() }
 
-// LastReleased returns the time at which the newest PENDING request became PENDING; 0: there are
-// none.
+// LastReleased returns the time at which the newest PENDING request became PENDING, or 0 if there is none.
 func (s *State) LastReleased() event.Time {
 	item, _ := s.index.automation.pending.Max()
 	return item.at

@@ -106,7 +106,8 @@ func watchOf(k Key3) Watch {
 	return Watch{Asset: k.B, Lag: k.A == watchLag}
 }
 
-// setWatch moves a watch in the index of times from one time to another; 0: none.
+// setWatch moves a watch in the index of times from one time to another. The time 0 means that the watch is not in
+// the index.
 func (x *index) setWatch(w Watch, was, is event.Time) {
 	if was == is {
 		return

@@ -135,8 +135,8 @@ func (s *State) Keys(set string) []string {
 	return keys
 }
 
-// KeyChanges returns the fold sequence at which each key of a set was last removed or added again;
-// nil: no key was ever removed.
+// KeyChanges returns the fold sequence at which each key of a set was last removed or added again. It returns nil if
+// no key was ever removed.
 func (s *State) KeyChanges(set string) map[string]int64 {
 	var changes map[string]int64
 	s.blocksOf(set, func(row *KeyBlock) bool {
@@ -157,8 +157,8 @@ func (s *State) KeyChanges(set string) map[string]int64 {
 	return changes
 }
 
-// KeyBlockOf returns the block of a set to which a key belongs; nil: the set has no block yet. next is
-// the first key of the block after it, or "".
+// KeyBlockOf returns the block of a set to which a key belongs, or nil if the set has no block yet. The result next
+// is the first key of the following block, or "".
 func (s *State) KeyBlockOf(set, key string) (block *KeyBlock, next string) {
 	block = s.KeySets.Floor(Key2{set, key})
 	if block == nil || block.Set != set {

@@ -91,8 +91,8 @@ type Task struct {
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of resolved edges, whatever their resolution
 	// LeftOut is 0 if, when the task became ready, all upstreams had succeeded and no run that was triggered later had
-	// overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task does not read
-	// later outputs of the upstreams that had not succeeded, or visible outputs of those that were overtaken.
+	// overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task reads neither a
+	// later output of an upstream that had not succeeded, nor the visible output of an upstream that was overtaken.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.

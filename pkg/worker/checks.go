@@ -478,8 +478,8 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	return m.Output(), nil
 }
 
-// committed fetches the files of a committed output and returns them as if this task had written them. own is that
-// output, as an input with one partition.
+// committed fetches the files of a committed output and returns them as if this task had written them. The parameter
+// own is that output, as an input with one partition.
 func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
 	if err := a.fetch(ctx, own); err != nil {
 		return nil, err

@@ -30,8 +30,7 @@ type child struct {
 	started             uint64 // in clock ticks since the machine booted
 }
 
-// startedAt returns the start time of a process, in clock ticks since the machine booted; 0:
-// unknown.
+// startedAt returns the start time of a process, in clock ticks since the machine booted, or 0 if it is unknown.
 func startedAt(pid int) uint64 {
 	c, err := readChild(pid)
 	if err != nil {

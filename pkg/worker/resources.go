@@ -173,7 +173,8 @@ func (a *attempt) explainMemory(err error) error {
 
 func megabytes(bytes int64) string { return strconv.FormatInt(bytes/1_000_000, 10) + "MB" }
 
-// memoryOf returns the memory of this machine or the limit of its container, whichever is less, in bytes; 0: unknown.
+// memoryOf returns the memory of this machine or the limit of its container, whichever is less, in bytes. It returns
+// 0 if the memory is unknown.
 func memoryOf(read func(string) ([]byte, error)) int64 {
 	memory := physicalMemory(read)
 	for _, name := range limitFiles(read) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk returns the kind of a folder's file system, and the name of its disk in /proc/diskstats; "":
+// disk returns the kind of a folder's file system, and the name of its disk in /proc/diskstats. The name is "" if it is
 // unknown.
 func disk(dir string) (kind, device string) {
 	var fs unix.Statfs_t

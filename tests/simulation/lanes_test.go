@@ -29,7 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *first == 0 {
-		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // The time is positive. A failed test prints the seed of its world.
+		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // positive, and a failing test prints the world that failed
 	}
 	if *lanes == 0 && flag.Lookup("test.list").Value.String() == "" {
 		os.Exit(split(max(1, runtime.GOMAXPROCS(0))))

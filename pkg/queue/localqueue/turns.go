@@ -13,7 +13,7 @@ import (
 //     one, and groups with equal tasks get equal shares of the lane.
 //  3. In a group, older tasks go first.
 //
-// A group that comes later gets its first turn after the groups that already wait have each had one turn, but before
+// A new group gets its first turn after each group that already waits has had one turn, but before the next turn of
 // the group that was served last. So new groups cannot postpone a waiting group forever.
 type turns struct {
 	groups map[string]*group

@@ -109,8 +109,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// unprivileged returns the user that runs PostgreSQL, because PostgreSQL refuses to run as root; nil: the current
-// user.
+// unprivileged returns the user that runs PostgreSQL, because PostgreSQL refuses to run as root. It returns nil for
+// the current user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // nil means the current user: see above

@@ -138,8 +138,8 @@ func read(proc fs.FS, pid int) (process, error) {
 	return p, nil
 }
 
-// memory returns the proportional memory of a process; 0 if it has ended. It fails if the system
-// does not report it.
+// memory returns the proportional memory of a process, or 0 if the process has ended. It fails if the system does not
+// report it.
 func (p process) memory(proc fs.FS) (int64, error) {
 	text, err := fs.ReadFile(proc, path.Join(strconv.Itoa(p.pid), "smaps_rollup"))
 	if errors.Is(err, syscall.ESRCH) { // the process is exiting and has released its memory

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Flushes returns the number of flush requests to a disk since boot, by any process; 0: unknown.
+// Flushes returns the number of flush requests to a disk since boot, by any process, or 0 if it is unknown.
 func Flushes(device string) int64 {
 	content, err := os.ReadFile("/proc/diskstats")
 	if err != nil || device == "" {

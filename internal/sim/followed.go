@@ -40,8 +40,8 @@ type followed struct {
 	dropped map[string]bool
 	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
 	forgotten map[state.Key2]bool
-	// abandoned contains entries that may have appeared after a listing had passed their names. true: the writer was
-	// not slow, so a wrong clock is the cause.
+	// abandoned contains entries that may have appeared after a listing had passed their names. The value is true if the
+	// writer was not slow, so that a wrong clock is the cause.
 	abandoned map[string]bool
 	named     map[string]span // for each state file, the revisions that name it
 	// durable contains the checksums of the appended entries, and archived the checksums of the

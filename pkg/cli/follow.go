@@ -37,7 +37,7 @@ type runner struct {
 	// resumed means that the command resumes unfinished runs: it follows each run that the trigger returns, until the
 	// trigger returns errNothingLeft.
 	resumed bool
-	// reports collects the results of the followed runs. reported means that they have been written.
+	// reports collects the results of the followed runs. reported means that these results have been written.
 	reports  []view.AssetReport
 	reported bool
 	// failed is the error to return after the runs have ended.

@@ -89,8 +89,8 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 }
 
 // A request determines the id of its run. If the run is planned after a later run has materialized a, the request's
-// own output of a does not become visible. A retry reads this output, so its b must be stale: the state on which the
-// run was planned contained the visible output of a.
+// own output of a does not become visible. A retry reads this output, so the output of b in the retry must be stale:
+// b has not read the visible output of a, although the state on which the run was planned contained it.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })

@@ -40,9 +40,9 @@ type Cutoff struct {
 // evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
 // key is closed, and the search ends.
 //
-// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row and the
-// cutoff. It may depend on other rows as well, but if another row changed after the cutoff, the answer may use only
-// the fact that it changed.
+// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row itself
+// and on the cutoff. It may also depend on other rows that have not changed since the cutoff. Of a row that has
+// changed since, the answer may use only the fact that the row has changed.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }

@@ -8,7 +8,7 @@ import (
 const MaxMarks = 100_000
 
 // Mark is a row of partition_marks: what a person said about an output. The mark applies only while this output is
-// the visible one of its partition, or would be without the mark. A later output ends the mark.
+// the visible output of its partition, or would be visible without the mark. A later output ends the mark.
 type Mark struct {
 	AssetKey          string `col:"asset_key,key,dict"`
 	PartitionKey      string `col:"partition_key,key"`

@@ -33,7 +33,7 @@ func (p *partsOfLog) put(nonce, text string) {
 	require.NoError(p.t, err)
 }
 
-// next checks the next text that the reader returns, and whether a different execution printed it than the previous
+// next checks the next text that the reader returns, and whether it comes from another execution than the previous
 // text.
 func (p *partsOfLog) next(want string, restarted bool) {
 	p.t.Helper()

@@ -370,7 +370,8 @@ func (w *window) at(revision int64) (*Manifest, error) {
 	return m, nil
 }
 
-// expired returns the greatest revision whose successor was published by the time then, or the number before the first.
+// expired returns the greatest revision whose successor was published at or before the given time. If there is none,
+// it returns the number before the first revision of the window.
 func (w *window) expired(then event.Time) (int64, error) {
 	next, err := w.at(w.first + 1)
 	if err != nil || next == nil || next.PublishedAt > then {

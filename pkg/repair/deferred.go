@@ -197,7 +197,7 @@ func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) b
 	return h.deployments.wait(st, g) || h.commands.wait(st, g)
 }
 
-// lateTriggers returns the triggers that have waited too long at a time.
+// lateTriggers returns the triggers that have waited too long at the given time.
 func (h *deferred) lateTriggers(now event.Time) []fold.Group {
 	var groups []fold.Group
 	for len(h.order) > 0 {

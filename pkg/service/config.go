@@ -257,7 +257,7 @@ func checkURL(name, value string, required bool) error {
 	return nil
 }
 
-// keys returns the keys that sign callbacks, and the keys that seal envelopes.
+// keys returns the keys that sign callbacks, and the keys that sign envelopes.
 func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	if c.Keys == "" {
 		reports, err = OpenKeys(filepath.Join(c.Store, KeysFile))

@@ -111,7 +111,7 @@ func backfillOf(s *state.State, runID string) string {
 func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	t := &outline{style: a.style}
 	word, rest, _ := strings.Cut(e.Headline, ":")
-	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), view.OneLine(rest))
+	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(readable(e.TaskKey)), a.style.state(word), view.OneLine(rest))
 	a.causes(t, e)
 	t.section("incomplete")
 	for _, text := range e.Incomplete {
@@ -179,8 +179,8 @@ func quarantineLines(t *outline, e *view.Explanation) {
 		t.line("%s", again)
 		return
 	}
-	t.line("look at it:    servo quarantine show %s", quoted(e.TaskKey))
-	t.line("publish it:    servo quarantine approve %s", quoted(e.TaskKey))
+	t.line("look at it:    servo quarantine show %s", quoted(readable(e.TaskKey)))
+	t.line("publish it:    servo quarantine approve %s", quoted(readable(e.TaskKey)))
 	t.line("or fix the data and %s", again)
 }
 
@@ -191,7 +191,7 @@ const maxUpstreams = 20
 func (a *app) causes(t *outline, e *view.Explanation) {
 	t.section("because")
 	for _, c := range e.Cause {
-		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
+		t.line("%s is %s  %s", readable(c.TaskKey), c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
 	}
 	if n := len(e.RootCauses); n > 1 {
 		t.section("root causes")
@@ -233,7 +233,7 @@ func (a *app) upstreams(t *outline, e *view.Explanation) {
 		if up.Resolution != "" {
 			resolved = fmt.Sprintf("resolved %s at %s", up.Resolution, clockTime(up.ResolvedAt))
 		}
-		t.line("%s  %s, %s", up.TaskKey, a.style.state(string(up.State)), resolved)
+		t.line("%s  %s, %s", readable(up.TaskKey), a.style.state(string(up.State)), resolved)
 	}
 	t.section("downstream")
 	if e.Downstreams > 0 {

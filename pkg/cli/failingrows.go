@@ -23,7 +23,7 @@ import (
 
 // rowsCommand returns the command that shows the failing rows of a check of a task.
 func rowsCommand(taskKey, check, runID string) string {
-	return fmt.Sprintf("servo checks %s --rows %s --run %s", quoted(taskKey), check, runID)
+	return fmt.Sprintf("servo checks %s --rows %s --run %s", quoted(readable(taskKey)), check, runID)
 }
 
 // failingRows prints the failing rows that a check has stored, either in a given run or in its last
@@ -58,11 +58,11 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 	switch failed := (state.Task{AssetKey: asset, PartitionKey: row.FailedPartition}); {
 	case row.Failed == 0:
 		return "", fmt.Errorf("check %s of %s has never failed: it has no failing rows", check, asset)
-	case partition != "" && name != taskName(&failed):
+	case partition != "" && ids.StoredKey(name) != taskName(&failed):
 		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // the failing rows of the newest task of that partition
 			return sample, nil
 		}
-		return "", fmt.Errorf("check %s failed last in %s: name this partition, or select a run with --run", check, taskName(&failed))
+		return "", fmt.Errorf("check %s failed last in %s: name this partition, or select a run with --run", check, readable(taskName(&failed)))
 	case row.FailedSample == "":
 		return "", noSample(check, row.FailedMessage)
 	}
@@ -124,9 +124,9 @@ func sampleOf(ctx context.Context, snap *snapshot.Snapshot, name, check, runID s
 			return ours
 		})
 		slices.Sort(known)
-		return "", noResult("check "+check+" of "+task.TaskKey+" in run "+task.RunID, known, check)
+		return "", noResult("check "+check+" of "+readable(task.TaskKey)+" in run "+task.RunID, known, check)
 	case row.Sample == "" && row.Passed && row.Failing == 0:
-		return "", fmt.Errorf("check %s of %s has passed: it has no failing rows", check, task.TaskKey)
+		return "", fmt.Errorf("check %s of %s has passed: it has no failing rows", check, readable(task.TaskKey))
 	case row.Sample == "":
 		return "", noSample(check, row.Message)
 	}

@@ -33,6 +33,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 			if f.Entry != "" && !ids.Valid(f.Entry) {
 				return usagef("invalid --entry %q: expected 26 letters and digits", f.Entry)
 			}
+			f.TaskKey = ids.StoredKey(f.TaskKey)
 			return a.read(cmd.Context(), func(v published) error {
 				var run *state.Run
 				if f.RunID != "" {

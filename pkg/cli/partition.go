@@ -182,7 +182,7 @@ func (a *app) partitionText(
 	asset ids.AssetKey, partition ids.Partition,
 ) string {
 	t := &outline{style: a.style}
-	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(x.Partition), x.Headline)
+	fmt.Fprintf(&t.b, "%s %s\n", a.style.bold(readable(x.Partition)), x.Headline)
 	t.section("holds")
 	if x.Holds != nil {
 		t.line("%s", holdingText(x.Holds))
@@ -230,7 +230,7 @@ func (a *app) partitionText(
 		t.line("%s", command)
 	}
 	if x.Holds != nil {
-		t.line("the task: servo explain %s '%s'", x.Holds.RunID, x.Holds.TaskKey)
+		t.line("the task: servo explain %s '%s'", x.Holds.RunID, readable(x.Holds.TaskKey))
 	}
 	return t.b.String()
 }

@@ -24,23 +24,23 @@ const labelWidth = 10
 
 // text describes an event of a task on one line.
 func (p *progress) text(h view.Happening) string {
-	t, word, text := h.Task, stateWords[h.State], h.Task.TaskKey
+	t, word, text := h.Task, stateWords[h.State], readable(h.Task.TaskKey)
 	switch {
 	case h.State == state.TaskSucceeded:
 		made := plural(int(t.RowCount), "row")
 		if t.Kind == event.KindCheck {
 			made = "no critical check failed"
 		}
-		text = fmt.Sprintf("%s  %s, %s", t.TaskKey, made, view.Span(t.CompletedAt.Sub(t.StartedAt)))
+		text = fmt.Sprintf("%s  %s, %s", readable(t.TaskKey), made, view.Span(t.CompletedAt.Sub(t.StartedAt)))
 	case h.State == state.TaskRetryWait:
-		word, text = "retrying", fmt.Sprintf("%s  attempt %d of %d: %s", t.TaskKey, h.Attempt, t.MaxAttempts, h.Error)
+		word, text = "retrying", fmt.Sprintf("%s  attempt %d of %d: %s", readable(t.TaskKey), h.Attempt, t.MaxAttempts, h.Error)
 		if h.RetryAt != 0 {
 			text += "; again in " + view.Span(h.RetryAt.Sub(h.At))
 		}
 	case h.State == state.TaskFailed: // the final report has the message
-		text = fmt.Sprintf("%s  %s: %s", t.TaskKey, view.Attempts(t), cmp.Or(t.ErrorCode, "no error given"))
+		text = fmt.Sprintf("%s  %s: %s", readable(t.TaskKey), view.Attempts(t), cmp.Or(t.ErrorCode, "no error given"))
 	case h.Tasks > 1:
-		text = fmt.Sprintf("%s, for example %s", plural(h.Tasks, "task"), t.TaskKey)
+		text = fmt.Sprintf("%s, for example %s", plural(h.Tasks, "task"), readable(t.TaskKey))
 	}
 	return p.style.as(string(h.State), pad(word, labelWidth)) + " " + text
 }
@@ -85,7 +85,7 @@ func (p *progress) block(s *state.State, now event.Time, width int) []string {
 			lines = append(lines, p.style.dim(fmt.Sprintf("  … and %d more", len(p.Running)-maxRunning)))
 			break
 		}
-		line := fmt.Sprintf("  %s  %s", t.TaskKey, view.Span(now.Sub(t.StartedAt)))
+		line := fmt.Sprintf("  %s  %s", readable(t.TaskKey), view.Span(now.Sub(t.StartedAt)))
 		if t.Attempt > 1 {
 			line += fmt.Sprintf("  attempt %d of %d", t.Attempt, t.MaxAttempts)
 		}

@@ -91,7 +91,7 @@ func (a *app) resolveCommand(decision, short, done, long string) *cobra.Command 
 				if err := s.Resolve(ctx, c, decision, reason); err != nil {
 					return err
 				}
-				a.note("%s %s: %s of run %s", done, a.style.bold(c.Name), plural(int(c.RowCount), "row"), c.RunID)
+				a.note("%s %s: %s of run %s", done, a.style.bold(readable(c.Name)), plural(int(c.RowCount), "row"), c.RunID)
 				return nil
 			})
 		},
@@ -102,7 +102,7 @@ func (a *app) resolveCommand(decision, short, done, long string) *cobra.Command 
 
 // candidateColumns are the columns of the list of outputs in quarantine.
 var candidateColumns = []column[engine.Candidate]{
-	{Name: "output", Value: func(c engine.Candidate) any { return c.Name }},
+	{Name: "output", Value: func(c engine.Candidate) any { return c.Name }, Text: func(c engine.Candidate) any { return readable(c.Name) }},
 	{Name: "rows", Value: func(c engine.Candidate) any { return c.RowCount }, Text: func(c engine.Candidate) any { return number(view.Grouped(c.RowCount)) }},
 	{Name: "checks", Value: func(c engine.Candidate) any { return cells(namesOfChecks(c.FailedChecks)) }, Text: func(c engine.Candidate) any {
 		return strings.Join(namesOfChecks(c.FailedChecks), ", ")
@@ -131,7 +131,7 @@ func onExpiry(approve bool) string {
 
 func (a *app) candidateText(c *engine.Candidate) string {
 	out := &sheet{style: a.style, width: 12}
-	out.field("output", "%s", a.style.bold(c.Name))
+	out.field("output", "%s", a.style.bold(readable(c.Name)))
 	out.field("rows", "%s", view.Grouped(c.RowCount))
 	out.field("run", "%s", c.RunID)
 	out.field("blocked", "%s", stamp(c.BlockedAt))
@@ -144,7 +144,7 @@ func (a *app) candidateText(c *engine.Candidate) string {
 	}
 	out.field("files", "%s", c.OutputURI)
 	fmt.Fprintf(out, "\nservo query 'FROM %s.\"%s\"'\nservo quarantine approve %s\nservo quarantine reject %s\n",
-		query.QuarantineSchema, strings.ReplaceAll(c.Asset, "/", "."), quoted(c.Name), quoted(c.Name))
+		query.QuarantineSchema, strings.ReplaceAll(c.Asset, "/", "."), quoted(readable(c.Name)), quoted(readable(c.Name)))
 	return out.String()
 }
 
@@ -161,7 +161,7 @@ func (a *app) quarantined(s *state.State, runID string) {
 			continue
 		}
 		if n++; n <= maxFailures {
-			a.note("quarantined %s until %s: servo quarantine show %s", all[i].Name, stamp(all[i].ExpiresAt), quoted(all[i].Name))
+			a.note("quarantined %s until %s: servo quarantine show %s", readable(all[i].Name), stamp(all[i].ExpiresAt), quoted(readable(all[i].Name)))
 		}
 	}
 	if n > maxFailures {

@@ -95,7 +95,7 @@ func (a *app) skippedForQuality(s *state.State, runID string) {
 	n, first := 0, ""
 	s.TasksOf(runID, func(t *state.Task) bool {
 		if t.State == state.TaskSkipped && t.ErrorCode == plan.CodeUpstreamDegraded {
-			n, first = n+1, cmp.Or(first, t.TaskKey)
+			n, first = n+1, cmp.Or(first, readable(t.TaskKey))
 		}
 		return true
 	})
@@ -226,13 +226,13 @@ func (a *app) failures(s *state.State, runID string) {
 			break
 		}
 		t := f.Tasks[0]
-		a.note("%s %s, %s: %s", a.style.red("FAILED"), t.TaskKey, view.Attempts(t),
+		a.note("%s %s, %s: %s", a.style.red("FAILED"), readable(t.TaskKey), view.Attempts(t),
 			indented(view.FullError(f.Code, f.Message), margin))
 		if others := len(f.Tasks) - 1; others > 0 {
 			a.note(margin+"%s failed with the same error: servo tasks %s --in FAILED", plural(others, "more task"), runID)
 		}
 		if t.StartedAt != 0 {
-			a.note(margin+"servo logs %s %s", runID, quoted(t.TaskKey))
+			a.note(margin+"servo logs %s %s", runID, quoted(readable(t.TaskKey)))
 		}
 	}
 	if len(found) > 0 {

@@ -169,7 +169,7 @@ func taskStates(names []string) ([]state.TaskState, error) {
 func taskColumns(now event.Time) []column[*state.Task] {
 	return []column[*state.Task]{
 		{Name: "run_id", Machine: true, Value: func(t *state.Task) any { return t.RunID }},
-		{Name: "task", Value: func(t *state.Task) any { return t.TaskKey }},
+		{Name: "task", Value: func(t *state.Task) any { return t.TaskKey }, Text: func(t *state.Task) any { return readable(t.TaskKey) }},
 		{Name: "kind", Machine: true, Value: func(t *state.Task) any { return cmp.Or(t.Kind, event.KindTask) }},
 		{Name: "asset", Machine: true, Value: func(t *state.Task) any { return orNil(t.AssetKey) }},
 		{Name: "partition", Machine: true, Value: func(t *state.Task) any { return orNil(t.PartitionKey) }},
@@ -247,7 +247,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 			return err
 		}
 		if newest, err := v.Runs(ctx, 1, func(*state.Run) bool { return true }); err == nil && runID == "" && newest[0].RunID != row.RunID {
-			a.note("run %s: the newest run with %s", row.RunID, row.TaskKey)
+			a.note("run %s: the newest run with %s", row.RunID, readable(row.TaskKey))
 		}
 		if follow {
 			return a.tailLogs(ctx, v, row, attempt)
@@ -257,7 +257,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 			return err
 		}
 		if len(log.Text) == 0 {
-			a.note("attempt %d of %s has no log: it printed nothing, or its worker could not store the log", log.Attempt, log.TaskKey)
+			a.note("attempt %d of %s has no log: it printed nothing, or its worker could not store the log", log.Attempt, readable(log.TaskKey))
 			return nil
 		}
 		_, err = a.Stdout.Write(log.Text)
@@ -271,9 +271,9 @@ func (a *app) notePartial(log engine.Log) {
 	switch {
 	case !log.Partial:
 	case log.State == state.AttemptClosed:
-		a.note("servo: the log of attempt %d of %s is incomplete: its worker died, or could not store the end", log.Attempt, log.TaskKey)
+		a.note("servo: the log of attempt %d of %s is incomplete: its worker died, or could not store the end", log.Attempt, readable(log.TaskKey))
 	default:
-		a.note("servo: attempt %d of %s has not ended: this is what its worker has stored so far; follow it with `servo logs -f`", log.Attempt, log.TaskKey)
+		a.note("servo: attempt %d of %s has not ended: this is what its worker has stored so far; follow it with `servo logs -f`", log.Attempt, readable(log.TaskKey))
 	}
 }
 

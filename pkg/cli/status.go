@@ -118,7 +118,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 			out.field("", "… and %d more", len(st.Running)-maxStatus)
 			break
 		}
-		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, view.Span(now.Sub(t.Since)), t.Worker)
+		line := fmt.Sprintf("%s  %s on %s", readable(t.TaskKey), view.Span(now.Sub(t.Since)), t.Worker)
 		if t.Message != "" {
 			line += "  " + view.OneLine(t.Message)
 		}
@@ -142,7 +142,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	out.known("cancelled", st.Cancelled)
 	switch {
 	case len(failed) > 0:
-		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(failed[0].TaskKey), repeatCommand(st.Repeat, st.RunID))
+		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(readable(failed[0].TaskKey)), repeatCommand(st.Repeat, st.RunID))
 	case st.Repeat.OnlyApproved() && st.Repeat.Skipped:
 		out.WriteString("\nRun the assets that read the approved outputs: servo run --stale\n")
 	case !st.State.Terminal() && st.Owner == 0:
@@ -206,7 +206,7 @@ func failedText(out *sheet, name string, tasks []view.FailedTask, now event.Time
 		if t.Again != 0 {
 			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
-		out.field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.Attempts, t.Error, again)
+		out.field(first(i, name), "%s  %s: %s%s", readable(t.TaskKey), t.Attempts, t.Error, again)
 	}
 }
 
@@ -218,7 +218,7 @@ func approvedText(out *sheet, tasks []view.FailedTask) {
 			continue
 		}
 		if n < maxStatus {
-			out.field(first(n, "approved"), "%s  the output is %s; %s", t.TaskKey, t.Quarantine, t.Error)
+			out.field(first(n, "approved"), "%s  the output is %s; %s", readable(t.TaskKey), t.Quarantine, t.Error)
 		}
 		n++
 	}

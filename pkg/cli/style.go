@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -145,6 +146,9 @@ func orNil(text string) any {
 
 // quoted quotes a word for a shell.
 func quoted(word string) string { return view.Quoted(word) }
+
+// readable returns the key of a task in the form in which people write partitions.
+func readable(taskKey string) string { return ids.ReadableKey(taskKey) }
 
 // plural returns, for example, "1 task" or "2 tasks".
 func plural(n int, what string) string {

@@ -263,7 +263,7 @@ func (t *tail) result(succeeded bool, what, how string) error {
 	if succeeded {
 		return nil
 	}
-	t.a.note("servo: %s ended as %s; `servo explain %s %s` shows why", what, how, t.runID, quoted(t.taskKey))
+	t.a.note("servo: %s ended as %s; `servo explain %s %s` shows why", what, how, t.runID, quoted(readable(t.taskKey)))
 	return errReported
 }
 

@@ -170,7 +170,7 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 				Kind: AttentionFailed, Severity: SeverityError, Subject: t.AssetKey, Since: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey, OneRun: true,
 				Headline: view.ErrorLine(t.ErrorCode, t.ErrorMessage),
 				Commands: []string{
-					fmt.Sprintf("servo logs %s %s", t.RunID, view.Quoted(t.TaskKey)), "servo run " + t.AssetKey + " --failed-only",
+					fmt.Sprintf("servo logs %s %s", t.RunID, view.Quoted(ids.ReadableKey(t.TaskKey))), "servo run " + t.AssetKey + " --failed-only",
 				},
 			}
 			byAsset[t.AssetKey], repeats[t.AssetKey] = a, &view.Repeat{}

@@ -266,11 +266,11 @@ func summary(p event.Payload) string {
 	case *event.NotificationEnded:
 		return fmt.Sprintf("%s, try %d: %s %s", p.NotificationID, p.Try, p.Outcome, p.Error)
 	case *event.DispatchRequested:
-		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
+		return fmt.Sprintf("%s attempt %d, generation %d", ids.ReadableKey(p.TaskKey), p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:
-		return fmt.Sprintf("%s attempt %d as %s", p.TaskKey, p.Attempt, p.QueueTaskName)
+		return fmt.Sprintf("%s attempt %d as %s", ids.ReadableKey(p.TaskKey), p.Attempt, p.QueueTaskName)
 	case *event.DispatchFailed:
-		return fmt.Sprintf("%s attempt %d: %s", p.TaskKey, p.Attempt, view.Problem(p.Error.Code, p.Error.Message))
+		return fmt.Sprintf("%s attempt %d: %s", ids.ReadableKey(p.TaskKey), p.Attempt, view.Problem(p.Error.Code, p.Error.Message))
 	case *event.TimerRequested:
 		return p.TimerID
 	case *event.TimerEnqueued:
@@ -278,11 +278,11 @@ func summary(p event.Payload) string {
 	case *event.TimerFired:
 		return p.TimerID
 	case *event.TaskStarted:
-		return fmt.Sprintf("%s attempt %d on %s", p.TaskKey, p.Attempt, cmp.Or(p.WorkerID, "an unnamed worker"))
+		return fmt.Sprintf("%s attempt %d on %s", ids.ReadableKey(p.TaskKey), p.Attempt, cmp.Or(p.WorkerID, "an unnamed worker"))
 	case *event.TaskHeartbeat:
-		return fmt.Sprintf("%s attempt %d %s", p.TaskKey, p.Attempt, p.Message)
+		return fmt.Sprintf("%s attempt %d %s", ids.ReadableKey(p.TaskKey), p.Attempt, p.Message)
 	case *event.TaskFinished:
-		text := fmt.Sprintf("%s attempt %d %s", p.TaskKey, p.Attempt, p.Outcome)
+		text := fmt.Sprintf("%s attempt %d %s", ids.ReadableKey(p.TaskKey), p.Attempt, p.Outcome)
 		if p.Error != nil {
 			text += ": " + view.Problem(p.Error.Code, p.Error.Message)
 		}

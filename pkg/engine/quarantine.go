@@ -80,7 +80,7 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 		return Candidate{}, err
 	}
 	for i := range all {
-		if all[i].Name == name || all[i].MaterializationID == name {
+		if all[i].Name == ids.StoredKey(name) || all[i].MaterializationID == name {
 			return all[i], nil
 		}
 	}
@@ -96,9 +96,9 @@ func inQuarantine(all []Candidate, name string) string {
 	var ofAsset, names []string
 	asset, _, _ := strings.Cut(name, "[")
 	for i := range all {
-		names = append(names, all[i].Name)
+		names = append(names, ids.ReadableKey(all[i].Name))
 		if all[i].Asset == asset {
-			ofAsset = append(ofAsset, all[i].Name)
+			ofAsset = append(ofAsset, ids.ReadableKey(all[i].Name))
 		}
 	}
 	if len(ofAsset) > 0 {

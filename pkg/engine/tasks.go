@@ -24,10 +24,10 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 		return found[0], nil
 	case len(found) > 1:
 		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; use the whole key",
-			name, runID, ErrNotFound, len(found), found[0].TaskKey)
+			name, runID, ErrNotFound, len(found), ids.ReadableKey(found[0].TaskKey))
 	}
-	if near := plan.Suggest(name, keys); near != "" {
-		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNoTask, near)
+	if near := plan.Suggest(ids.StoredKey(name), keys); near != "" {
+		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNoTask, ids.ReadableKey(near))
 	}
 	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNoTask, runID, view.Count(len(keys), "task"))
 }
@@ -73,8 +73,9 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 }
 
 // matching returns the tasks of a run that name matches. Unless name is the key of a task, it also returns the keys
-// of all tasks of the run.
+// of all tasks of the run. name may be the readable form of a key, or a part of it.
 func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
+	name = ids.StoredKey(name)
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
 		return []*state.Task{t}, nil
 	}

@@ -186,6 +186,13 @@ func TaskKey(asset AssetKey, p Partition) string {
 	return b.String()
 }
 
+// ReadableKey returns the key of a task in the form in which people write partitions: with colons that are not escaped,
+// such as "raw/hourly[hour=2025-03-30T08:00+02:00]". Different keys have different readable forms.
+func ReadableKey(key string) string { return strings.ReplaceAll(key, "%3A", ":") }
+
+// StoredKey returns the key of a task from its readable form. It does not change a key that [TaskKey] has returned.
+func StoredKey(readable string) string { return strings.ReplaceAll(readable, ":", "%3A") }
+
 // ParseTaskKey returns the asset and the partition that the key of a task names. It accepts a comma between dimensions
 // as well as a semicolon, because people write both.
 func ParseTaskKey(text string) (asset AssetKey, p Partition, err error) {

@@ -119,3 +119,17 @@ func TestParseTaskKeyInvertsTaskKey(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+func TestReadableKeyIsUnescapedAndUnique(t *testing.T) {
+	asset := ids.AssetKey{Namespace: "raw", Name: "hourly"}
+	seen := map[string]bool{}
+	for _, hour := range []string{"2025-03-30T08:00+02:00", "2025-03-30T08%3A00+02%3A00", "2025-03-30T08%253A00", "a:b%3Ac", "a%3Ab:c"} {
+		key := ids.TaskKey(asset, ids.Partition{"hour": hour})
+		readable := ids.ReadableKey(key)
+		require.Equal(t, key, ids.StoredKey(readable))
+		require.Equal(t, key, ids.StoredKey(key), "a stored key stays as it is")
+		require.False(t, seen[readable])
+		seen[readable] = true
+	}
+	require.True(t, seen["raw/hourly[hour=2025-03-30T08:00+02:00]"])
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -54,13 +55,13 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		up := x.s.Tasks.Get(state.Key2{A: x.task.RunID, B: e.TaskKey})
 		switch {
 		case up == nil:
-			open = append(open, e.TaskKey)
+			open = append(open, ids.ReadableKey(e.TaskKey))
 		case up.TriggerRule == event.RuleAllDone && up.Kind == event.KindGroup:
 			open = append(open, x.openOrder(up))
 		case up.Kind == event.KindGroup:
 			open = append(open, x.openMembers(up))
 		default:
-			open = append(open, fmt.Sprintf("%s (%s)", up.TaskKey, x.standing(up)))
+			open = append(open, fmt.Sprintf("%s (%s)", ids.ReadableKey(up.TaskKey), x.standing(up)))
 		}
 	}
 	if len(open) == 0 {
@@ -84,7 +85,7 @@ func (x *explainer) openOrder(node *state.Task) string {
 			case up.Kind == event.KindGroup:
 				queue = append(queue, e.TaskKey)
 			default:
-				open = append(open, fmt.Sprintf("%s (%s)", e.TaskKey, x.standing(up)))
+				open = append(open, fmt.Sprintf("%s (%s)", ids.ReadableKey(e.TaskKey), x.standing(up)))
 			}
 		}
 	}
@@ -229,15 +230,15 @@ func (x *explainer) skipped(e *Explanation) string {
 		return "its worker reported that there was nothing to do" + x.reported()
 	}
 	root := chain[len(chain)-1]
-	text := fmt.Sprintf("because %s is %s", root.TaskKey, root.State)
+	text := fmt.Sprintf("because %s is %s", ids.ReadableKey(root.TaskKey), root.State)
 	if string(root.State) == string(state.TaskSucceeded) { // the output of root is degraded
-		text = fmt.Sprintf("%s: because the output of %s is degraded", plan.CodeUpstreamDegraded, root.TaskKey)
+		text = fmt.Sprintf("%s: because the output of %s is degraded", plan.CodeUpstreamDegraded, ids.ReadableKey(root.TaskKey))
 	}
 	if root.Error != "" {
 		text += ": " + headProblem("", root.Error)
 	}
 	if len(chain) > 1 {
-		text += fmt.Sprintf(" (through %s)", chain[0].TaskKey)
+		text += fmt.Sprintf(" (through %s)", ids.ReadableKey(chain[0].TaskKey))
 	}
 	if more := len(e.RootCauses) - 1; more > 0 {
 		text += fmt.Sprintf("; %d more of its upstream tasks failed", more)

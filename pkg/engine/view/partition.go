@@ -180,7 +180,7 @@ func (x *PartitionExplanation) headline() string {
 // Name returns the name of the partition and the number of the others.
 func (u UpstreamPartition) Name() string {
 	if u.More > 0 {
-		return fmt.Sprintf("%s (and %d more)", u.Partition, u.More)
+		return fmt.Sprintf("%s (and %d more)", ids.ReadableKey(u.Partition), u.More)
 	}
-	return u.Partition
+	return ids.ReadableKey(u.Partition)
 }

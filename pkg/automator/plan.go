@@ -110,7 +110,11 @@ func weight(tasks int) int64 {
 // triggerOf returns the cause of the run of a request.
 func triggerOf(row *state.RunRequest) event.Trigger {
 	if row.ScheduleID != "" {
-		return event.Trigger{Type: "cron", ScheduleID: row.ScheduleID, TickID: row.TickID, UserID: userOf(row.Actor)}
+		how := "cron"
+		if fold.KindOf(row.RequestID) == state.TickManual {
+			how = "manual"
+		}
+		return event.Trigger{Type: how, ScheduleID: row.ScheduleID, TickID: row.TickID, UserID: userOf(row.Actor)}
 	}
 	return event.Trigger{Type: "manual", UserID: userOf(row.Actor)}
 }

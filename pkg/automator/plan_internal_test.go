@@ -11,6 +11,8 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // A message that was cut within a character is not UTF-8. Its event would be rejected, so the refusal would never be
@@ -31,4 +33,19 @@ func TestDamagedDocumentHasCodeOfItsOwn(t *testing.T) {
 	cause := refusal(err)
 	require.Equal(t, fold.DocumentDamaged, cause.Code)
 	require.True(t, cause.Retryable, "a tick waits until somebody restores the release")
+}
+
+func TestTriggerOfManualTickIsManual(t *testing.T) {
+	for request, want := range map[string]string{"manual:01J": "manual", "tick:nightly:1": "cron", "backfill:nightly:1": "cron"} {
+		trigger := triggerOf(&state.RunRequest{RequestID: request, ScheduleID: "nightly", TickID: "01K", Actor: "user:ann"})
+		require.Equal(t, want, trigger.Type)
+		require.Equal(t, "nightly", trigger.ScheduleID)
+		require.Equal(t, "ann", trigger.UserID)
+	}
+	require.Equal(t, "manual", triggerOf(&state.RunRequest{RequestID: "at:01J"}).Type)
+}
+
+func TestRefusalOfTickNamesFieldsOfSchedule(t *testing.T) {
+	require.Equal(t, plan.Schedule, formOf(&state.RunRequest{ScheduleID: "nightly"}))
+	require.Equal(t, plan.Fields, formOf(&state.RunRequest{}), "a command or a request to the API has recorded it")
 }

@@ -108,7 +108,7 @@ func ruleColumns() []column[engine.AlertRule] {
 		{Name: "select", Value: func(r engine.AlertRule) any { return orNil(r.Select) }},
 		{Name: "to", Value: func(r engine.AlertRule) any { return strings.Join(r.To, " ") }},
 		{
-			Name: "group_sec", Value: func(r engine.AlertRule) any { return r.GroupSec },
+			Name: "group_sec", Heading: "group", Value: func(r engine.AlertRule) any { return r.GroupSec },
 			Text: func(r engine.AlertRule) any { return view.Span(time.Duration(r.GroupSec) * time.Second) },
 		},
 		{

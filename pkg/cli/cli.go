@@ -64,8 +64,8 @@ type Env struct {
 	Environ []string
 	// Dir is the working folder.
 	Dir string
-	// Program is the path of the servo program.
-	Program string
+	// Program is the path of the servo program. Name is the path by which the user has called the program.
+	Program, Name string
 	// User is the name of the user.
 	User  string
 	Clock clock.Clock

@@ -140,19 +140,19 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	}
 	t.section("queue")
 	if d := e.Dispatch; d != nil {
-		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.QueueTaskName, view.OneLine(d.Error))
+		t.line("%s  %s, generation %d, as %s  %s", d.Status, eventTime(d.CreatedAt), d.Generation, d.QueueTaskName, view.OneLine(d.Error))
 	}
 	t.section("timers")
 	for _, timer := range e.Timers {
-		t.line("%s  %s, due %s (%s)", timer.Type, timer.State, clockTime(timer.FireAt), timer.TimerID)
+		t.line("%s  %s, due %s (%s)", timer.Type, timer.State, eventTime(timer.FireAt), timer.TimerID)
 	}
 	t.section("alive")
 	if h := e.Heartbeat; h != nil {
-		t.line("%s ago; without another one, the attempt fails at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), view.OneLine(h.Message))
+		t.line("%s ago; without another one, the attempt fails at %s  %s", view.Span(now.Sub(h.At)), eventTime(h.Deadline), view.OneLine(h.Message))
 	}
 	t.section("ledger")
 	for _, ev := range e.Events {
-		t.line("%s  %s  %s  %s %s  %s", clockTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
+		t.line("%s  %s  %s  %s %s  %s", eventTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
 			view.OneLine(ev.Reason), view.OneLine(view.FirstLine(ev.Summary)))
 	}
 	if e.EventsLeftOut {
@@ -231,7 +231,7 @@ func (a *app) upstreams(t *outline, e *view.Explanation) {
 		}
 		resolved := "not resolved"
 		if up.Resolution != "" {
-			resolved = fmt.Sprintf("resolved %s at %s", up.Resolution, clockTime(up.ResolvedAt))
+			resolved = fmt.Sprintf("resolved %s at %s", up.Resolution, eventTime(up.ResolvedAt))
 		}
 		t.line("%s  %s, %s", readable(up.TaskKey), a.style.state(string(up.State)), resolved)
 	}
@@ -244,22 +244,22 @@ func (a *app) upstreams(t *outline, e *view.Explanation) {
 func attemptText(at view.AttemptInfo, now event.Time) string {
 	switch {
 	case at.FinishedAt != 0 && at.StartedAt != 0:
-		return fmt.Sprintf("%s %s, %s after %s on %s", at.State, at.Outcome, clockTime(at.FinishedAt),
+		return fmt.Sprintf("%s %s, %s after %s on %s", at.State, at.Outcome, eventTime(at.FinishedAt),
 			view.Span(at.FinishedAt.Sub(at.StartedAt)), at.WorkerID)
 	case at.FinishedAt != 0:
-		return fmt.Sprintf("%s %s, %s, never started", at.State, at.Outcome, clockTime(at.FinishedAt))
+		return fmt.Sprintf("%s %s, %s, never started", at.State, at.Outcome, eventTime(at.FinishedAt))
 	case at.StartedAt != 0:
 		return fmt.Sprintf("%s for %s on %s", at.State, view.Span(now.Sub(at.StartedAt)), at.WorkerID)
 	}
 	return fmt.Sprintf("%s since %s ago", at.State, view.Span(now.Sub(at.CreatedAt)))
 }
 
-// clockTime formats the time of day of an event.
-func clockTime(t event.Time) string {
+// eventTime formats the time of an event with milliseconds, because many events happen in one second.
+func eventTime(t event.Time) string {
 	if t == 0 {
 		return "-"
 	}
-	return t.Time().Format("15:04:05.000Z")
+	return t.Time().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
 // outline is text in sections, each with its name in the margin. Empty sections are omitted.

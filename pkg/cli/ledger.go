@@ -92,7 +92,7 @@ func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*e
 }
 
 var eventColumns = []column[view.EventInfo]{
-	{Name: "time", Value: func(e view.EventInfo) any { return moment(e.Time) }},
+	{Name: "time", Value: func(e view.EventInfo) any { return moment(e.Time) }, Text: func(e view.EventInfo) any { return eventTime(e.Time) }},
 	{Name: "type", Value: func(e view.EventInfo) any { return e.Type }},
 	{Name: "outcome", Value: func(e view.EventInfo) any { return orNil(string(e.Outcome)) }},
 	{Name: "reason", Value: func(e view.EventInfo) any { return orNil(e.Reason) }},

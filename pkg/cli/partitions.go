@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -20,6 +20,14 @@ import (
 
 // partitionRow is a partition in the list.
 type partitionRow struct{ view.Partition }
+
+// materializedAt returns the time of the output of a partition, or 0.
+func (p partitionRow) materializedAt() event.Time {
+	if p.Row == nil {
+		return 0
+	}
+	return p.Row.MaterializedAt
+}
 
 var partitionColumns = []column[partitionRow]{
 	{Name: "partition", Value: func(p partitionRow) any { return p.Name() }},
@@ -37,12 +45,10 @@ var partitionColumns = []column[partitionRow]{
 		}
 		return p.Row.ByteSize
 	}},
-	{Name: "materialized_at", Value: func(p partitionRow) any {
-		if p.Row == nil {
-			return nil
-		}
-		return p.Row.MaterializedAt.Time().Format(time.RFC3339)
-	}},
+	{
+		Name: "materialized_at", Value: func(p partitionRow) any { return moment(p.materializedAt()) },
+		Text: func(p partitionRow) any { return stamp(p.materializedAt()) },
+	},
 	{Name: "run_id", Value: func(p partitionRow) any {
 		if p.Row == nil {
 			return nil

@@ -88,9 +88,10 @@ func (a *app) strict(root *cobra.Command) {
 	}
 }
 
-// name returns the name of the program.
+// name returns the name of the program as the user has called it. It is not derived from Program, because that may be
+// the target of a symbolic link.
 func (a *app) name() string {
-	if name := filepath.Base(a.Program); strings.HasPrefix(name, "servo-") {
+	if name := filepath.Base(a.Name); strings.HasPrefix(name, "servo-") {
 		return name
 	}
 	return "servo"

@@ -149,8 +149,8 @@ const (
 	backfillRequest = "backfill:"
 )
 
-// kindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded.
-func kindOf(request string) string {
+// KindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded.
+func KindOf(request string) string {
 	switch {
 	case strings.HasPrefix(request, manualRequest):
 		return state.TickManual

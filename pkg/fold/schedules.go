@@ -322,7 +322,7 @@ func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []str
 	if own != event.OverlapAllowAll {
 		return runs, requests
 	}
-	later := func(tick, request string) bool { return tick > r.TickID && kindOf(request) != state.TickBackfill }
+	later := func(tick, request string) bool { return tick > r.TickID && KindOf(request) != state.TickBackfill }
 	runs = slices.DeleteFunc(runs, func(id string) bool { run := f.st.Runs.Get(id); return later(run.TickID, run.RequestID) })
 	requests = slices.DeleteFunc(requests, func(id string) bool { return later(f.st.Requests.Get(id).TickID, id) })
 	return runs, requests
@@ -366,7 +366,7 @@ func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail 
 	if r.TickID == "" {
 		return
 	}
-	row := state.Tick{TickID: r.TickID, ScheduleID: r.ScheduleID, Logical: r.Logical, RequestID: r.RequestID, Kind: kindOf(r.RequestID), DecidedAt: f.at()}
+	row := state.Tick{TickID: r.TickID, ScheduleID: r.ScheduleID, Logical: r.Logical, RequestID: r.RequestID, Kind: KindOf(r.RequestID), DecidedAt: f.at()}
 	if old := f.st.Ticks.Get(r.TickID); old != nil {
 		row = *old
 	} else if !f.bare {

@@ -44,7 +44,7 @@ func Run(cloud Cloud) int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	env := cli.Env{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
+		Args: os.Args[1:], Name: os.Args[0], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
 		Clock: clock.System{}, Signals: signals, Terminal: terminal, RawMode: rawMode, OpenStore: cloud.OpenStore, OpenTraces: cloud.OpenTraces, CloudSecrets: cloud.Secrets,
 	}
 	if program, err := os.Executable(); err == nil {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 // Column is a column of a list whose rows have the type R.
 type Column[R any] struct {
 	Name string
+	// Heading is the name of the column in tables. Empty: Name.
+	Heading string
 	// Value returns the cell for programs.
 	Value func(R) any
 	// Text returns the cell for people. Nil: the same as Value.
@@ -37,7 +40,11 @@ func List[R any](format Format, columns []Column[R], rows []R) Result {
 		default:
 			cells = append(cells, c.Value)
 		}
-		names = append(names, c.Name)
+		name := c.Name
+		if table {
+			name = cmp.Or(c.Heading, name)
+		}
+		names = append(names, name)
 	}
 	all := make([][]any, len(rows))
 	for i, row := range rows {

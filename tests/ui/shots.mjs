@@ -8,7 +8,7 @@ const target = process.argv[2] ?? join(root, "docs", "ui");
 mkdirSync(target, { recursive: true });
 
 const only = process.argv[3];
-const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-failed-narrow", "sql", "graph", "data"];
+const documented = ["overview", "overview-dark", "run-failed", "run-live", "assets", "asset", "run-narrow", "run-failed-narrow", "sql", "graph", "data"];
 const wanted = (name) => (process.argv[2] ? !only || name.startsWith(only) : documented.includes(name));
 
 const monthly = `-- How warm were the months?
@@ -20,6 +20,15 @@ GROUP BY ALL
 ORDER BY mean_c DESC`;
 
 const showGraph = (page) => page.locator("[id^='node ']").first().waitFor();
+
+const showTasks = (page) => page.getByRole("heading", { name: "Tasks" }).evaluate((heading) => window.scrollTo(0, heading.offsetTop - 80));
+
+// selectAgain selects the task with the mouse, because the browser marks an element that a page focuses by itself.
+async function selectAgain(page) {
+  await page.getByRole("button", { name: "Close the task" }).click();
+  await page.getByRole("button", { name: /^mart\/bad/ }).first().click();
+  await page.getByRole("heading", { name: "mart/bad" }).waitFor();
+}
 
 async function showResult(page) {
   await page.getByRole("button", { name: "Run", exact: true }).click();
@@ -54,7 +63,8 @@ async function main() {
   const screens = [
     ["overview", server, ""],
     ["runs", server, "runs"],
-    ["run-failed", server, `runs/${failed.run_id}?task=mart%2Fbad`],
+    ["run", server, `runs/${failed.run_id}`, showTasks],
+    ["run-failed", server, `runs/${failed.run_id}?task=mart%2Fbad`, selectAgain],
     ["run-live", server, live?.run_id ? `runs/${live.run_id}?task=mart%2Fslow&panel=log` : undefined],
     ["run-large", climate, `runs/${year.run_id}`],
     ["run-table", server, `runs/${failed.run_id}?view=table`],

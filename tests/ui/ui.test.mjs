@@ -1,7 +1,7 @@
 // Tests of the web page in Chromium, on a project that really runs: node --test tests/ui
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { axeSource, base, cleanUp, lab, launch, narrow, open, run, serve, wide } from "./harness.mjs";
+import { axeSource, base, cleanUp, lab, launch, narrow, open, run, serve, violations, wide } from "./harness.mjs";
 
 let browser;
 let server;
@@ -253,6 +253,98 @@ const screens = async () => {
     "backfills",
   ];
 };
+
+const row = (name, on) => on.locator("main [data-row]").filter({ hasText: name }).first();
+const failedRun = async () => (await api("/v1/runs?state=FAILED")).runs.find((r) => r.assets_total > 3).run_id;
+const focused = (on) => on.evaluate(() => document.activeElement?.textContent);
+
+test("on a small screen a task is a sheet over its run", async () => {
+  const one = await open(browser, run(server.dir, ["ui"]).trim(), { size: narrow });
+  await one.waitForSelector("main h1");
+  const id = await failedRun();
+  await go("runs", one);
+  await one.locator(`main a[href$="/runs/${id}"]`).first().click();
+  await one.waitForURL(`**/runs/${id}`);
+  await one.getByRole("button", { name: /failed or skipped/ }).click();
+  await one.waitForURL("**?show=failed");
+  const bad = row("mart/bad", one);
+  const sheet = one.getByRole("dialog", { name: "mart/bad" });
+  const show = async () => {
+    await bad.focus();
+    await one.keyboard.press("Enter");
+    await sheet.waitFor();
+    await sees("Attempt 1 failed with CHECK_FAILED", one);
+  };
+  const closed = async () => {
+    await sheet.waitFor({ state: "detached" });
+    assert.equal(new URL(one.url()).search, "?show=failed");
+    assert.match(await focused(one), /^mart\/bad/, "the focus returns to the task");
+  };
+
+  await show();
+  const box = await sheet.boundingBox();
+  assert.equal(box.width, narrow.width);
+  assert.equal(box.y + box.height, narrow.height, "the sheet ends at the lower edge");
+  assert.ok(box.y > 60, "the run stays visible above the sheet");
+  for (let i = 0; i < 12; i++) {
+    const outside = await one.evaluate(() => document.activeElement !== document.body && !document.activeElement.closest("dialog"));
+    assert.ok(!outside, "the focus stays in the sheet");
+    await one.keyboard.press("Tab");
+  }
+  assert.deepEqual(await violations(one), []);
+  await one.keyboard.press("Escape");
+  await closed();
+
+  await show();
+  await one.goBack();
+  await closed();
+
+  await show();
+  await one.getByRole("tab", { name: "Log" }).click();
+  await one.getByRole("searchbox").press("Escape");
+  await sheet.waitFor(); // the first Escape leaves the field
+  await one.getByRole("button", { name: "Close the task" }).dblclick();
+  await closed();
+
+  await row("mart/after", one).focus();
+  await one.keyboard.press("Enter");
+  await one.getByRole("dialog").getByRole("button", { name: "mart/bad" }).first().click();
+  await sheet.waitFor();
+  assert.match(await focused(one), /^mart\/bad/, "the focus is on the name of the new task");
+  await one.goBack();
+  await one.getByRole("dialog").waitFor({ state: "detached" });
+  await one.goBack();
+  await one.waitForURL("**/runs");
+
+  await go(`runs/${id}?task=mart%2Fbad`, one);
+  await sheet.waitFor();
+  await one.keyboard.press("Escape");
+  await sheet.waitFor({ state: "detached" });
+  assert.equal(new URL(one.url()).pathname.split("/").at(-1), id, "a link to a task closes to its run");
+  quiet(one);
+  await one.context().close();
+});
+
+test("on a small screen the chart shows the names of tasks in full", async () => {
+  const one = await open(browser, run(server.dir, ["ui"]).trim(), { size: narrow });
+  await one.waitForSelector("main h1");
+  await go(`runs/${await failedRun()}`, one);
+  const cut = await one.evaluate(() =>
+    [...document.querySelectorAll("main [data-row] bdi")]
+      .filter((name) => name.textContent.length <= 40 && name.scrollWidth > name.clientWidth)
+      .map((name) => name.textContent),
+  );
+  assert.deepEqual(cut, []);
+  // A tap on the bar opens its task.
+  const first = one.locator("main [data-row]").first();
+  const name = await first.locator("bdi").textContent();
+  await first.scrollIntoViewIfNeeded();
+  const place = await first.boundingBox();
+  await one.mouse.click(place.x + place.width / 2, place.y + place.height + 12);
+  await one.getByRole("dialog", { name }).waitFor();
+  quiet(one);
+  await one.context().close();
+});
 
 for (const [theme, size] of [
   ["light", wide],

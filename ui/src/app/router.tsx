@@ -146,4 +146,7 @@ declare module "@tanstack/react-router" {
   interface Register {
     router: typeof router;
   }
+  interface HistoryState {
+    sheet?: boolean; // the entry of a sheet: see pages/run.tsx
+  }
 }

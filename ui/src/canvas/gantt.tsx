@@ -2,6 +2,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type PointerEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { GanttRow, GanttSegment, Phase } from "../api/types";
 import { span } from "../app/format";
+import { useNarrow } from "../parts/media";
 import { Button, Shape } from "../parts/parts";
 import { taskTone, words } from "../parts/status";
 import type { Theme } from "../style/tokens";
@@ -9,7 +10,8 @@ import { hatch, prepare, useColors, useSize } from "./draw";
 import css from "./gantt.module.css";
 import { concurrency, type Range, ticks, within, zoom } from "./time";
 
-const rowHeight = 26;
+const barHeight = 26;
+const nameHeight = 22; // on a narrow screen, the name is above the bar
 
 const phaseWords: Record<Phase, string> = {
   UNSPECIFIED: "",
@@ -50,7 +52,7 @@ function drawSegment(
   y: number,
   colours: Theme,
 ) {
-  const middle = y + rowHeight / 2;
+  const middle = y + barHeight / 2;
   const width = Math.max(w, 1.5);
   switch (s.phase) {
     case "BLOCKED":
@@ -63,18 +65,18 @@ function drawSegment(
       break;
     case "LIMITED":
       context.fillStyle = colours["stale-soft"];
-      context.fillRect(x, y + 7, width, rowHeight - 14);
+      context.fillRect(x, y + 7, width, barHeight - 14);
       context.fillStyle = hatch(context, colours.stale);
-      context.fillRect(x, y + 7, width, rowHeight - 14);
+      context.fillRect(x, y + 7, width, barHeight - 14);
       break;
     case "QUEUED":
       context.fillStyle = colours.strong;
-      context.fillRect(x, y + 9, width, rowHeight - 18);
+      context.fillRect(x, y + 9, width, barHeight - 18);
       break;
     default:
       context.fillStyle = colourOf(s, colours);
       context.beginPath();
-      context.roundRect(x, y + 5, Math.max(width, 2), rowHeight - 10, Math.min(3, width / 2));
+      context.roundRect(x, y + 5, Math.max(width, 2), barHeight - 10, Math.min(3, width / 2));
       context.fill();
   }
 }
@@ -90,6 +92,8 @@ interface Props {
 
 export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
   const colours = useColors();
+  const above = useNarrow() ? nameHeight : 0;
+  const rowHeight = barHeight + above;
   const [range, setRange] = useState<Range>();
   const view = range ? within(range, bounds) : bounds;
   const plot = useSize<HTMLDivElement>();
@@ -105,6 +109,8 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
     estimateSize: () => rowHeight,
     overscan: 8,
   });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it knows until then
+  useLayoutEffect(() => virtual.measure(), [rowHeight]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the number of rows decides the height
   useLayoutEffect(() => {
@@ -124,7 +130,11 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
     for (const at of ticks(view, bounds.from, Math.max(2, width / 110))) {
       context.fillStyle = colours.border;
       context.globalAlpha = 0.6;
-      context.fillRect(Math.round(x(bounds.from + at)), 0, 1, height);
+      const left = Math.round(x(bounds.from + at));
+      if (above === 0) context.fillRect(left, 0, 1, height);
+      else
+        for (let y = above - (scrollTop % rowHeight); y < height; y += rowHeight)
+          context.fillRect(left, y, 1, barHeight);
       context.globalAlpha = 1;
     }
     const first = Math.floor(scrollTop / rowHeight);
@@ -132,10 +142,10 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
     for (let i = first; i < last; i++) {
       const row = rows[i];
       if (!row) continue;
-      const y = i * rowHeight - scrollTop;
+      const y = i * rowHeight - scrollTop + above;
       if (row.key === selected) {
         context.fillStyle = colours["accent-soft"];
-        context.fillRect(0, y, width, rowHeight);
+        context.fillRect(0, y, width, barHeight);
       }
       for (const s of row.segments) {
         const [from, to] = [x(start(s)), x(endOf(s, now, open))];
@@ -148,7 +158,7 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
         if (a && b) {
           context.fillStyle = colours.text;
           const from = x(start(a));
-          context.fillRect(from, y + rowHeight - 4, Math.max(x(endOf(b, now, open)) - from, 3), 2);
+          context.fillRect(from, y + barHeight - 4, Math.max(x(endOf(b, now, open)) - from, 3), 2);
         }
       }
     }
@@ -246,7 +256,7 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
                 type="button"
                 data-row
                 className={css.label}
-                style={{ top: item.start, height: rowHeight }}
+                style={{ top: item.start, height: above || rowHeight }}
                 aria-pressed={row.key === selected}
                 title={row.error ? `${row.key}: ${row.error}` : row.key}
                 onClick={() => onSelect(row.key)}

@@ -1,5 +1,5 @@
-import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { Link, useLocation, useNavigate, useParams, useRouter, useSearch } from "@tanstack/react-router";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { path, post } from "../api/client";
 import { type RunDetail, refresh, useNow, useRunDetail } from "../api/queries";
 import type { GanttRow, Run, RunStatus, TriggerRunResponse } from "../api/types";
@@ -7,6 +7,7 @@ import { count, plural, shortID, span } from "../app/format";
 import { useCommands } from "../app/keys";
 import { Gantt } from "../canvas/gantt";
 import { Confirm } from "../parts/confirm";
+import { useSheet } from "../parts/media";
 import { Badge, Button, Card, Command, Empty, Problem, Segmented, Shape, Skeleton, Time, toast } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
 import { ended, runTone, type Tone, words } from "../parts/status";
@@ -55,11 +56,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
     () => (group ? gantt.rows.filter((row) => group.states.includes(row.state)) : gantt.rows),
     [gantt.rows, group],
   );
-  const select = (task: string | undefined) =>
-    void navigate({
-      search: ({ task: _task, attempt: _attempt, ...rest }) => (task ? { ...rest, task } : rest),
-      replace: true,
-    });
+  const { select, close } = useSelection();
   const toggleView = () =>
     void navigate({ search: ({ view, ...rest }) => (view ? rest : { ...rest, view: "table" }), replace: true });
 
@@ -67,7 +64,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
     { keys: "v", label: "Chart or table", run: toggleView },
     { keys: "r", label: "Retry the run", run: () => setAsking(retry ? "retry" : rerun && "run") },
     { keys: "c", label: "Cancel the run", run: () => live && setAsking("cancel") },
-    { keys: "Escape", label: "Close the task", run: () => select(undefined) },
+    { keys: "Escape", label: "Close the task", run: close },
   ]);
 
   const chosen = folded ? undefined : search.task;
@@ -135,15 +132,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
               </p>
             )}
           </Card>
-          {chosen && (
-            <TaskPanel
-              key={chosen}
-              run={run.run_id}
-              task={chosen}
-              onSelect={select}
-              onClose={() => select(undefined)}
-            />
-          )}
+          {chosen && <TaskPanel run={run.run_id} task={chosen} onSelect={select} onClose={close} />}
         </div>
       </div>
       {asking === "retry" && <Retry run={run} onClose={() => setAsking(undefined)} />}
@@ -153,6 +142,37 @@ function Loaded({ detail }: { detail: RunDetail }) {
       {asking === "cancel" && <Cancel run={run} onClose={() => setAsking(undefined)} />}
     </>
   );
+}
+
+// useSelection selects the task that the address names. A sheet gets its own entry in the history of the browser, so that
+// the back button closes it. The entry is marked, because closing the sheet in another way must remove the entry.
+function useSelection() {
+  const router = useRouter();
+  const navigate = useNavigate({ from: "/runs/$run" });
+  const { task: selected } = useSearch({ from: "/runs/$run" });
+  const marked = useLocation({ select: (location) => location.state.sheet });
+  const sheet = useSheet();
+  const leaving = useRef(false);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the browser has left the entry once the task has changed
+  useEffect(() => {
+    leaving.current = false;
+  }, [selected]);
+  const select = (task: string | undefined) => {
+    const opens = sheet && task !== undefined && selected === undefined;
+    void navigate({
+      search: ({ task: _task, attempt: _attempt, ...rest }) => (task ? { ...rest, task } : rest),
+      replace: !opens,
+      state: opens ? { sheet: true } : task ? true : {},
+    });
+  };
+  const close = () => {
+    if (!marked) select(undefined);
+    else if (!leaving.current) {
+      leaving.current = true; // a second tap must not leave the run
+      router.history.back();
+    }
+  };
+  return { select, close };
 }
 
 const lengthOf = (duration: string | undefined) => span(Number.parseFloat(duration ?? "0"));

@@ -4,26 +4,37 @@ import { useExplanation, useNow } from "../api/queries";
 import type { Attempt, TaskExplanation } from "../api/types";
 import { count, shortID, span } from "../app/format";
 import { LogView } from "../parts/log";
-import { Badge, Button, Card, Command, Problem, Skeleton, TabPanel, Tabs, Time } from "../parts/parts";
+import { useSheet } from "../parts/media";
+import { Badge, Button, Card, Command, Dialog, Problem, Skeleton, TabPanel, Tabs, Time } from "../parts/parts";
 import { taskTone, words } from "../parts/status";
 import page from "./page.module.css";
 import css from "./run.module.css";
 
-// stacked matches screens that are so narrow that the panel is below the tasks: see run.module.css.
-const stacked = "(max-width: 1080px)";
-
-// TaskPanel explains a task: why it is in its state, its attempts, its log, and its events.
-export function TaskPanel({
-  run,
-  task,
-  onSelect,
-  onClose,
-}: {
+interface Props {
   run: string;
   task: string;
   onSelect: (task: string) => void;
   onClose: () => void;
-}) {
+}
+
+// TaskPanel explains a task beside the tasks of its run. On a small screen it is a sheet over the run.
+export function TaskPanel(props: Props) {
+  if (useSheet()) {
+    return (
+      <Dialog bare title={props.task} className={css.sheet} onClose={props.onClose}>
+        <Panel {...props} />
+      </Dialog>
+    );
+  }
+  return (
+    <Card className={css.side}>
+      <Panel {...props} />
+    </Card>
+  );
+}
+
+// Panel shows why a task is in its state, its attempts, its log, and its events.
+function Panel({ run, task, onSelect, onClose }: Props) {
   const { data, error, refetch } = useExplanation(run, task);
   const search = useSearch({ from: "/runs/$run" });
   const navigate = useNavigate({ from: "/runs/$run" });
@@ -34,42 +45,43 @@ export function TaskPanel({
   useEffect(() => {
     if (found && found !== task) onSelect(found);
   });
-  // On a small screen the panel opens below the tasks, outside the visible part, so the page scrolls to it.
-  const top = useRef<HTMLDivElement>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the panel has its final size once the task is known
-  useEffect(() => {
-    if (window.matchMedia(stacked).matches) top.current?.scrollIntoView({ block: "start" });
-  }, [found]);
+  const heading = useRef<HTMLHeadingElement>(null);
+  const follow = (next: string) => {
+    heading.current?.focus(); // the link to the next task disappears
+    onSelect(next);
+  };
   return (
-    <Card className={css.side}>
-      <div ref={top} className={css.sideTop} />
-      <div className={page.cardHead}>
-        <h2>
-          <bdi>{task}</bdi>
-        </h2>
-        <Button kind="icon" icon="close" aria-label="Close the task" onClick={onClose} />
+    <>
+      <div className={css.panelTop}>
+        <div className={page.cardHead}>
+          <h2 ref={heading} tabIndex={-1}>
+            <bdi>{task}</bdi>
+          </h2>
+          <Button kind="icon" icon="close" aria-label="Close the task" onClick={onClose} />
+        </div>
+        <Tabs
+          label="About the task"
+          value={panel}
+          items={[
+            { id: "why", label: "Explain" },
+            { id: "log", label: "Log" },
+            { id: "events", label: "Events" },
+          ]}
+          onChange={(id) =>
+            void navigate({
+              search: ({ panel: _, ...rest }) => (id === "why" ? rest : { ...rest, panel: id as "log" | "events" }),
+              replace: true,
+              state: true,
+            })
+          }
+        />
       </div>
-      <Tabs
-        label="About the task"
-        value={panel}
-        items={[
-          { id: "why", label: "Explain" },
-          { id: "log", label: "Log" },
-          { id: "events", label: "Events" },
-        ]}
-        onChange={(id) =>
-          void navigate({
-            search: ({ panel: _, ...rest }) => (id === "why" ? rest : { ...rest, panel: id as "log" | "events" }),
-            replace: true,
-          })
-        }
-      />
-      <TabPanel id={panel}>
+      <TabPanel key={task} id={panel}>
         {error && <Problem error={error} retry={() => void refetch()} />}
         {!data && !error && <Skeleton />}
         {data && panel === "why" && (
           <>
-            <Why task={data} onSelect={onSelect} />
+            <Why task={data} onSelect={follow} />
             <div className={css.section}>
               {asset?.[1] && asset[2] && (
                 <Link to="/assets/$namespace/$name" params={{ namespace: asset[1], name: asset[2] }}>
@@ -87,13 +99,13 @@ export function TaskPanel({
             attempts={data.attempts}
             chosen={Number(search.attempt) || undefined}
             onChoose={(attempt) =>
-              void navigate({ search: (old) => ({ ...old, attempt: String(attempt) }), replace: true })
+              void navigate({ search: (old) => ({ ...old, attempt: String(attempt) }), replace: true, state: true })
             }
           />
         )}
         {data && panel === "events" && <Events task={data} />}
       </TabPanel>
-    </Card>
+    </>
   );
 }
 

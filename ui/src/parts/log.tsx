@@ -163,7 +163,10 @@ function Lines({
           }}
           onKeyDown={(event) => {
             if (event.key === "Enter" && matches.length > 0) next();
-            if (event.key === "Escape") event.currentTarget.blur();
+            if (event.key !== "Escape") return;
+            event.currentTarget.blur();
+            event.preventDefault(); // this Escape does not close a sheet that contains the log
+            event.stopPropagation();
           }}
         />
         <span className={css.note} aria-live="polite">

@@ -10,16 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/merged"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -98,7 +96,7 @@ func (a *app) merge(ctx context.Context, p *project.Project, named []ids.AssetKe
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	m := worker.Merger{
-		Store: parts.Store, NewID: parts.IDs.New, Dir: dir, MemoryLimit: "512MB", Checked: filecheck.New(), Before: a.Clock.Now(),
+		Store: parts.Store, NewID: parts.IDs.New, Dir: dir, MemoryLimit: "512MB", Checked: filecheck.New(), Before: a.Clock.Now(), Limits: merged.Usual,
 	}
 	report := mergeReport{Assets: []mergedAsset{}}
 	for _, asset := range chosen {
@@ -115,51 +113,15 @@ func (a *app) merge(ctx context.Context, p *project.Project, named []ids.AssetKe
 
 // mergeAsset merges the visible outputs of one asset, in the order in which tasks read them.
 func mergeAsset(ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, asset *plan.Asset, m *worker.Merger) (done worker.Merges, err error) {
-	read := markers{store: parts.Store}
+	found, err := engine.PartitionMarkers(ctx, parts.Store, snap, asset.Key)
+	if err != nil {
+		return done, err
+	}
 	g := worker.Merging{Domain: parts.Domain, Asset: asset.Key, Columns: asset.PartitionColumns()}
-	for row, err := range snap.Partitions(ctx, asset.Key.String(), "") {
-		if err != nil {
-			return done, fmt.Errorf("read the partitions of %s: %w", asset.Key, err)
-		}
-		if row.OutputURI == "" {
-			continue
-		}
-		marker, err := read.of(ctx, row)
-		if err != nil {
-			return done, fmt.Errorf("read the commit marker of output %s: run `servo admin verify`: %w", row.OutputURI, err)
-		}
-		g.Parts = append(g.Parts, worker.MergingPart{PartitionKey: row.PartitionKey, Marker: marker})
+	for _, f := range found {
+		g.Parts = append(g.Parts, worker.MergingPart{PartitionKey: f.PartitionKey, Marker: f.Marker})
 	}
 	return m.Merge(ctx, g)
-}
-
-// markers reads the commit markers of outputs. The partitions of a batch share one marker, which is read only once.
-type markers struct {
-	store blob.Store
-	key   string
-	last  *contract.CommitMarker
-}
-
-func (m *markers) of(ctx context.Context, row *state.Partition) (*contract.CommitMarker, error) {
-	if key := contract.CommitMarkerKeyOf(row.OutputURI); key != m.key {
-		m.key, m.last = key, nil
-		if data, _, err := blob.Get(ctx, m.store, key, contract.MaxCommitMarkerBytes); err == nil {
-			m.last, _ = contract.DecodeCommitMarker(data) // ReadMarker returns the error
-		}
-	}
-	if m.last != nil {
-		if one := m.last.Cell(row.PartitionKey); one != nil && one.URI == row.OutputURI {
-			return one, nil
-		}
-	}
-	marker, _, err := engine.ReadMarker(ctx, m.store, row.OutputURI)
-	if err != nil {
-		return nil, err
-	}
-	if marker.URI != row.OutputURI {
-		return nil, fmt.Errorf("it names %s", marker.URI)
-	}
-	return marker, nil
 }
 
 func mergeText(report mergeReport) string {

@@ -12,7 +12,7 @@ type Run struct {
 
 // Cover returns the runs for which a reader may use merged files, in the order of the outputs that it reads. A run
 // contains exactly the outputs that the reader would read one by one, in the same order.
-func Cover(read []Candidate, files []*File) []Run {
+func (l Limits) Cover(read []Candidate, files []*File) []Run {
 	type place struct{ file, cell int }
 	places := map[string][]place{} // by URI
 	for i, f := range files {
@@ -32,7 +32,7 @@ func Cover(read []Candidate, files []*File) []Run {
 				best = Run{i, i + n, at.file, at.cell}
 			}
 		}
-		if best.To-best.From < MinRun {
+		if best.To-best.From < l.MinRun {
 			i = max(best.To, i+1)
 			continue
 		}
@@ -52,14 +52,14 @@ type Group struct {
 // Groups returns the outputs to merge: runs of small neighbouring outputs with the same columns, which no merged file
 // covers yet. A group includes the cells of a merged file beside it if all of them fit, so that a merged file grows
 // with its asset. A merged file is replaced when it is stale: newer outputs exist for more than a tenth of its cells.
-func Groups(read []Candidate, files []*File) []Group {
+func (l Limits) Groups(read []Candidate, files []*File) []Group {
 	stale := staleFiles(read, files)
 	owner := make([]int, len(read)) // the merged file that covers an output, or -1
 	for i := range owner {
 		owner[i] = -1
 	}
 	whole := map[int]Run{} // the runs that contain all cells of their file
-	for _, run := range Cover(read, files) {
+	for _, run := range l.Cover(read, files) {
 		if stale[run.File] {
 			continue
 		}
@@ -80,18 +80,18 @@ func Groups(read []Candidate, files []*File) []Group {
 			continue
 		}
 		g, bytes := Group{From: i, To: i}, int64(0)
-		for g.To < len(read) && open(g.To) && read[g.To].Schema == read[g.From].Schema && g.To-g.From < MaxCells && bytes+read[g.To].Bytes <= MaxBytes {
+		for g.To < len(read) && open(g.To) && read[g.To].Schema == read[g.From].Schema && g.To-g.From < l.MaxCells && bytes+read[g.To].Bytes <= MaxBytes {
 			bytes += read[g.To].Bytes
 			g.To++
 		}
 		i = g.To
-		if g.To-g.From < MinCells {
+		if g.To-g.From < l.MinCells {
 			continue
 		}
 		if g.From > 0 && owner[g.From-1] >= 0 {
 			at := owner[g.From-1]
 			run, all := whole[at]
-			if f := files[at]; all && run.To == g.From && f.Schema == read[g.From].Schema && g.To-run.From <= MaxCells && bytes+f.Bytes <= MaxBytes {
+			if f := files[at]; all && run.To == g.From && f.Schema == read[g.From].Schema && g.To-run.From <= l.MaxCells && bytes+f.Bytes <= MaxBytes {
 				g.From, g.Replaces = run.From, []int{at}
 			}
 		}

@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// MinCells is the minimum number of neighbouring cells for which a merged file is worth its cost.
-	MinCells = 64
 	// MaxCells is the maximum number of cells in a merged file.
 	MaxCells = 1024
 	// MaxBytes is the maximum sum of the sizes of the single files in a merged file.
@@ -33,9 +31,6 @@ const (
 	// SmallBytes is the size below which an output is merged. For a larger output, opening the file costs little
 	// compared with reading it.
 	SmallBytes = 4 << 20
-	// MinRun is the minimum number of neighbouring cells for which a reader uses a merged file. Each run is a part of
-	// the query, so many short ones would cost more than they save.
-	MinRun = 16
 
 	// MaxFiles is the maximum number of merged files of an asset.
 	MaxFiles = 20_000
@@ -53,6 +48,19 @@ const (
 	replaceTries     = 5
 	staleDenominator = 10 // a file is replaced when more than one in ten of its cells is stale
 )
+
+// Limits decide which outputs are worth merging, and which merged files are worth reading.
+type Limits struct {
+	// MinCells is the minimum number of neighbouring cells for which a merged file is worth its cost. MaxCells is the
+	// maximum number of cells in a merged file, at most [MaxCells].
+	MinCells, MaxCells int
+	// MinRun is the minimum number of neighbouring cells for which a reader uses a merged file. Each run is a part of
+	// the query, so many short ones would cost more than they save.
+	MinRun int
+}
+
+// Usual are the limits outside of tests.
+var Usual = Limits{MinCells: 64, MaxCells: MaxCells, MinRun: 16}
 
 // KeyColumn returns the name of the column of a merged file that holds the values of the partition column with this
 // position in [File].Keys.

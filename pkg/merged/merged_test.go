@@ -37,30 +37,30 @@ func TestCoverUsesExactlyTheOutputsThatAreRead(t *testing.T) {
 	t.Parallel()
 	all := outputs(200, "x")
 	file := fileOf(all[:100])
-	require.Equal(t, []merged.Run{{From: 0, To: 100}}, merged.Cover(all, []*merged.File{file}))
-	require.Equal(t, []merged.Run{{From: 0, To: 60, First: 40}}, merged.Cover(all[40:], []*merged.File{file}))
-	require.Empty(t, merged.Cover(all[90:], []*merged.File{file}), "ten outputs are too few")
-	require.Empty(t, merged.Cover(outputs(200, "y"), []*merged.File{file}), "another version")
+	require.Equal(t, []merged.Run{{From: 0, To: 100}}, merged.Usual.Cover(all, []*merged.File{file}))
+	require.Equal(t, []merged.Run{{From: 0, To: 60, First: 40}}, merged.Usual.Cover(all[40:], []*merged.File{file}))
+	require.Empty(t, merged.Usual.Cover(all[90:], []*merged.File{file}), "ten outputs are too few")
+	require.Empty(t, merged.Usual.Cover(outputs(200, "y"), []*merged.File{file}), "another version")
 
 	changed := slices.Clone(all)
 	changed[50] = outputs(200, "y")[50]
-	require.Equal(t, []merged.Run{{From: 0, To: 50}, {From: 51, To: 100, First: 51}}, merged.Cover(changed, []*merged.File{file}))
+	require.Equal(t, []merged.Run{{From: 0, To: 50}, {From: 51, To: 100, First: 51}}, merged.Usual.Cover(changed, []*merged.File{file}))
 	changed[50] = all[50]
 	changed[50].Files++ // the same folder with other files, which never happens
-	require.Len(t, merged.Cover(changed, []*merged.File{file}), 2)
-	require.Equal(t, []merged.Run{{From: 0, To: 50}, {From: 50, To: 99, First: 51}}, merged.Cover(slices.Delete(slices.Clone(all), 50, 51), []*merged.File{file}))
+	require.Len(t, merged.Usual.Cover(changed, []*merged.File{file}), 2)
+	require.Equal(t, []merged.Run{{From: 0, To: 50}, {From: 50, To: 99, First: 51}}, merged.Usual.Cover(slices.Delete(slices.Clone(all), 50, 51), []*merged.File{file}))
 	other := slices.Clone(all)
 	other[20].Schema = "t"
-	require.Len(t, merged.Cover(other, []*merged.File{file}), 2)
-	require.Equal(t, []merged.Run{{From: 0, To: 150, File: 1}}, merged.Cover(all, []*merged.File{file, fileOf(all[:150])}), "the longer run")
-	require.Empty(t, merged.Cover(make([]merged.Candidate, 100), []*merged.File{file}))
+	require.Len(t, merged.Usual.Cover(other, []*merged.File{file}), 2)
+	require.Equal(t, []merged.Run{{From: 0, To: 150, File: 1}}, merged.Usual.Cover(all, []*merged.File{file, fileOf(all[:150])}), "the longer run")
+	require.Empty(t, merged.Usual.Cover(make([]merged.Candidate, 100), []*merged.File{file}))
 }
 
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	all := outputs(3000, "x")
 	spans := func(read []merged.Candidate, files ...*merged.File) (found []string) {
-		for _, g := range merged.Groups(read, files) {
+		for _, g := range merged.Usual.Groups(read, files) {
 			found = append(found, fmt.Sprint(g.From, "-", g.To, " ", g.Replaces))
 		}
 		return found

@@ -28,6 +28,9 @@ type Execution struct {
 	// Files returns the files of the inputs, in the same order, as local copies whose size and CRC-32C
 	// were verified. The first call fetches them.
 	Files func() ([]InputFile, error)
+	// Rows returns the Parquet files of the inputs in the same order, but from merged files where a query would read
+	// merged files. The first call fetches them.
+	Rows func() ([]InputRows, error)
 	// Output returns a local folder for the output files. The first call creates it.
 	Output func() (string, error)
 }
@@ -36,6 +39,55 @@ type Execution struct {
 type InputFile struct {
 	Key  string // the key of the object
 	Path string // the path of the file on this machine
+}
+
+// InputRows are the rows of one output or, if Merged is set, of several neighbouring outputs.
+type InputRows struct {
+	// Files are the Parquet files of one output. Key is the key of a file even if Merged contains its rows.
+	Files []InputFile
+	// Merged is the path of the merged file that contains the rows, as [MergeWrite] has written it. First is the
+	// position of the first cell to read, and Cells is their number.
+	Merged       string
+	First, Cells int
+}
+
+// rows fetches the files that a query would read, and returns them in the order of the inputs.
+func (a *attempt) rows(ctx context.Context, t *work, inputs []input) ([]InputRows, error) {
+	inputs = a.useMerged(ctx, nil, t, inputs)
+	if err := a.fetch(ctx, inputs); err != nil {
+		return nil, err
+	}
+	var found []InputRows
+	for i := range inputs {
+		in, runs := &inputs[i], inputs[i].merged
+		for j := 0; j < len(in.parts); j++ {
+			if len(runs) > 0 && runs[0].from == j {
+				run := InputRows{Merged: runs[0].path, First: runs[0].first, Cells: runs[0].to - j}
+				for _, p := range in.parts[j:runs[0].to] {
+					run.Files = append(run.Files, p.parquetFiles()...)
+				}
+				found, j, runs = append(found, run), runs[0].to-1, runs[1:]
+				continue
+			}
+			found = append(found, InputRows{Files: in.parts[j].parquetFiles()})
+		}
+	}
+	return found, nil
+}
+
+// parquetFiles returns the Parquet files of a part. Files that were not fetched have no path.
+func (p *part) parquetFiles() (found []InputFile) {
+	for i, f := range p.marker.Files {
+		if !isParquet(f.Name) {
+			continue
+		}
+		file := InputFile{Key: p.marker.URI + f.Name}
+		if p.paths != nil {
+			file.Path = p.paths[i]
+		}
+		found = append(found, file)
+	}
+	return found
 }
 
 // files fetches the input files and returns them in the order of the inputs.
@@ -70,12 +122,14 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		e.Partitions = cells
 	}
 	e.Files = sync.OnceValues(func() ([]InputFile, error) { return a.files(ctx, inputs) })
+	e.Rows = sync.OnceValues(func() ([]InputRows, error) { return a.rows(ctx, t, inputs) })
 	for _, in := range inputs {
 		for _, p := range in.parts {
 			e.Inputs = append(e.Inputs, p.marker.URI)
 		}
 	}
 	if err := a.w.cfg.Executor(ctx, e); err != nil {
+		a.unmerged = nil
 		if known, ok := errors.AsType[*failure](err); ok {
 			return nil, known
 		}

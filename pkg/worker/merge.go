@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -40,6 +41,38 @@ type Merger struct {
 	Before time.Time
 	// Most is the maximum number of files that one call of Merge writes. 0: no limit.
 	Most int
+	// Limits decide what is merged.
+	Limits merged.Limits
+	// Write replaces DuckDB: see [MergeSettings].
+	Write MergeWrite
+}
+
+// MergeSettings say how a worker merges small outputs.
+type MergeSettings struct {
+	// Limits decide what is merged and read. Zero: [merged.Usual].
+	Limits merged.Limits
+	// Age is how old an output must be before a worker merges it. 0: 10 minutes.
+	Age time.Duration
+	// NewID returns a new ULID. Nil: random ULIDs.
+	NewID func() string
+	// Write writes merged files. Nil: DuckDB writes them.
+	Write MergeWrite
+}
+
+// MergeWrite writes a file at a path from the Parquet files of each cell. An [Executor] reads this file.
+type MergeWrite func(path string, cells [][]string) error
+
+// complete fills in the usual settings.
+func (s *MergeSettings) complete(c clock.Clock) {
+	if s.Limits == (merged.Limits{}) {
+		s.Limits = merged.Usual
+	}
+	if s.Age == 0 {
+		s.Age = mergeAge
+	}
+	if s.NewID == nil {
+		s.NewID = ids.NewSource(c.Now, nil).New
+	}
 }
 
 // Merging are outputs of one asset that may be merged, in the order in which tasks read them.
@@ -78,7 +111,7 @@ func (m *Merger) Merge(ctx context.Context, g Merging) (done Merges, err error) 
 		return done, fmt.Errorf("merge files of %s: %w", g.Asset, err)
 	}
 	usable := set.only(func(f *merged.File) bool { return hasKeys(f, g.Columns) })
-	groups := merged.Groups(read, usable.files)
+	groups := m.Limits.Groups(read, usable.files)
 	if m.Most > 0 && len(groups) > m.Most {
 		groups = groups[:m.Most]
 	}
@@ -112,7 +145,7 @@ func (m *Merger) group(ctx context.Context, prefix string, g Merging, read []mer
 	if err := w.fetch(ctx); err != nil {
 		return 0, err
 	}
-	if err := w.write(ctx, g.Columns); err != nil {
+	if err := w.writeFile(ctx, g.Columns); err != nil {
 		return 0, err
 	}
 	id := m.NewID()
@@ -176,6 +209,20 @@ func (w *mergeWriter) fetch(ctx context.Context) error {
 		}
 	}
 	return group.Wait()
+}
+
+// writeFile writes the merged file and sets its description, except the cells.
+func (w *mergeWriter) writeFile(ctx context.Context, columns []space.Column) error {
+	if w.Write == nil {
+		return w.write(ctx, columns)
+	}
+	found := markerColumns(w.parts[0].Marker)
+	names := make([]string, len(found))
+	for i := range found {
+		names[i] = found[i].Name
+	}
+	w.file = merged.File{Schema: w.read[0].Schema, Columns: found, Keys: partcolumn.Missing(columns, names)}
+	return w.Write(w.path, w.paths)
 }
 
 // write writes the merged file: the rows of the single files in their order, and for each row its cell and the values
@@ -373,10 +420,10 @@ const (
 
 // noteUnmerged records an input if enough of its small files are not merged yet.
 func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet) {
-	before := a.w.cfg.Clock.Now().Add(-mergeAge)
+	before := a.w.cfg.Clock.Now().Add(-a.w.cfg.Merging.Age)
 	read := in.candidates(func(m *contract.CommitMarker) bool { return m.CommittedAt.Time().Before(before) })
 	usable := set.only(func(f *merged.File) bool { return hasKeys(f, columns) })
-	if len(merged.Groups(read, usable.files)) > 0 {
+	if len(a.w.cfg.Merging.Limits.Groups(read, usable.files)) > 0 {
 		a.unmerged = append(a.unmerged, merging{in.asset, columns, in.parts})
 	}
 }
@@ -432,8 +479,9 @@ func (a *attempt) mergeOne(ctx context.Context, in merging, limit string) error 
 		return err
 	}
 	m := Merger{
-		Store: a.w.cfg.Store, NewID: ids.NewSource(a.w.cfg.Clock.Now, nil).New, Dir: dir, MemoryLimit: limit, Checked: a.w.files,
-		Before: a.w.cfg.Clock.Now().Add(-mergeAge), Most: mergeMost,
+		Store: a.w.cfg.Store, NewID: a.w.cfg.Merging.NewID, Dir: dir, MemoryLimit: limit, Checked: a.w.files,
+		Before: a.w.cfg.Clock.Now().Add(-a.w.cfg.Merging.Age), Most: mergeMost,
+		Limits: a.w.cfg.Merging.Limits, Write: a.w.cfg.Merging.Write,
 	}
 	g := Merging{Domain: a.domain, Asset: in.asset, Columns: in.columns, Parts: make([]MergingPart, len(in.parts))}
 	for i := range in.parts {

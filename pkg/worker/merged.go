@@ -51,7 +51,7 @@ func (a *attempt) useMerged(ctx context.Context, d *database, t *work, inputs []
 			continue
 		}
 		candidates := in.candidates(nil)
-		if countSmall(candidates) < merged.MinCells {
+		if countSmall(candidates) < a.w.cfg.Merging.Limits.MinCells {
 			continue
 		}
 		m := &mergedReader{a: a, d: d, in: in, read: candidates, columns: t.plan.PartitionColumns[in.asset.String()]}
@@ -86,7 +86,7 @@ func countSmall(candidates []merged.Candidate) (n int) {
 // mergedReader selects the merged files for an input.
 type mergedReader struct {
 	a       *attempt
-	d       *database
+	d       *database // nil: an [Executor] reads the rows
 	in      *input
 	read    []merged.Candidate
 	columns []space.Column // the partition columns of the asset
@@ -112,7 +112,7 @@ func (m *mergedReader) open(ctx context.Context) error {
 	usable := set.only(func(f *merged.File) bool { return hasKeys(f, m.columns) })
 	paths := map[int]string{}
 	var runs []mergedRun
-	for _, run := range merged.Cover(m.read, usable.files) {
+	for _, run := range m.a.w.cfg.Merging.Limits.Cover(m.read, usable.files) {
 		path, known := paths[run.File]
 		if !known {
 			path, err = m.fetch(ctx, prefix, usable.entries[run.File].ID, usable.files[run.File], m.used(usable.files, run.File))
@@ -147,7 +147,7 @@ func hasKeys(f *merged.File, columns []space.Column) bool {
 
 // used returns the total size of the single files that a merged file replaces for this input.
 func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
-	for _, run := range merged.Cover(m.read, files) {
+	for _, run := range m.a.w.cfg.Merging.Limits.Cover(m.read, files) {
 		if run.File == file {
 			for i := run.From; i < run.To; i++ {
 				bytes += m.read[i].Bytes
@@ -256,12 +256,24 @@ func (m *mergedReader) columnNames(ctx context.Context, runs []mergedRun) ([]str
 
 // describe returns the columns of a part, as DuckDB reads them.
 func (m *mergedReader) describe(ctx context.Context, part int) ([]merged.Column, error) {
+	if m.d == nil {
+		return markerColumns(m.in.parts[part].marker), nil
+	}
 	one := input{asset: m.in.asset, parts: m.in.parts[part : part+1]}
 	if err := m.a.fetch(ctx, []input{one}); err != nil {
 		return nil, err
 	}
 	columns, err := m.d.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + readParquet(one.parquet())})
 	return mergedColumns(columns), err
+}
+
+// markerColumns returns the columns of an output as its marker names them.
+func markerColumns(m *contract.CommitMarker) []merged.Column {
+	list := make([]merged.Column, len(m.Columns))
+	for i, c := range m.Columns {
+		list[i] = merged.Column{Name: c.Name, Type: c.Type}
+	}
+	return list
 }
 
 func mergedColumns(columns []resultColumn) []merged.Column {

@@ -101,8 +101,15 @@ func (w *manySmall) all() []int {
 // merge merges the visible outputs.
 func (w *manySmall) merge() worker.Merges {
 	w.t.Helper()
+	done, err := w.tryMerge()
+	require.NoError(w.t, err)
+	return done
+}
+
+func (w *manySmall) tryMerge() (worker.Merges, error) {
+	w.t.Helper()
 	m := worker.Merger{
-		Store: w.store, NewID: ids.NewSource(clock.System{}.Now, nil).New, Dir: w.t.TempDir(), MemoryLimit: "256MB", Checked: filecheck.New(), Before: epoch.Add(time.Hour),
+		Store: w.store, NewID: ids.NewSource(clock.System{}.Now, nil).New, Dir: w.t.TempDir(), MemoryLimit: "256MB", Checked: filecheck.New(), Before: epoch.Add(time.Hour), Limits: merged.Usual,
 	}
 	g := worker.Merging{Domain: domain, Asset: w.asset, Columns: w.columns}
 	for _, in := range w.read {
@@ -110,9 +117,7 @@ func (w *manySmall) merge() worker.Merges {
 		require.NoError(w.t, err)
 		g.Parts = append(g.Parts, worker.MergingPart{PartitionKey: in.PartitionKey, Marker: marker})
 	}
-	done, err := m.Merge(w.t.Context(), g)
-	require.NoError(w.t, err)
-	return done
+	return m.Merge(w.t.Context(), g)
 }
 
 // table executes a query over some of the outputs. It returns the columns, and the rows of the result in order.
@@ -200,7 +205,7 @@ func TestQueryReadsMergedFiles(t *testing.T) {
 
 // With and without merged files, the rows, their order and the columns are the same, regardless of which outputs are
 // selected, replaced or damaged.
-func TestMergedFilesNeverChangeRows(t *testing.T) {
+func TestI33MergedFilesNeverChangeRows(t *testing.T) {
 	for seed := range uint64(2) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		w := newManySmall(t, nil, 34, "us", "Eu")
@@ -289,4 +294,18 @@ func TestWorkerMergesAfterItsTask(t *testing.T) {
 	w.without(w.read[:80])
 	require.Equal(t, want, w.table("FROM raw.visits", true, w.read[:80]))
 	require.Len(t, w.mergedKeys(".parquet"), 1)
+}
+
+func TestMergeRejectsDamagedOutputs(t *testing.T) {
+	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+		w := newManySmall(t, store, 64)
+		w.write("SELECT 1 AS x", w.all()...)
+		key := w.read[30].URI + "data.parquet"
+		data := []byte(w.fixture.read(key))
+		data[len(data)/2] ^= 1
+		w.put(key, data)
+		_, err := w.tryMerge()
+		require.ErrorContains(t, err, "CRC-32C")
+		require.Empty(t, w.mergedKeys(""))
+	}
 }

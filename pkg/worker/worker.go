@@ -96,6 +96,8 @@ type Config struct {
 	Executor Executor
 	// Checker executes all checks. Nil: DuckDB and processes execute checks.
 	Checker Checker
+	// Merging says how the worker merges small outputs. The zero value has the usual settings.
+	Merging MergeSettings
 	// Traces records spans of attempts. Nil: no spans.
 	Traces *trace.Tracer
 }
@@ -195,6 +197,7 @@ func (c *Config) complete() error {
 	if c.HeartbeatEvery <= 0 {
 		c.HeartbeatEvery = 10 * time.Second
 	}
+	c.Merging.complete(c.Clock)
 	if c.HoldFor <= 0 {
 		c.HoldFor = defaultHold
 	}

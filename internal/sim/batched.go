@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func directoryOf(uri string) string {
 }
 
 // writeBatch writes a file for some of the partitions of a task. The first partition always has a file.
-func writeBatch(output string, e *worker.Execution, content string) error {
+func (w *world) writeBatch(output string, e *worker.Execution, content string) error {
 	for i, cell := range e.Partitions {
 		folder := filepath.Join(output, "date="+cell["date"])
 		if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -57,7 +58,8 @@ func writeBatch(output string, e *worker.Execution, content string) error {
 		if i > 0 && hashOf(e.RunID+cell.Key())%8 == 0 {
 			continue // leave this partition without files
 		}
-		if err := write(folder, content+" "+cell["date"]); err != nil {
+		text := content + " " + cell["date"]
+		if err := errors.Join(w.writeRows(folder, text), write(folder, text)); err != nil {
 			return err
 		}
 	}

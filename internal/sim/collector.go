@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/merged"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -90,7 +91,7 @@ func runCollector(ctx context.Context, p *process) {
 	if short := r.IntN(2) == 0; short {
 		wait /= 12
 	}
-	if w.cfg.Slowed > 0 { // fewer passes, because each one reads the whole state
+	if w.cfg.Slowed > 0 || w.cfg.Merging > 0 && wait < int64(maxCollectWait) { // fewer passes, because each one reads the whole state
 		wait *= 4
 	}
 	for i := 0; ; i++ {
@@ -142,11 +143,16 @@ func (o *oracle) deletingOutput(p *process, key string) {
 		if f.manifest == nil || !strings.HasPrefix(key, contract.AssetsPrefix(f.domain)) {
 			continue
 		}
+		if prefix, _ := merged.AssetOf(f.domain, key); prefix != "" {
+			o.deletingMerged(p, f, prefix, key)
+			continue
+		}
 		id, name := f.stored(key)
 		if p.machine.kind == "gc" {
 			o.deletingKept(p, f, key, id)
 			o.deletingCandidate(p, f, key, id)
 			o.deletingPinned(p, f, key, id, name)
+			o.deletingCopied(p, key)
 		}
 		for _, row := range f.shows(id) {
 			if !o.deletable(f, row) && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
@@ -333,6 +339,13 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		if err != nil {
 			o.violation("collection", "of %s: %v", f.domain, err)
 			return
+		}
+		if prefix, _ := merged.AssetOf(f.domain, object.Key); prefix != "" {
+			if !o.leftMerged(blobs, prefix, object.Key) {
+				o.violation("collection", "%s is left, but its merged file does not count", object.Key)
+				return
+			}
+			continue
 		}
 		id, name := f.stored(object.Key)
 		uri, ok := shown[id]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/merged"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -35,8 +36,14 @@ func (c *World) drawDamage() {
 // outputWritten keeps the content of a new file of an output. When a commit marker is created, it
 // may damage the output: half of the time immediately, before a task reads it.
 func (w *world) outputWritten(key string) {
-	if w.cfg.Faults.Damaged == 0 {
+	if w.cfg.Faults.Damaged == 0 && w.cfg.Merging == 0 {
 		return
+	}
+	for _, d := range w.domains {
+		if prefix, _ := merged.AssetOf(d, key); prefix != "" {
+			w.mergedWritten(d, prefix, key)
+			return
+		}
 	}
 	data, _, err := w.blobs.Get(context.Background(), key)
 	if err != nil {
@@ -70,7 +77,18 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	if err != nil || w.faults.over() { // the output was collected, or faults have stopped
 		return
 	}
-	how := []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
+	how := w.damageObject(r, key, data)
+	w.damaged[key] = true
+	w.fault("output damaged: " + how)
+	if r.IntN(2) == 0 {
+		w.after(time.Duration(r.Int64N(int64(maxUnrestored))), nil, func() { w.restoreOutput(marker, key) })
+	}
+}
+
+// damageObject changes or deletes an object, and returns how.
+func (w *world) damageObject(r *rand.Rand, key string, data []byte) (how string) {
+	ctx := context.Background()
+	how = []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
 	switch how {
 	case "bit flipped":
 		data[r.IntN(len(data))] ^= 1 << r.IntN(8)
@@ -79,6 +97,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	case "replaced":
 		data = bytes.Repeat([]byte("x"), len(data)+r.IntN(2))
 	}
+	var err error
 	if how == "deleted" {
 		err = w.blobs.Delete(ctx, key)
 	} else {
@@ -87,12 +106,8 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	if err != nil {
 		panic(fmt.Sprintf("sim: %v", err)) // cannot happen: the store is in memory
 	}
-	w.damaged[key] = true
-	w.fault("output damaged: " + how)
 	w.note("%s is damaged: %s", key, how)
-	if r.IntN(2) == 0 {
-		w.after(time.Duration(r.Int64N(int64(maxUnrestored))), nil, func() { w.restoreOutput(marker, key) })
-	}
+	return how
 }
 
 // restoreOutput restores a damaged file, unless its output was collected.

@@ -19,7 +19,7 @@ import (
 func DrawLarge(seed uint64) World {
 	c := Draw(seed)
 	r := random(seed, "large", 0)
-	c.Overtaken, c.Chained, c.Batched, c.Idle = 0, 0, 0, false
+	c.Overtaken, c.Chained, c.Batched, c.Merging, c.Mergers, c.Idle = 0, 0, 0, 0, 0, false
 	c.Tasks, c.Requests = 0, 3+r.IntN(6)
 	c.Large, c.Slots = 100+r.IntN(500), 16<<r.IntN(4)
 	if c.Days = 10 + r.IntN(50); r.IntN(2) == 0 {

@@ -33,10 +33,12 @@ type oracle struct {
 	chunks     map[string]*backfill.Document // decoded documents of backfills
 	// collectedAt holds when collectors of outputs deleted objects.
 	collectedAt map[string]time.Time
+	// merged holds the merged files that indexes have named, by id.
+	merged map[string]*mergedFile
 }
 
 func newOracle(w *world) *oracle {
-	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}, decoded: map[string]*plannedRun{}, chunks: map[string]*backfill.Document{}, collectedAt: map[string]time.Time{}}
+	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}, decoded: map[string]*plannedRun{}, chunks: map[string]*backfill.Document{}, collectedAt: map[string]time.Time{}, merged: map[string]*mergedFile{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]*revision{}, compared: map[string]comparison{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
@@ -201,7 +203,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, *state.R
 	}
 	next.Load(rows)
 	next.FoldSeq, next.FoldTime = m.FoldSeq, m.FoldTime
-	if !merged(f.manifest, m) || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
+	if !hasMerged(f.manifest, m) || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
 		return next, rows, nil
 	}
 	live, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
@@ -240,9 +242,9 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 	return st, nil
 }
 
-// merged reports whether a manifest has a base or a delta that was merged from deltas of the
+// hasMerged reports whether a manifest has a base or a delta that was merged from deltas of the
 // previous manifest.
-func merged(before, m *manifest.Manifest) bool {
+func hasMerged(before, m *manifest.Manifest) bool {
 	known := map[string]bool{}
 	for _, d := range slices.Concat(before.L1, before.L0) {
 		known[d.ID] = true

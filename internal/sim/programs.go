@@ -73,11 +73,13 @@ const defaultSlots = 8
 func runWorker(ctx context.Context, p *process) {
 	w := p.machine.w
 	source := ids.NewSource(p.now, p.entropy)
+	merging := w.cfg.merging()
+	merging.NewID = source.New
 	opened, err := worker.Open(worker.Config{
 		Store: store{p}, Clock: machineClock{p}, Nonce: source.New, Keyring: w.keys, HTTPClient: network{p}.Client(),
 		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: cmp.Or(w.cfg.Slots, defaultSlots), HeartbeatEvery: w.cfg.heartbeatEvery(),
 		Executor: func(ctx context.Context, e worker.Execution) error { return w.load.execute(ctx, p, e) },
-		Checker:  w.load.check,
+		Checker:  w.load.check, Merging: merging,
 	})
 	if err != nil {
 		panic(fmt.Sprintf("sim: open worker: %v", err))

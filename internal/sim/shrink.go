@@ -57,6 +57,8 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Sweepers }, 1},
 		{func(c *World) *int { return &c.Collectors }, 0},
 		{func(c *World) *int { return &c.Schedules }, 0},
+		{func(c *World) *int { return &c.Mergers }, 0},
+		{func(c *World) *int { return &c.Merging }, 0},
 		{func(c *World) *int { return &c.Batched }, 0},
 		{func(c *World) *int { return &c.Chained }, 0},
 		{func(c *World) *int { return &c.Wide }, 0},

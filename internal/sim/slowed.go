@@ -143,6 +143,7 @@ func (c World) Features() (names []string) {
 		{f.Damaged > 0, "damaged outputs"},
 		{f.Wipe > 0 || c.Online > 0, "rebuilds"},
 		{c.Collectors > 0, "collectors of outputs"},
+		{c.Merging > 0, "merged files"},
 		{c.Checked > 0, "checks"},
 		{c.Schedules > 0, "schedules"},
 		{c.Backfills > 0, "backfills"},

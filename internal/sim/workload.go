@@ -163,6 +163,7 @@ func newWorkload(w *world) *workload {
 	l.drawCommands()
 	l.drawBackfills()
 	l.drawLargeRuns()
+	l.drawMergedReads(w.cfg.horizon() / 10)
 	return l
 }
 
@@ -357,6 +358,9 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if err := p.machine.w.readInputs(p, e); err != nil {
 		return err
 	}
+	if err := p.machine.w.readRows(p, e); err != nil {
+		return err
+	}
 	end := l.busy.begin(fmt.Sprintf("%s %s %d", e.RunID, e.TaskKey, e.Attempt), l.w.now)
 	err := (machineClock{p}).Sleep(ctx, takes)
 	end()
@@ -375,7 +379,10 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	}
 	content := fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs)
 	if len(e.Partitions) > 0 {
-		return writeBatch(output, &e, content)
+		return p.machine.w.writeBatch(output, &e, content)
+	}
+	if l.w.cfg.Merging > 0 && l.isChain(assetOf(e.TaskKey)) {
+		return errors.Join(l.w.writeRows(output, content), write(output, content))
 	}
 	if err := writeParquet(output, e.RunID, e.TaskKey); err != nil {
 		return err

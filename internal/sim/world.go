@@ -120,6 +120,7 @@ func (w *world) populate() {
 	add("reader", w.cfg.Readers, runReader)
 	add("client", w.cfg.Clients, runClient)
 	add("gc", w.cfg.Collectors, runCollector)
+	add("merger", w.cfg.Mergers, runMerger)
 }
 
 // restTimeout bounds the time until a world comes to rest, after faults have stopped and clients

@@ -57,7 +57,7 @@ func (f *fixture) mergedLeft() map[string]bool {
 }
 
 // A copy never outlives its output: it is deleted first, and an output stays if its copy cannot be deleted.
-func TestMergedFileIsDeletedBeforeItsOutput(t *testing.T) {
+func TestI33MergedFileIsDeletedBeforeItsOutput(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")

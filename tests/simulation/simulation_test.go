@@ -28,6 +28,7 @@ var (
 	first = flag.Uint64("first", 1, "seed of the first world; 0: derived from the current time")
 	world = flag.String("world", "", "world to run, as printed by a failure")
 	large = flag.Bool("large", false, "run large worlds: see internal/sim/large.go")
+	merge = flag.Bool("merging", false, "run worlds that merge small outputs: see internal/sim/merging.go")
 	most  = flag.Duration("most", 0, "CPU time after which a world is stopped and counted as not ended; 0: unlimited")
 	tries = flag.Int("shrink", 150, "number of smaller worlds to try after a failure")
 )
@@ -103,6 +104,9 @@ func explain(t *testing.T, w sim.World, found *sim.Result) {
 func draw(seed uint64) sim.World {
 	if *large {
 		return sim.DrawLarge(seed)
+	}
+	if *merge {
+		return sim.DrawMerging(seed)
 	}
 	return sim.Draw(seed)
 }
@@ -208,6 +212,30 @@ func TestBatchedWorldsKeepPromises(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, shown, worlds, "the worlds must make batches")
+}
+
+// mergingWorlds are the seeds of worlds with merged files that run in addition to those that the other tests draw. The
+// first world of each lane has no faults, so it certainly merges and reads.
+var mergingWorlds = []uint64{120_004, 120_010, 120_003, 120_009, 120_002, 120_007}
+
+func TestMergingWorldsKeepPromises(t *testing.T) {
+	published, read := 0, 0
+	for i, seed := range mergingWorlds {
+		if !mine(i) {
+			continue
+		}
+		w := sim.DrawMerging(seed)
+		if i < 2 {
+			w.Faults = sim.Faults{}
+		}
+		r := run(t, w)
+		published, read = published+r.Faults["merged file published"], read+r.Faults["rows read from a merged file"]
+		if r.Err() != nil {
+			t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
+		}
+	}
+	require.Positive(t, published)
+	require.Positive(t, read)
 }
 
 // A large world reaches sizes that no small one has: a plan that the compactor reads from the store, and tasks of

@@ -2,7 +2,7 @@
 // and how fast. If an edit is not caught, no test protects the promise that the edit breaks.
 //
 // With the faults of the simulation, some edits hardly ever have an effect. If the function of a mutant is followed by
-// "by" and a package, the tests of that package must catch it.
+// "by" and a package, the tests of that package must catch it. After "by merging", only worlds with merged files run.
 //
 // The edits are in mutants.txt. The checkout does not change: one build contains all edits as an
 // overlay, and an environment variable selects one.
@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ var list string
 const (
 	module     = "github.com/servo-orchestration/servo"
 	simulation = "./tests/simulation"
+	merging    = "merging" // the worlds with merged files
 )
 
 func main() {
@@ -74,7 +76,7 @@ func run(ctx context.Context, from, only string, seeds int) error {
 		}
 		took := time.Since(began).Round(time.Second) //nolint:forbidigo // see above
 		if how == "" {
-			fmt.Fprintf(os.Stdout, "MISSED  %-58s by %s, %s\n", m.name, cmp.Or(m.by, fmt.Sprintf("%d worlds", seeds)), took)
+			fmt.Fprintf(os.Stdout, "MISSED  %-58s by %s, %s\n", m.name, cmp.Or(strings.TrimPrefix(m.by, merging), fmt.Sprintf("%d worlds", seeds)), took)
 			continue
 		}
 		caught++
@@ -105,16 +107,19 @@ func chosen(mutants []mutant, from, only string) []mutant {
 // try runs worlds, or the tests of a package, with a mutant until one fails. how names the one that failed; "" means
 // none.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
-	binary, err := b.binary(ctx, cmp.Or(m.by, simulation))
+	inWorlds, pkg := m.by == "" || m.by == merging, m.by
+	if inWorlds {
+		pkg = simulation
+	}
+	binary, err := b.binary(ctx, pkg)
 	if err != nil {
 		return "", err
 	}
 	test := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", "10m")
-	test.Dir = m.by
-	if m.by == "" {
+	test.Dir = pkg
+	if inWorlds {
 		test = exec.CommandContext(ctx, binary, "-test.run", "TestWorldsKeep", "-test.timeout", "30m", "-shrink", "0",
-			"-first", "1", "-seeds", fmt.Sprint(seeds))
-		test.Dir = simulation
+			"-first", "1", "-seeds", fmt.Sprint(seeds), "-merging="+strconv.FormatBool(m.by == merging))
 	}
 	test.Env = append(os.Environ(), activeVariable+"="+m.name, "RAPID_NOFAILFILE=true")
 	out, err := test.CombinedOutput()
@@ -124,7 +129,7 @@ func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err 
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || ctx.Err() != nil {
 		return "", err
 	}
-	if m.by != "" {
+	if !inWorlds {
 		return "by " + m.by + ": " + failure.FindString(string(out)), nil
 	}
 	return verdict(string(out)), nil

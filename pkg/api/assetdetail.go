@@ -52,6 +52,7 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	if err == nil {
 		var counts engine.Counts
 		if counts, err = engine.FailedOf(j.failures[asset.Key.String()], asset.Key).Count(j.evaluation, asset.Key); err == nil {
+			into.Expected = int32(counts.Total()) //nolint:gosec // at most space.MaxListed
 			into.Status = &servov1.Asset_Status{
 				Fresh: int32(counts.Fresh), Stale: int32(counts.Stale), Missing: int32(counts.Missing), Failed: int32(counts.Failed), //nolint:gosec // at most space.MaxListed
 			}

@@ -122,7 +122,11 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 		if err != nil {
 			return nil, err
 		}
-		infos = append(infos, assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key), usual})
+		info := assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key), usual}
+		if info.counts != nil {
+			info.of = info.counts.Total() // includes an output of a period that has not ended
+		}
+		infos = append(infos, info)
 	}
 	return infos, nil
 }

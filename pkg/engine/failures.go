@@ -67,6 +67,9 @@ type Counts struct {
 	Failed int `json:"failed"`
 }
 
+// Total returns the number of partitions that are expected or materialized.
+func (c Counts) Total() int { return c.Fresh + c.Stale + c.Missing + c.Failed }
+
 // Count counts the partitions of an asset.
 func (f Failed) Count(e *staleness.Evaluation, asset ids.AssetKey) (Counts, error) {
 	all, err := e.Partitions(asset)

@@ -319,7 +319,8 @@ type Asset struct {
 	LastRunId string `protobuf:"bytes,15,opt,name=last_run_id,json=lastRunId,proto3" json:"last_run_id,omitempty"`
 	// The names of the asset's dimensions.
 	Dimensions []string `protobuf:"bytes,16,rep,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// The number of expected partitions; 1 for an asset without partitions.
+	// The number of partitions that are expected, because their periods have ended, or that are materialized. 1 for an
+	// asset without partitions.
 	Expected int32 `protobuf:"varint,17,opt,name=expected,proto3" json:"expected,omitempty"`
 	// The numbers of partitions by status. If they cannot be determined, this field is not set, and
 	// status_problem says why.
@@ -1157,7 +1158,8 @@ type AssetGraph_Node struct {
 	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
 	// The partitions of an asset.
 	Partitions *Asset_Status `protobuf:"bytes,10,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	Expected   int32         `protobuf:"varint,11,opt,name=expected,proto3" json:"expected,omitempty"`
+	// The number of partitions that are expected or materialized.
+	Expected int32 `protobuf:"varint,11,opt,name=expected,proto3" json:"expected,omitempty"`
 	// How an asset is computed.
 	Work          string `protobuf:"bytes,12,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -344,7 +344,7 @@ func (c Calendar) product(s *Space, limit int, values func(*Dimension) ([]string
 	return s.Product(lists, limit)
 }
 
-// Count returns the number of declared partitions whose periods have begun.
+// Count returns the number of expected partitions.
 func (c Calendar) Count(s *Space) (int, error) {
 	count := 1
 	if s == nil {
@@ -360,7 +360,7 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of declared values of a dimension that exist by now. If there are more than [MaxListed],
+// count returns the number of expected values of a dimension. If there are more than [MaxListed],
 // count does not list the values, so the number includes days that the zone skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
@@ -368,11 +368,11 @@ func (c Calendar) count(d *Dimension) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if last := c.begun(&a); last != noEnd && last-a.first >= MaxListed {
+		if last := c.expected(&a); last-a.first >= MaxListed {
 			return int(last - a.first + 1), nil
 		}
 	}
-	values, err := c.declaredValues(d)
+	values, err := c.expectedValues(d)
 	return len(values), err
 }
 

@@ -75,8 +75,8 @@ func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionR
 	}
 }
 
-// PartitionCount returns the number of partitions that an asset has at the calendar's time. If the partitions have no
-// end date, it counts those that have begun.
+// PartitionCount returns the number of partitions of an asset that are expected at the calendar's time. A period that
+// has not ended does not count.
 func PartitionCount(asset *plan.Asset, c plan.Calendar) int {
 	count, err := c.Count(asset.Partitions)
 	if err != nil {

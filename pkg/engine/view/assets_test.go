@@ -2,10 +2,12 @@ package view_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -41,6 +43,8 @@ func TestAssetCountsDeclaredPartitions(t *testing.T) {
 	require.Equal(t, "date 2025-01-01 to 2025-01-31", a.Partitioning())
 	require.Equal(t, 31, view.PartitionCount(asset, plan.Calendar{Now: w.Now}))
 
+	now := time.Date(2025, 1, 10, 23, 59, 0, 0, time.UTC)
+	require.Equal(t, 9, view.PartitionCount(asset, plan.Calendar{Now: now, Zone: calendar.Zone}), "the tenth day has not ended")
 	unpartitioned := &plan.Asset{Key: asset.Key, Deps: []ids.AssetKey{asset.Key}}
 	a, err = view.AssetOf(rowsOf(t, w), unpartitioned, plan.Calendar{})
 	require.NoError(t, err)

@@ -311,7 +311,10 @@ export interface Asset {
   last_run_id: string;
   /** The names of the asset's dimensions. */
   dimensions: string[];
-  /** The number of expected partitions; 1 for an asset without partitions. */
+  /**
+   * The number of partitions that are expected, because their periods have ended, or that are materialized. 1 for an
+   * asset without partitions.
+   */
   expected: number;
   /**
    * The numbers of partitions by status. If they cannot be determined, this field is not set, and
@@ -454,6 +457,7 @@ export interface AssetGraphNode {
   group: string;
   /** The partitions of an asset. */
   partitions?: AssetStatus;
+  /** The number of partitions that are expected or materialized. */
   expected: number;
   /** How an asset is computed. */
   work: "command" | "sql";

@@ -63,7 +63,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
 	defer rows.Close() // the loop over All reports the errors
-	total := 0
+	total, markers := 0, &markers{root: source.Outputs}
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table partition_status: %w", err)
@@ -74,7 +74,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		}
 		a := db.assetOf(key, declared.columns(key))
 		before := len(a.files)
-		a.add(source.Outputs, fmt.Sprint(row[1]), partition)
+		a.add(markers, fmt.Sprint(row[1]), partition)
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
@@ -146,13 +146,14 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 		return fmt.Errorf("table quarantine: %w", err)
 	}
 	defer rows.Close() // the loop over All reports the errors
+	markers := &markers{root: source.Outputs}
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table quarantine: %w", err)
 		}
 		a := db.assetOf(QuarantineSchema+"/"+strings.ReplaceAll(fmt.Sprint(row[0]), "/", "."), nil)
 		before := len(a.files)
-		a.add(source.Outputs, fmt.Sprint(row[1]), "")
+		a.add(markers, fmt.Sprint(row[1]), "")
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
@@ -227,8 +228,8 @@ func (db *DB) assetOf(key string, columns []space.Column) *asset {
 }
 
 // add adds the files that the commit marker of one partition's output names. uri is an object key that ends in "/".
-func (a *asset) add(root, uri, partition string) {
-	marker, err := readMarker(root, uri)
+func (a *asset) add(markers *markers, uri, partition string) {
+	marker, err := markers.of(uri, partition)
 	if err != nil {
 		a.problem = err.Error()
 		return
@@ -239,7 +240,7 @@ func (a *asset) add(root, uri, partition string) {
 		names[i] = f.Name
 		if strings.HasSuffix(f.Name, ".parquet") {
 			parquet = true
-			path := filepath.Join(root, filepath.FromSlash(uri+f.Name))
+			path := filepath.Join(markers.root, filepath.FromSlash(uri+f.Name))
 			a.files = append(a.files, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C})
 			part.Files = append(part.Files, path)
 		}
@@ -251,6 +252,33 @@ func (a *asset) add(root, uri, partition string) {
 	if len(a.columns) > 0 {
 		a.parts = append(a.parts, part)
 	}
+}
+
+// markers reads the markers of outputs below a folder. The partitions of a batch share a marker with up to 1,000
+// partitions, which is read only once if they follow each other.
+type markers struct {
+	root string
+	key  string
+	last *contract.CommitMarker
+}
+
+// of returns the marker of the output of a partition. partition may be "" if the output is not part of a batch.
+func (m *markers) of(uri, partition string) (*contract.CommitMarker, error) {
+	key := contract.CommitMarkerKeyOf(uri)
+	if _, batch := contract.BatchOf(uri); batch && key != m.key {
+		m.key, m.last = key, nil
+		if local, err := filepath.Localize(key); err == nil {
+			if data, err := readFile(filepath.Join(m.root, local)); err == nil {
+				m.last, _ = contract.DecodeCommitMarker(data) // readMarker returns the error
+			}
+		}
+	}
+	if key == m.key && m.last != nil {
+		if one := m.last.Cell(partition); one != nil && one.URI == uri {
+			return one, nil
+		}
+	}
+	return readMarker(m.root, uri)
 }
 
 // readMarker reads the marker of an output below a folder.

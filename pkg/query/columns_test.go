@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query"
@@ -145,4 +146,42 @@ func TestPartitionColumnsHaveAllValues(t *testing.T) {
 		}
 		require.Equal(t, [][]any{{int64(len(values))}}, all(t, db, "SELECT count(*) FROM a.x WHERE hour = '2025-03-30T01:00:00Z'"))
 	}
+}
+
+// batch writes a batch of days, of which the first one has rows, and its commit marker. It returns the rows of the
+// partitions.
+func batch(t *testing.T, r *revision, days int) []*state.Partition {
+	t.Helper()
+	uri := "assets/a/x/first/" + materialization + "/x.cells/"
+	m := contract.CommitMarker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.CommitMarkerFile{}}
+	rows := make([]*state.Partition, days)
+	for i := range rows {
+		key := ids.Partition{"date": time.Date(2024, 1, 1+i, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)}.Key()
+		rows[i] = partition("a/x", key, contract.CellURI(uri, key), int64(i+2))
+		m.Cells = append(m.Cells, contract.CommitMarkerCell{PartitionKey: key})
+	}
+	one := contract.CellURI(uri, rows[0].PartitionKey)
+	output(t, r, one, "data.parquet", "SELECT 7 AS id")
+	data, err := os.ReadFile(filepath.Join(r.dir, filepath.FromSlash(one), "data.parquet"))
+	require.NoError(t, err)
+	m.Files = append(m.Files, contract.CommitMarkerFile{Name: strings.TrimPrefix(one, uri) + "data.parquet", Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
+	m.Cells[0].Files = 1
+	data, err = json.Marshal(m)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, filepath.FromSlash(contract.CommitMarkerKeyOf(one))), data, 0o600))
+	return rows
+}
+
+// The work for a batch is proportional to its number of partitions. If each partition decoded the marker of the batch,
+// it would be proportional to the square of that number.
+func TestQueryDecodesTheMarkerOfABatchOnce(t *testing.T) {
+	allocations := func(days int) float64 {
+		r := newRevision(t)
+		declare(t, r, space.Column{Name: "date", Type: "DATE"})
+		add(t, r, batch(t, r, days)...)
+		require.Equal(t, [][]any{{int32(7), "2024-01-01"}}, all(t, r.open(t), "SELECT id, date::VARCHAR FROM a.x"))
+		return testing.AllocsPerRun(1, func() { r.open(t) })
+	}
+	few, many := allocations(200), allocations(800)
+	require.Less(t, many, 6*few)
 }

@@ -120,12 +120,12 @@ func exportViews(ctx context.Context, c Catalog, links string) (views, statement
 
 // loadExported finds the files of the assets of an export.
 func (db *DB) loadExported(source Source) error {
-	total := 0
+	total, markers := 0, &markers{root: source.Outputs}
 	for _, e := range source.exported {
 		a := db.assetOf(e.View, e.Columns)
 		for _, out := range e.Outputs {
 			before := len(a.files)
-			a.add(source.Outputs, out.URI, out.Partition)
+			a.add(markers, out.URI, out.Partition)
 			if len(a.parts) > 0 {
 				a.parts[len(a.parts)-1].Folder = out.MaterializationID
 			}

@@ -87,6 +87,11 @@ test("an output in quarantine is looked at, approved and rejected", async () => 
   await page.getByRole("dialog").getByRole("button", { name: "Reject", exact: true }).click();
   await page.waitForFunction(() => !document.body.innerText.includes("In quarantine"));
   assert.match(run(server.dir, ["query", "-o", "csv", "SELECT state, reason FROM quarantine ORDER BY state"]), /APPROVED,looked at it\nREJECTED,/);
+  const [, made] = run(server.dir, ["query", "-o", "csv", "SELECT run_id FROM quarantine WHERE state = 'APPROVED'"]).split("\n");
+  await goTo(page, `runs/${made}`);
+  await sees(page, "The output was approved by ");
+  await sees(page, ": looked at it");
+  await sees(page, "The output was rejected by ");
   quiet();
 });
 

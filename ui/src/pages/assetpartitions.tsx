@@ -6,6 +6,7 @@ import { bytes, count, plural, shortID } from "../app/format";
 import { partitionFilters } from "../app/router";
 import { StripLegend, StripView } from "../canvas/strip";
 import type { Need } from "../parts/command";
+import { Decision } from "../parts/decision";
 import { Badge, Button, Command, Empty, Problem, Segmented, Skeleton, Time } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
 import type { Tone } from "../parts/status";
@@ -212,6 +213,7 @@ function Detail({ asset, partition }: { asset: string; partition: string }) {
         </strong>
         <span>{data.headline}</span>
       </div>
+      {data.status !== "fresh" && <Decision of={data.quarantine} />}
       {reasons.length > 0 && (
         <ul>
           {reasons.map((up) => (

@@ -1,5 +1,5 @@
 import { Link, useLocation, useNavigate, useParams, useRouter, useSearch } from "@tanstack/react-router";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { Fragment, useEffect, useMemo, useRef, useState } from "react";
 import { path, post } from "../api/client";
 import { type RunDetail, refresh, useNow, useRunDetail } from "../api/queries";
 import type { GanttRow, Run, RunStatus, TriggerRunResponse } from "../api/types";
@@ -7,6 +7,7 @@ import { count, plural, shortID, span } from "../app/format";
 import { useCommands } from "../app/keys";
 import { Gantt } from "../canvas/gantt";
 import { Confirm } from "../parts/confirm";
+import { Decision } from "../parts/decision";
 import { useSheet } from "../parts/media";
 import { Badge, Button, Card, Command, Empty, Problem, Segmented, Shape, Skeleton, Time, toast } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
@@ -220,7 +221,7 @@ function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number
 
 // Notices shows why the run failed, or what it waits for.
 function Notices({
-  status: { waits, error, next },
+  status: { waits, error, next, failed: tasks },
   rows,
   onSelect,
 }: {
@@ -229,6 +230,7 @@ function Notices({
   onSelect: (task: string) => void;
 }) {
   const failed = rows.filter((row) => row.state === "FAILED" || row.state === "RETRY_WAIT");
+  const decisions = new Map(tasks.map((task) => [task.task_key, task.quarantine]));
   const most = 4;
   return (
     <>
@@ -242,15 +244,18 @@ function Notices({
       {failed.length > 0 && (
         <div className={css.notice} style={{ background: "var(--failed-soft)" }}>
           {failed.slice(0, most).map((row) => (
-            <p key={row.key}>
-              <Shape tone={row.state === "FAILED" ? "failed" : "stale"} />
-              <button type="button" onClick={() => onSelect(row.key)}>
-                <strong>
-                  <bdi>{row.key}</bdi>
-                </strong>{" "}
-                {row.error_code && <code>{row.error_code}</code>} {row.error.replaceAll(/\s+/g, " ")}
-              </button>
-            </p>
+            <Fragment key={row.key}>
+              <p>
+                <Shape tone={row.state === "FAILED" ? "failed" : "stale"} />
+                <button type="button" onClick={() => onSelect(row.key)}>
+                  <strong>
+                    <bdi>{row.key}</bdi>
+                  </strong>{" "}
+                  {row.error_code && <code>{row.error_code}</code>} {row.error.replaceAll(/\s+/g, " ")}
+                </button>
+              </p>
+              <Decision of={decisions.get(row.key)} />
+            </Fragment>
           ))}
           {failed.length > most && <p>and {plural(failed.length - most, "more task")} failed</p>}
           {next.map((step) => (

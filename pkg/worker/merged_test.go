@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -308,4 +309,41 @@ func TestMergeRejectsDamagedOutputs(t *testing.T) {
 		require.ErrorContains(t, err, "CRC-32C")
 		require.Empty(t, w.mergedKeys(""))
 	}
+}
+
+func TestExecutorReadsRowsOfMergedFiles(t *testing.T) {
+	w := newManySmall(t, memblob.New(memblob.Options{}), 70)
+	w.write("SELECT 1 AS x", w.all()...)
+	w.merge()
+	w.write("SELECT 2 AS x", 30)
+	w.setPlan(map[string]plan.Work{"mart/b": query("SELECT 1")}, task("mart/b", "", map[string]plan.InputSet{visits: {Items: w.read}}))
+	w.plan.PartitionColumns = map[string][]space.Column{visits: w.columns}
+	w.storePlan()
+	var rows []worker.InputRows
+	w.config.Executor = func(_ context.Context, e worker.Execution) (err error) {
+		if rows, err = e.Rows(); err == nil {
+			_, err = e.Output()
+		}
+		return err
+	}
+	_, w.server = w.open(w.config)
+	w.run("mart/b")
+	require.Len(t, rows, 3)
+	require.Equal(t, [2]int{0, 30}, [2]int{rows[0].First, rows[0].Cells})
+	require.Equal(t, []worker.InputFile{{Key: w.read[30].URI + "data.parquet", Path: rows[1].Files[0].Path}}, rows[1].Files)
+	require.Equal(t, [2]int{31, 39}, [2]int{rows[2].First, rows[2].Cells})
+	require.Equal(t, rows[0].Merged, rows[2].Merged)
+	require.FileExists(t, rows[1].Files[0].Path)
+}
+
+// The runs of a merged file end before a replaced output and begin after it.
+func TestQueryReadsOnlyCurrentCellsOfMergedFiles(t *testing.T) {
+	w := newManySmall(t, nil, 70)
+	w.write("SELECT 1 AS x", w.all()...)
+	w.merge()
+	w.write("SELECT 2 AS x", 30)
+	want := w.table("SELECT date, x FROM raw.visits", false, w.read)
+	w.without(w.read[:30])
+	w.without(w.read[31:])
+	require.Equal(t, want, w.table("SELECT date, x FROM raw.visits", true, w.read))
 }

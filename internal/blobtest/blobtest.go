@@ -42,7 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"an absent object is ErrNotFound", absent},
 		{"every method rejects an invalid key with ErrInvalid", invalidKeys},
 		{"a call with a finished context fails and changes nothing", finishedContext},
-		{"stored and returned bytes are not shared", bytesAreOwned},
+		{"the caller may change bytes that it has stored or received", bytesAreOwned},
 		{"a listing is in bytewise order of whole keys", listOrder},
 		{"a listing accepts any prefix and start", listNarrows},
 		{"a listing may be ended early", listLeft},

@@ -88,7 +88,7 @@ func (o *oracle) listedEntries(f *followed) map[string]uint32 {
 	}
 	for entry, crc := range f.durable {
 		if got, ok := found[entry]; !ok || got != crc {
-			o.violation("I-15 nothing is lost", "entry %s of %s is not in ledger or archive as it was appended", entry, f.domain)
+			o.violation("I-15 nothing is lost", "entry %s of %s is neither in the ledger nor in the archive with the content that was appended", entry, f.domain)
 			return found
 		}
 	}

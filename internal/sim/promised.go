@@ -33,7 +33,7 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 		}
 		o.met(f, after, was, is)
 		if is.LagAt != 0 && is.LagAt != is.DataAt.Add(time.Duration(is.MaxLagSec)*time.Second) {
-			o.violation(keptPromises, "the newest output of %s of %s is from %s and may be %d s old, but it is judged at %s", is.AssetKey, f.domain, is.DataAt, is.MaxLagSec, is.LagAt)
+			o.violation(keptPromises, "the newest output of %s in %s is from %s and may be %d s old, but its age is checked at %s", is.AssetKey, f.domain, is.DataAt, is.MaxLagSec, is.LagAt)
 		}
 		if was.LagAt != 0 && is.LagAt == 0 && is.MaxLagSec == was.MaxLagSec && after.FoldTime.Add(skew) < was.LagAt {
 			o.violation(keptPromises, "%s of %s is reported as too old at %s, but becomes too old only at %s", is.AssetKey, f.domain, after.FoldTime, was.LagAt)

@@ -56,7 +56,7 @@ func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r Chun
 		return err
 	}
 	if planned == nil {
-		cause := event.Error{Code: fold.NothingToDo, Category: event.CategoryUser, Message: "no partition of the chunk can or needs to run"}
+		cause := event.Error{Code: fold.NothingToDo, Category: event.CategoryUser, Message: "no partition of the chunk can run or needs to run"}
 		_, _, err := e.append(ctx, "", &event.RequestRefused{
 			RequestID: r.Row.RequestID, Generation: r.Row.Generation, Release: snap.State.Release(), Error: cause,
 			Chunk: &event.ChunkPlan{Done: event.FormatPositions(p.done)},

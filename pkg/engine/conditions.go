@@ -11,7 +11,7 @@ import (
 
 // ErrOutdated means that the caller of a command has seen an old version of the schedule or the backfill, because
 // another command or a deployment has changed it since.
-var ErrOutdated = errors.New("changed since")
+var ErrOutdated = errors.New("changed since you read it")
 
 // Conditions are the conditions under which a command takes effect.
 type Conditions struct {
@@ -51,7 +51,7 @@ func (e *Engine) outdated(tag string) error {
 	if e.conditions.Tag == "" || e.conditions.Tag == tag {
 		return nil
 	}
-	return fmt.Errorf("%w you have seen it: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
+	return fmt.Errorf("%w: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
 }
 
 // unmet returns an error if a folded command had no effect because a condition was not met. tag is the current edit
@@ -67,5 +67,5 @@ func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, grou
 	if err := e.outdated(tag); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w you have seen it, and again since then: read it again", ErrOutdated) // the tag has changed back to the expected one
+	return fmt.Errorf("%w, and then changed back: read it again", ErrOutdated) // the tag has changed back to the expected one
 }

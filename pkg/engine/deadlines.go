@@ -62,7 +62,7 @@ func DeadlinesOf(a *plan.Asset, spec *event.Deadline) (*Deadlines, error) {
 	}
 	if d.dimension == nil {
 		if spec.By == "" {
-			return nil, errors.New("an asset without partitions of time has no period that ends: write by: \"09:00\"")
+			return nil, errors.New("an asset without a time dimension has no period that ends: write by: \"09:00\"")
 		}
 		return d, nil
 	}

@@ -102,12 +102,12 @@ func inQuarantine(all []Candidate, name string) string {
 		}
 	}
 	if len(ofAsset) > 0 {
-		return "of this asset, there are " + view.Some(ofAsset)
+		return "these outputs of the asset are in quarantine: " + view.Some(ofAsset)
 	}
 	if near := plan.Suggest(name, names); near != "" {
 		return "did you mean " + near + "?"
 	}
-	return "in quarantine are " + view.Some(names)
+	return "these outputs are in quarantine: " + view.Some(names)
 }
 
 // CandidateOf returns the output in quarantine that a name denotes, as [FindCandidate] does. If a command with the

@@ -127,7 +127,7 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 		}
 	}
 	if row.State == state.RequestStarted {
-		return fmt.Errorf("cancel request %s: %w: it has become a run: cancel that with `servo cancel %s`", id, ErrRequestEnded, row.RunID)
+		return fmt.Errorf("cancel request %s: %w: it has become a run: cancel the run with `servo cancel %s`", id, ErrRequestEnded, row.RunID)
 	}
 	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrRequestEnded, row.State)
 }

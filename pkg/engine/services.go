@@ -36,7 +36,7 @@ const (
 
 // errNotFolded lists what to check when nothing is folded.
 var errNotFolded = errors.New("no service has folded it after " + giveUp.String() +
-	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger and are folded then")
+	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger, and are folded when the services work again")
 
 // Compact implements [Compactor]. It waits until a published revision contains the entries.
 func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {

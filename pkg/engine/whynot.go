@@ -82,7 +82,7 @@ func scheduleState(s *Schedule) string {
 	case "active":
 		text = fmt.Sprintf("ticks next at %s", s.NextAt)
 	case "due":
-		text = "waits for its next tick from a planner"
+		text = "waits for the automator to compute its next tick"
 	case "ended":
 		text = "has no further tick"
 	}

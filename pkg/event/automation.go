@@ -423,10 +423,10 @@ func (c *checker) calendarAdvanced(p *CalendarAdvanced) {
 		case item.NextAt < item.Next:
 			c.fail(path+".next_at", "is before next")
 		case item.Through < item.After || item.Next != 0 && item.Next <= item.Through:
-			c.fail(path+".through", "must not be before the field after, and the field next must be after it")
+			c.fail(path+".through", `must not be earlier than "after", and must be earlier than "next"`)
 		}
 		if n := len(item.Missed); n > 0 && (item.Missed[0] <= item.After || item.Missed[n-1] > item.Through) {
-			c.fail(path+".missed", "must be after the field after, and not after through")
+			c.fail(path+".missed", `must be later than "after", and not later than "through"`)
 		}
 		missed += len(item.Missed)
 	}

@@ -208,7 +208,7 @@ func (c *checker) worker(r AttemptRef) {
 	c.text("payload.worker_id", r.WorkerID, MaxName)
 	c.atMost("payload.granted_attempts", int64(r.GrantedAttempts), MaxGrantedAttempts)
 	if r.GrantedAttempts >= r.Attempt {
-		c.fail("payload.granted_attempts", "%d must be less than the attempt, %d", r.GrantedAttempts, r.Attempt)
+		c.fail("payload.granted_attempts", "%d must be less than the number of the attempt, %d", r.GrantedAttempts, r.Attempt)
 	}
 }
 

@@ -142,7 +142,7 @@ func (f *folder) checkChunk(requestID string, p *event.ChunkPlan) verdict {
 	case b == nil:
 		return verdict{}
 	case p == nil:
-		return stale("request " + requestID + " is for a chunk, and the event does not say which partitions it plans")
+		return stale("request " + requestID + " is for a chunk, but the event does not name the planned partitions")
 	}
 	most := len(cellsOf(row))
 	for _, text := range []string{p.Planned, p.Done} {

@@ -18,7 +18,7 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 		return v
 	}
 	if tag := f.editTag(p); p.IfTag != "" && p.IfTag != tag {
-		return verdict{outcome: state.Conflict, detail: "the command is about another version: the edit tag is " + orDefault(tag, "none") + ", expected " + p.IfTag}
+		return verdict{outcome: state.Conflict, detail: "the command was made for another version: the edit tag is " + orDefault(tag, "none") + ", expected " + p.IfTag}
 	}
 	v := f.automationCommand(p)
 	if v == folded {

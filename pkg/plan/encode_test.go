@@ -79,7 +79,7 @@ func TestDecodeRejectsInvalidPlans(t *testing.T) {
 		"an input of nothing":    {func(p *plan.Plan) { p.Groups["clean/daily[*]"][0].TaskKey = "" }, "must have a task of this run, or else a materialization"},
 		"an input of two things": {func(p *plan.Plan) { p.Groups["clean/daily[*]"][0].URI = "u" }, "must have a task of this run, or else a materialization"},
 		"an unknown input":       {func(p *plan.Plan) { p.Groups["clean/daily[*]"][0].TaskKey = "x/y" }, "reads the output of x/y, which is not in the plan"},
-		"an input without items": {func(p *plan.Plan) { p.Tasks[1].Inputs["raw/weather"] = plan.InputSet{} }, "both through a group and directly, or not at all"},
+		"an input without items": {func(p *plan.Plan) { p.Tasks[1].Inputs["raw/weather"] = plan.InputSet{} }, "must read raw/weather either through a group or directly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := build(t, plan.Request{Root: "/p", Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})

@@ -132,7 +132,7 @@ func TestBuildErrorsNameNoEmptyPartitions(t *testing.T) {
 
 	request.Select, request.Partitions = keys("clean/rates"), selection(t, "date=2013-01-01..")
 	_, err = plan.Build(request)
-	require.EqualError(t, err, "no partition is selected: a range that is open at its end has only periods that have ended: name the partitions, or write -p today")
+	require.EqualError(t, err, "no partition is selected: a range without an end selects only periods that have ended: name the partitions, or write -p today")
 }
 
 func TestBuildReadsWindowAndLatest(t *testing.T) {

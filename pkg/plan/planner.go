@@ -114,7 +114,7 @@ func Build(r Request) (*Plan, error) {
 	case len(b.plan.Tasks) == 0 && r.ChecksOnly && len(b.plan.LeftOut) == 0:
 		return nil, errors.New("nothing to check: no selected asset has checks and an output: see `servo checks`")
 	case len(b.plan.Tasks) == 0 && len(b.plan.LeftOut) == 0:
-		return nil, fmt.Errorf("no partition is selected: a range that is open at its end has only periods that have ended: name the partitions, or write %s", r.Form.Select("today"))
+		return nil, fmt.Errorf("no partition is selected: a range without an end selects only periods that have ended: name the partitions, or write %s", r.Form.Select("today"))
 	case len(b.plan.Tasks) == 0:
 		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
 	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes

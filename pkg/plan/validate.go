@@ -121,7 +121,7 @@ func (v *validator) dispatched(t *Task) {
 		}
 		// The first partitions of an asset that reads itself have nothing to read.
 		if (set.Group == "") == (len(set.Items) == 0) && (set.Group != "" || asset != t.AssetKey) {
-			v.fail("task %s reads %s both through a group and directly, or not at all", t.TaskKey, asset)
+			v.fail("task %s must read %s either through a group or directly", t.TaskKey, asset)
 		}
 		for _, in := range set.Items {
 			v.input("task "+t.TaskKey, in)
@@ -139,7 +139,7 @@ func (v *validator) checked(t *Task) {
 	case t.Output != event.OutputNone || len(t.DependsOn) > 0:
 		v.fail("task %s only checks an output, so it must have the output none and no dependencies", t.TaskKey)
 	case (t.Checked != nil) != work.HasFiles():
-		v.fail("task %s must name the output to check if its asset has files, and only then", t.TaskKey)
+		v.fail("task %s must name an output to check if its asset has files, and must not name one otherwise", t.TaskKey)
 	case t.Checked != nil && t.Checked.TaskKey != "":
 		v.fail("task %s must check the output of an earlier run", t.TaskKey)
 	case t.Checked != nil:

@@ -35,9 +35,9 @@ var unbuiltCauses = map[string]string{
 
 // alertsField is the field alerts in servo.yaml and in its environments.
 var alertsField = other("alerts", shape{
-	Type: "array", Items: new(alertFields.shape(shape{Description: "A rule: what is reported to which channels."}, "on", "to")), MaxItems: event.MaxAlertRules,
+	Type: "array", Items: new(alertFields.shape(shape{Description: "A rule, which sends alerts to channels."}, "on", "to")), MaxItems: event.MaxAlertRules,
 	Examples:    []any{[]any{map[string]any{"on": []any{"task_failed", "check_failed"}, "select": "raw/*", "to": []any{"data"}, "group": "10m"}}},
-	Description: "What is reported to which channels.",
+	Description: "The rules that send alerts to channels.",
 }, func(f yamlFile, n *yaml.Node, _ *Project) {
 	f.each(n, "alerts", func(item *yaml.Node) { f.alertRule(item) })
 })

@@ -115,7 +115,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 // commandFields are the fields that only assets with a command have.
 var commandFields = table[declared]{
 	other("run", runFields.shape(shape{
-		Description: "The command that makes the asset.",
+		Description: "The command that computes the asset.",
 		Examples:    []any{map[string]any{"command": []any{"python3", "scripts/chart.py"}}},
 	}, "command"), yamlFile.run),
 	other("env", variablesShape(maxList, shape{Type: []string{"string", "number", "boolean"}}, shape{
@@ -300,7 +300,7 @@ var assetFields = table[declared]{
 				f.setKey(a, f.place(n), s, keySuggestion(s))
 			}
 		}),
-	other("description", shape{Type: "string", Description: "What the asset is.", Examples: []any{"Rain by city and month."}},
+	other("description", shape{Type: "string", Description: "A description of the asset.", Examples: []any{"Rain by city and month."}},
 		func(f yamlFile, n *yaml.Node, a *declared) { a.Description, _ = f.text(n, "description") }),
 	listing("owners", shape{Description: "Who is responsible for the asset.", Examples: []any{[]any{"weather@example.com"}}},
 		func(a *declared) *[]string { return &a.Owners }),
@@ -343,7 +343,7 @@ var assetFields = table[declared]{
 	}, []string{"critical", "error", "warning", "info", driftOff}, func(a *declared) *string { return &a.Work.SchemaDrift }),
 	other("checks", shape{
 		Type: "array", Items: &shape{Ref: "#/definitions/check"}, MaxItems: quality.MaxChecks,
-		Description: "What must hold for the output before it is published.",
+		Description: "The conditions that the output must satisfy before it is published.",
 		Examples:    []any{[]any{map[string]any{"not_null": []any{"city"}}, map[string]any{"row_count": map[string]any{"min": 1}}}},
 	}, yamlFile.checks),
 	whole("samples", shape{Description: "How many failing rows of a check are kept. 0: none.", Default: quality.DefaultSamples},
@@ -353,7 +353,7 @@ var assetFields = table[declared]{
 	}), yamlFile.quarantine),
 	deadlineField, freshnessField, assetSLAField,
 	other("resources", resourceFields.shape(shape{
-		Description: "What one task of the asset may use, instead of the worker's default share. A change makes nothing stale.",
+		Description: "The resources that one task of the asset may use, instead of the worker's default share. A change makes nothing stale.",
 		Examples:    []any{map[string]any{"memory": "8GB", "threads": 8}},
 	}), yamlFile.resources),
 	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),

@@ -37,7 +37,7 @@ type check struct {
 // of the check.
 var checkFields = table[check]{
 	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
-	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them are ignored."), yamlFile.checkColumns),
+	kind(quality.Unique, columnList("Columns whose combination of values is unique. Rows with a NULL in one of the columns are ignored."), yamlFile.checkColumns),
 	kind(quality.RowCount, rowCountFields.shape(shape{Description: "Bounds of the number of rows.", MinProperties: 1}), yamlFile.rowCount),
 	kind(quality.AcceptedValues, acceptedFields.shape(shape{Description: "The values that a column may have. NULL is ignored."}, "column", "values"),
 		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, acceptedFields, "column", "values") }),
@@ -159,7 +159,7 @@ var (
 		other("max_age", typed("age", shape{Description: "The maximum age: 1s to 36500d."}), yamlFile.maxAge),
 	}
 	anomalyFields = table[check]{
-		choice("metric", shape{Description: "What is measured. null_count and distinct_count need a column."},
+		choice("metric", shape{Description: "The measured quantity. null_count and distinct_count need a column."},
 			[]string{quality.MetricRows, quality.MetricNulls, quality.MetricDistinct}, func(c *check) *string { return &c.watch().Metric }),
 		columnField,
 		whole("window", shape{Description: "How many earlier values are compared.", Default: defaultWindow},

@@ -65,7 +65,7 @@ var environmentFields = table[Project]{
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
 	other("workspace", shape{
 		Type: "string", Pattern: workspacePattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -, and $USER for the name of the user.",
-		Description: "The workspace of the project's runs: 1 to 63 of a-z, 0-9 and -. `$USER` is replaced by the name of the user. " +
+		Description: "The workspace of the project's runs: 1 to 63 of a-z, 0-9 and -. `$USER` is replaced with the name of the user. " +
 			"Default: the name of the environment, or `default`.",
 		Examples: []any{"dev"},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),

@@ -42,7 +42,7 @@ var deadlineField = other("deadline", deadlineFields.shape(shape{
 var deadlineFields = table[promises]{
 	other("by", shape{
 		Type: "string", Pattern: byPattern, PatternHelp: "Write a time in quotes, such as \"09:00\".", Examples: []any{"09:00"},
-		Description: "The local time of the deadline, HH:MM. An asset without partitions of time has a deadline every day.",
+		Description: "The local time of the deadline, HH:MM. An asset without a time dimension has a deadline every day.",
 	}, func(f yamlFile, n *yaml.Node, p *promises) {
 		s, ok := f.text(n, "by")
 		if _, err := time.Parse("15:04", s); ok && (err != nil || len(s) != len("15:04")) {
@@ -53,7 +53,7 @@ var deadlineFields = table[promises]{
 	}),
 	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of by. Default: the time zone of the partitions, or UTC."},
 		func(f yamlFile, n *yaml.Node, p *promises) { f.timezone(n, &p.Deadline.Timezone) }),
-	whole("days_after", shape{Description: "The number of days from the last day of the period to the deadline. Default: 1; 0 without partitions of time.", Examples: []any{1}},
+	whole("days_after", shape{Description: "The number of days from the last day of the period to the deadline. Default: 1; 0 without a time dimension.", Examples: []any{1}},
 		1, event.MaxDaysAfter, func(p *promises) *int32 { return &p.Deadline.DaysAfter }),
 	other("after_end", typed("duration", shape{Description: "The delay after the end of the period, instead of by: 1m to 8784h.", Examples: []any{"3h"}}),
 		func(f yamlFile, n *yaml.Node, p *promises) { f.promise(n, "after_end", &p.Deadline.AfterEndSec) }),
@@ -70,7 +70,7 @@ var freshnessField = other("freshness", maxLagFields.shape(shape{
 })
 
 var maxLagFields = table[promises]{
-	other("max_lag", typed("duration", shape{Description: "The greatest age: 1m to 8784h.", Examples: []any{"6h"}}),
+	other("max_lag", typed("duration", shape{Description: "The maximum age: 1m to 8784h.", Examples: []any{"6h"}}),
 		func(f yamlFile, n *yaml.Node, p *promises) { f.promise(n, "max_lag", &p.MaxLagSec) }),
 }
 
@@ -124,9 +124,9 @@ func (l *loader) linkPromises() {
 			byTime := a.Partitions.Time() != nil
 			switch {
 			case !byTime && d.AfterEndSec > 0:
-				p.file.fail(p.deadlineAt, `write {by: "09:00"}: a deadline every day`, "after_end needs partitions of time: the asset has no period that ends")
+				p.file.fail(p.deadlineAt, `write {by: "09:00"}: a deadline every day`, "after_end needs a time dimension: the asset has no period that ends")
 			case !byTime && d.DaysAfter > 0:
-				p.file.fail(p.deadlineAt, "remove days_after", "days_after needs partitions of time: the asset has a deadline every day")
+				p.file.fail(p.deadlineAt, "remove days_after", "days_after needs a time dimension: the asset has a deadline every day")
 			case byTime && d.By != "":
 				d.DaysAfter = cmp.Or(d.DaysAfter, 1)
 			}

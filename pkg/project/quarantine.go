@@ -27,7 +27,7 @@ const (
 var quarantineFields = table[quarantine]{
 	other("expires", typed("age", shape{Description: "How long an output waits for a decision: 1s to 36500d.", Default: "7d"}),
 		func(f yamlFile, n *yaml.Node, q *quarantine) { f.age(n, "expires", &q.expires) }),
-	choice("on_expiry", shape{Description: "What happens to an output that nobody has decided about.", Default: onReject},
+	choice("on_expiry", shape{Description: "The decision about an output if nobody decides in time.", Default: onReject},
 		[]string{onReject, onApprove}, func(q *quarantine) *string { return &q.onExpiry }),
 }
 

@@ -192,7 +192,7 @@ func fieldsTable(s, except *shape) string {
 			value = "[mapping](#schedules)"
 		case p.name == "run" && propertyIndex(p.shape, "upstream") >= 0:
 			value = "[mapping](#run-of-a-schedule)"
-		case p.name == "partitions" && s.Description == "What a tick runs.":
+		case p.name == "partitions" && s.Description == "The assets and partitions that a tick runs.":
 			value = "mapping"
 		case p.name == "checks":
 			value = "[list of checks](#checks)"
@@ -219,7 +219,7 @@ func linked(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
 		"are not retried": "assets.md#retries", "files queries may read": "assets.md#files-that-queries-read",
-		"by reference": "../worker-contract.md#secrets", "must hold for the output": "checks.md",
+		"by reference": "../worker-contract.md#secrets", "conditions that the output must satisfy": "checks.md",
 	} {
 		about = strings.Replace(about, words, "["+words+"]("+link+")", 1)
 	}

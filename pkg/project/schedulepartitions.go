@@ -113,9 +113,9 @@ func (s *schedule) checkDimensions(known map[string]bool) {
 
 // lacksPartitions reports that the schedule selects a partitioned asset but no partitions.
 func (s *schedule) lacksPartitions(a *plan.Asset, at *yaml.Node) {
-	advice := "add partitions: all to run, or upstream: stale for all missing and stale partitions"
+	advice := "under run, write partitions: all, or write upstream: stale to run all missing and stale partitions"
 	if a.Partitions.Time() != nil {
-		advice = "add partitions: latest to run, or upstream: stale for all missing and stale partitions"
+		advice = "under run, write partitions: latest, or write upstream: stale to run all missing and stale partitions"
 	}
 	s.file.fail(at, advice, "schedule %s selects no partitions, but asset %s is partitioned: every tick would be refused", s.Name, a.Key)
 }

@@ -91,20 +91,20 @@ var scheduleFields = table[schedule]{
 	}),
 	noted("timezone", shape{Type: "string", Default: "UTC", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of cron, start and end."},
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.timezone(n, &s.Timezone) }),
-	other("run", tickFields.shape(shape{Description: "What a tick runs."}, "assets"), func(f yamlFile, n *yaml.Node, s *schedule) {
+	other("run", tickFields.shape(shape{Description: "The assets and partitions that a tick runs."}, "assets"), func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.mapping(n, runOfSchedule, tickFields.fields(f, s))
 		if n.Kind == yaml.MappingNode && !hasField(n, "assets") {
 			f.fail(n, `add assets: ["*"] for all assets`, "run has no assets")
 		}
 	}),
-	noted("dst", dstFields.shape(shape{Description: "What happens to ticks at local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
+	noted("dst", dstFields.shape(shape{Description: "The policy for ticks at local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.mapping(n, "dst", dstFields.fields(f, s)) }),
 	noted("catch_up", catchUpFields.shape(shape{Description: "Which ticks run late, if no process could run them at their time."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
 			f.mapping(n, "catch_up", catchUpFields.fields(f, s))
 		}),
 	choice("overlap", shape{
-		Description: "What happens to a tick while a run of the schedule is live. skip: the tick starts no run. buffer_one: the tick waits, unless another tick waits already. buffer_all: the tick waits. " +
+		Description: "The policy for a tick while a run of the schedule is live. skip: the tick starts no run. buffer_one: the tick waits, unless another tick waits already. buffer_all: the tick waits. " +
 			"cancel_other: the tick cancels the live run, and starts its own when that has ended. terminate_other: the tick ends the live run and starts its own at once. allow_all: the tick starts its run at once.",
 		Default: event.OverlapSkip,
 	}, event.Overlaps(), func(s *schedule) *string { return &s.Overlap }),

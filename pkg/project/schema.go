@@ -194,7 +194,7 @@ func schema() shape {
 		Description: "The fields of a query, in the comment /* servo … */ at the start of its file. All are optional.",
 	})
 	project.Type, query.Type = empty, empty
-	asset := command.shape(shape{Title: "a command", Description: "An asset that a command makes."}, "run")
+	asset := command.shape(shape{Title: "a command", Description: "An asset that a command computes."}, "run")
 	list := shape{Type: "array", Description: "The assets of this file. Each has a key.", Items: &shape{AllOf: []*shape{
 		{Ref: "#/definitions/command"}, {Required: []string{"asset"}},
 	}}}

@@ -233,7 +233,7 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 
 // beyond matches the problems that no schema can express, because they need arithmetic, or because they concern other
 // files, the query, the text of the file, or several fields together.
-var beyond = regexp.MustCompile(`also the name of a database|has no scope|covers no prefix|not for secrets of type|uses lists .* twice|does not say what|so no query could read|unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
+var beyond = regexp.MustCompile(`also the name of a database|has no scope|covers no prefix|not for secrets of type|uses lists .* twice|does not declare the data|so no query could read|unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
 	`cannot have a batch|needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
@@ -244,7 +244,7 @@ var beyond = regexp.MustCompile(`also the name of a database|has no scope|covers
 	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
 	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run|` +
 	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|describes files in a folder|of publish overlap|it has other files|which is read by Servo|whose files queries read|select: |invalid path|invalid name|` +
-	`sla is empty|deadline needs either|belong to by|needs partitions of time|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
+	`sla is empty|deadline needs either|belong to by|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
 	`is not a host|is not a mail address|is not in the folder|is read by Servo|secret reference|select chooses assets|no asset (matches|has)|channel .* has no kind|` +
 	`cron: |has almost no effect|has no effect|never ticks|matches no asset|no selected asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
 
@@ -458,7 +458,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
 					return strings.HasPrefix(p.Message, "publish ") || // a single field selects neither an asset nor a place
-						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs partitions of time") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ") ||
+						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs a time dimension") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ") ||
 						strings.HasSuffix(p.Message, "so no query could read anything with it")
 				})
 				require.Empty(t, problems, "%s: %v is an example or the default", p, sample)

@@ -349,8 +349,8 @@ var (
 // usesField is the field uses of queries.
 var usesField = other("uses", shape{
 	Type: "array", Items: &shape{Enum: plan.Extensions}, MaxItems: len(plan.Extensions) + len(plan.Later),
-	Description: "The extensions of DuckDB that the query uses: excel for files in the data folders, and httpfs and sqlite for what `sources` of " +
-		ConfigFile + " declares. Without an extension, the query has no network and no databases. A change makes the partitions stale.",
+	Description: "The extensions of DuckDB that the query uses: excel for files in the data folders, and httpfs and sqlite for the data that `sources` of " +
+		ConfigFile + " declares. Without an extension, the query has no access to the network or to databases. A change makes the partitions stale.",
 	Examples: []any{[]any{"excel"}},
 }, func(f yamlFile, n *yaml.Node, a *declared) {
 	f.each(n, "uses", func(item *yaml.Node) {
@@ -386,7 +386,7 @@ func (f yamlFile) setExternal(a *declared) {
 			e = settings.sqlite
 		}
 		if at.word != plan.ExtensionExcel && !settings.declared[at.word] {
-			f.report(at, "add sources: {extensions: {"+at.word+": …}} to it", "%s does not say what %s may read", ConfigFile, at.word)
+			f.report(at, "add sources: {extensions: {"+at.word+": …}} to it", "%s does not declare the data that %s may read", ConfigFile, at.word)
 		}
 		e.Extension, e.Directory = at.word, cmp.Or(settings.directory, plan.ExtensionsDir)
 		a.Work.External = append(a.Work.External, e)

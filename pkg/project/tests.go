@@ -145,7 +145,7 @@ func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 
 // testFields are the fields of a unit test.
 var testFields = table[testDeclaration]{
-	other("name", shape{Type: "string", MinLength: 1, Description: "What the test shows, in a few words.", Examples: []any{"a wet day begins at a millimetre"}},
+	other("name", shape{Type: "string", MinLength: 1, Description: "The behaviour that the test shows, in a few words.", Examples: []any{"a wet day begins at a millimetre"}},
 		func(f yamlFile, n *yaml.Node, d *testDeclaration) {
 			if d.Name, _ = f.text(n, "name"); strings.TrimSpace(d.Name) == "" {
 				f.fail(n, "say what the test shows", "the name of the test is empty")
@@ -155,7 +155,7 @@ var testFields = table[testDeclaration]{
 		func(f yamlFile, n *yaml.Node, d *testDeclaration) { d.readAsset(f, n) }),
 	other("partition", shape{
 		Type: "object", Additional: &shape{Type: []string{"string", "integer", "number"}}, MinProperties: 1,
-		Description: "The partition that the query makes: dimensions and their keys. Required for a partitioned asset.",
+		Description: "The partition that the query computes: dimensions and their keys. Required for a partitioned asset.",
 		Examples:    []any{map[string]any{"date": "2025-01-15"}},
 	}, func(_ yamlFile, n *yaml.Node, d *testDeclaration) { d.partition = n }),
 	other("vars", shape{
@@ -221,7 +221,7 @@ func givenShape() *shape {
 }
 
 func expectShape() shape {
-	about := expectFields.shape(shape{Description: "What the query must return: rows, outcomes of checks, or an error."})
+	about := expectFields.shape(shape{Description: "The expected result: rows, outcomes of checks, or an error."})
 	about.AnyOf = []*shape{{Required: []string{"rows"}}, {Required: []string{"checks"}}, {Required: []string{"error"}}}
 	return about
 }
@@ -250,7 +250,7 @@ func (d *testDeclaration) readAsset(f yamlFile, n *yaml.Node) {
 	switch {
 	case a == nil:
 	case a.Work.SQL == "" && a.Broken == "":
-		f.fail(n, "test a query, or test the program with its own tools", "%s is made by a command, which a unit test cannot execute", a.Key)
+		f.fail(n, "test a query, or test the program with its own tools", "%s is computed by a command, which a unit test cannot execute", a.Key)
 	case a.Broken != "":
 		f.fail(n, "servo validate shows them", "the file of %s has problems", a.Key)
 	default:

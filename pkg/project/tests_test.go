@@ -105,7 +105,7 @@ func TestLoadTestsReportsProblems(t *testing.T) {
 		"tests: [{name: n, expect: {rows: []}}]":                                                                 `1:9: the test has no asset: add asset`,
 		"tests: [{name: n, asset: a/query}]":                                                                     `1:9: the test has no expect: add expect`,
 		"tests: [{name: n, asset: a/qeury, expect: {rows: []}}]":                                                 `1:26: unknown asset "a/qeury": did you mean a/query?`,
-		"tests: [{name: n, asset: a/command, expect: {rows: []}}]":                                               `1:26: a/command is made by a command, which a unit test cannot execute: test a query, or test the program with its own tools`,
+		"tests: [{name: n, asset: a/command, expect: {rows: []}}]":                                               `1:26: a/command is computed by a command, which a unit test cannot execute: test a query, or test the program with its own tools`,
 		"tests: [{name: n, asset: a/broken, expect: {rows: []}}]":                                                `1:26: the file of a/broken has problems: servo validate shows them`,
 		"tests: [{name: n, asset: a/daily, expect: {rows: []}}]":                                                 `1:9: a/daily is partitioned, and the test has no partition: add partition: {date: …}`,
 		"tests: [{partition: {date: 2025-01-01}, " + good + "}]":                                                 `1:21: a/query is not partitioned: remove the field`,

@@ -174,7 +174,7 @@ var (
 	}
 	unreadableEntries = &metrics.Metric{
 		Name: "servo_unreadable_entries", Type: metrics.Gauge, Sampled: true,
-		Help:     "Ledger entries that cannot be folded because they, or plans that they name, cannot be read.",
+		Help:     "Ledger entries that cannot be folded: the entry, or a plan that it names, cannot be read.",
 		Act:      "above 0 for 5 minutes: timers of their domains wait; see the compactor's log and `servo admin skip`",
 		Services: []string{compactorName},
 	}

@@ -34,7 +34,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 Usage: %s --store DIR|gs://BUCKET [flags]
 
 Each flag can be given in the environment, --store as SERVO_STORE, or in the file that --config names, as store. A flag
-comes before the environment, and that before the file.
+overrides the environment, and the environment overrides the file.
 
 `, k.Usage, k.Name)
 		f.PrintDefaults()

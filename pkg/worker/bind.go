@@ -400,7 +400,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	case strings.HasSuffix(e.message, loadWithCommand):
 		problem.Suggestion = loadWithCommand
 	case e.kind == kindPermission && remoteFile(e.message):
-		problem.Suggestion = "a query has no network: " + loadWithCommand
+		problem.Suggestion = "a query has no network access: " + loadWithCommand
 	case e.kind == kindPermission:
 		problem.Suggestion = "queries may read files in the project's data folders only: \"data\", or the folders that servo.yaml lists under `data`. Files whose names begin with a dot are hidden, and a pattern must not match them"
 	}
@@ -421,8 +421,8 @@ func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
 		return nil
 	}
 	slices.Sort(offer)
-	return []string{"write the table in front of it", strings.Join(slices.Compact(offer), ", ") +
-		" offer their dimensions as columns, which partition_columns: false turns off"}
+	return []string{"qualify the column with its table", "the dimensions of " + strings.Join(slices.Compact(offer), ", ") +
+		" are columns, too; partition_columns: false turns this off"}
 }
 
 // suggestion returns the names that DuckDB suggests. It also names the inputs whose columns were read from outputs,

@@ -63,7 +63,7 @@ func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.Commi
 			key, m.MaterializationID, m.URI)
 	}
 	if !a.sameCells(m) {
-		return nil, permanent(CodeInvalidMarker, "marker %s has %d partitions, but the task has %d others", key, len(m.Cells), len(a.batch))
+		return nil, permanent(CodeInvalidMarker, "the %d partitions of marker %s are not the %d partitions of the task", len(m.Cells), key, len(a.batch))
 	}
 	return m, nil
 }

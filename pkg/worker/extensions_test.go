@@ -37,7 +37,7 @@ func TestQueryWithoutExtensionSaysWhatToDo(t *testing.T) {
 		"FROM iceberg_scan('data/x')":                      "it exists in the iceberg extension",
 		"FROM delta_scan('data/x')":                        "it exists in the delta extension",
 		"SELECT ST_Point(1, 2) AS p":                       "it exists in the spatial extension",
-		"FROM read_parquet('azure://container/x.parquet')": "A query has no network: ",
+		"FROM read_parquet('azure://container/x.parquet')": "A query has no network access: ",
 	} {
 		w := newFixture(t, nil, map[string]plan.Work{"a/b": query(text)}, task("a/b", "", nil))
 		e := w.failed("a/b")

@@ -369,7 +369,7 @@ func sqlFailure(err error) error {
 	case e.kind == kindMemory:
 		return &failure{CodeOutOfMemory, CategoryResource, true, text}
 	case e.kind == kindPermission && remoteFile(e.message):
-		text = fmt.Errorf("%w\n\nA query has no network: %s", text, loadWithCommand)
+		text = fmt.Errorf("%w\n\nA query has no network access: %s", text, loadWithCommand)
 	case e.kind == kindPermission:
 		text = fmt.Errorf("%w\n\nA query may read its inputs and files in the project's data folders: \"data\", or the folders listed under "+
 			"`data` in servo.yaml. It cannot read files or folders whose names begin with a dot, and a "+

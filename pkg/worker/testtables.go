@@ -299,7 +299,7 @@ func withAdded(err error, t *givenTable) error {
 	if t == nil || len(t.added) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w\n\nThe test gives no values for these columns of %s, so their types are unknown: %s. Give each a value in a row",
+	return fmt.Errorf("%w\n\nThe test has no values for these columns of %s, so their types are unknown: %s. Add a value for each of them to a row",
 		err, t.asset.SQL(), strings.Join(t.added, ", "))
 }
 

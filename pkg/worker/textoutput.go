@@ -108,7 +108,7 @@ func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([
 		return made, err
 	}
 	if len(made) == contract.MaxFiles {
-		return nil, permanent(CodeInvalidOutput, "the output has %d files and no room for the table of its %s files: write fewer, or declare output: files",
+		return nil, permanent(CodeInvalidOutput, "the output has %d files, so the table of its %s files would be one file too many: write fewer files, or declare output: files",
 			len(made), r.format.Format)
 	}
 	return append(made, *file), nil

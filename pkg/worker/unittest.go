@@ -328,8 +328,8 @@ func (r *testRunner) checkGiven(t *testcase.Test, query parsedQuery) error {
 		reads = append(reads, dep.SQL())
 		if !given[dep] {
 			return &testcase.Problem{
-				At: t.At, Message: "the query reads " + dep.SQL() + ", which the test does not give",
-				Suggestion: "add " + dep.SQL() + ": [] under given for no rows",
+				At: t.At, Message: "the query reads " + dep.SQL() + ", but the test does not list it under given",
+				Suggestion: "add " + dep.SQL() + ": [] for a table without rows",
 			}
 		}
 	}

@@ -197,7 +197,7 @@ func TestUnitTestLocatesProblems(t *testing.T) {
 		`n.csv:3:1: column n has the type INTEGER, got "many"`,
 		`tests/a.yaml:17:22: unknown column "twic": did you mean twice?`,
 		`tests/a.yaml:21:29: column twice has the type INTEGER, got "x"`,
-		`tests/a.yaml:22:5: the query reads a.n, which the test does not give: add a.n: [] under given for no rows`,
+		`tests/a.yaml:22:5: the query reads a.n, but the test does not list it under given: add a.n: [] for a table without rows`,
 		`tests/a.yaml:27:13: the query of a/n does not read a.n: it reads no assets`,
 		`tests/a.yaml:31:24: the query of the given rows failed: Table with name nowhere does not exist`,
 		`passed`,

@@ -110,9 +110,9 @@ func TestExplainDispatchedCountsTasksThatMayStartFirst(t *testing.T) {
 	const waits = "DISPATCHED: in queue default for 0.00 s; no worker has started it yet"
 	require.Equal(t, waits, explain(w, live, "b").Headline)
 	require.Equal(t, waits+"; the queue also has 1 task of greater priority (run "+live+
-		"), and 1 task of this run that are not younger", explain(w, live, "a").Headline)
-	require.Equal(t, waits+"; the queue also has 3 tasks of greater priority (run "+live+"), and 1 task of this run that are not "+
-		"younger, and 1 task of the same priority (backfill "+backfill+")", explain(w, chunk, "b").Headline)
+		"), and 1 task of this run (queued at the same time or earlier)", explain(w, live, "a").Headline)
+	require.Equal(t, waits+"; the queue also has 3 tasks of greater priority (run "+live+"), and 1 task of this run "+
+		"(queued at the same time or earlier), and 1 task of the same priority (backfill "+backfill+")", explain(w, chunk, "b").Headline)
 
 	w.MustFold(w.Started(live, "a", 1)) // the task no longer waits
 	w.MustFold(w.Started(live, "b", 1))

@@ -134,7 +134,7 @@ func (x *explainer) standing(t *state.Task) string {
 func (x *explainer) ready(e *Explanation) string {
 	if x.task.AdmittedAt != 0 {
 		if e.Dispatch == nil {
-			return "it has a slot but no dispatch; the sweeper dispatches it again"
+			return "the task has a slot but no dispatch; the sweeper dispatches it again"
 		}
 		return fmt.Sprintf("got a slot %s ago and is being handed to queue %s", x.since(x.task.AdmittedAt), x.task.WorkerQueue)
 	}
@@ -158,7 +158,7 @@ func (x *explainer) ready(e *Explanation) string {
 		}[l.Scope]
 		return fmt.Sprintf("waits for %s: %d of %d in use by %s%s", scope, l.InUse, l.Slots, Some(l.Holders), ahead)
 	}
-	return "a slot is free; the next fold admits it" + ahead
+	return "a slot is free; the next fold admits the task" + ahead
 }
 
 // ahead counts the ready tasks of the run in the same pool that will be admitted before this one.
@@ -178,7 +178,7 @@ func (x *explainer) ahead() int {
 
 func (x *explainer) dispatched(d *Dispatch) string {
 	if d == nil {
-		return "it has no dispatch; the sweeper reconciles it"
+		return "the task has no dispatch; the sweeper dispatches it again"
 	}
 	text := fmt.Sprintf("in queue %s for %s; no worker has started it yet", x.task.WorkerQueue, x.since(d.EnqueuedAt))
 	if d.Generation > 0 {

@@ -48,7 +48,7 @@ func (x *explainer) alsoQueued() string {
 		parts = append(parts, fmt.Sprintf("%s of greater priority (%s)", Count(greater.tasks, "task"), x.origins(greater.runs)))
 	}
 	if sameRun.tasks > 0 {
-		parts = append(parts, fmt.Sprintf("%s of this run that are not younger", Count(sameRun.tasks, "task")))
+		parts = append(parts, fmt.Sprintf("%s of this run (queued at the same time or earlier)", Count(sameRun.tasks, "task")))
 	}
 	if equal.tasks > 0 {
 		parts = append(parts, fmt.Sprintf("%s of the same priority (%s)", Count(equal.tasks, "task"), x.origins(equal.runs)))

@@ -116,7 +116,7 @@ func TestLoadRejectsUnknownVariables(t *testing.T) {
 		"SELECT getvariable('month') AS x":      `unknown variable "month", which would be NULL: the asset has date, date_start, date_end; a variable of servo.yaml is var_NAME`,
 		"SELECT getvariable('var_month') AS x":  `unknown variable "month"`,
 		"SELECT getvariable('da' || 'te') AS x": "the name of a variable must be a literal",
-		"SELECT * FROM query('SELECT 1 AS x')":  "query() hides what it reads",
+		"SELECT * FROM query('SELECT 1 AS x')":  "query() hides the tables that it reads",
 	} {
 		assert.ErrorContains(t, loadQuery(t, parse, query), want, query)
 	}

@@ -115,7 +115,7 @@ func read(query, text string) project.Parsed {
 	w := walker{}
 	w.walk(a.Statements[0], nil)
 	if w.hidden > 0 {
-		return bad(w.hidden-1, "query() hides what it reads: write its query in parentheses instead")
+		return bad(w.hidden-1, "query() hides the tables that it reads: write its query in parentheses instead")
 	}
 	slices.SortStableFunc(w.refs, func(a, b project.Ref) int { return cmp.Compare(a.Offset, b.Offset) })
 	var l lookbacks

@@ -148,7 +148,7 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 			break
 		}
 		if found := s.variable(call); found != nil {
-			s.report(found, "read all files, and filter the rows by the partition", "what %s reads depends on all partitions of the batch", call["function_name"])
+			s.report(found, "read all files, and filter the rows by the partition", "the rows that %s returns depend on all partitions of the batch", call["function_name"])
 		} else if lateral != nil {
 			s.expression(lateral, call["children"])
 		}

@@ -120,7 +120,7 @@ func cutField(field string) (name, typeName string) {
 		return name, typeName
 	}
 	end := quoted(field, '"', false)
-	return strings.ReplaceAll(strings.Trim(field[:end], `"`), `""`, `"`), field[end:]
+	return strings.ReplaceAll(strings.TrimSuffix(field[1:end], `"`), `""`, `"`), field[end:]
 }
 
 // part returns the kind of the i-th part, or the zero kind if it is unknown.

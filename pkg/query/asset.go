@@ -339,7 +339,10 @@ func (db *DB) Lacks(namespace, name string) bool {
 	})
 }
 
-var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`)
+// listing finds the ways to list views in SQL. DESCRIBE without a name lists all views, and DESC means DESCRIBE only at
+// the start of a statement.
+var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b|\bsqlite_(temp_)?(master|schema)\b` +
+	`|\bpg_(attribute|class|namespace|tables|views)\b|\bdescribe\s*(;|\)|$)|(^|;|\()\s*desc\s*(;|\)|$)`)
 
 // listsViews reports whether SQL may list the views of all assets.
 func listsViews(sql string) bool { return listing.MatchString(sql) }

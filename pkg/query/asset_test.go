@@ -145,6 +145,11 @@ func TestSessionReadsMentionedAssetsOnly(t *testing.T) {
 		`SELECT s.id + o.id FROM RAW."Orders" AS o, "mart" . sales AS s`:          int32(1),
 		`SELECT count(*) FROM partition_status`:                                   int64(3),
 		`SELECT count(*) FROM duckdb_views() WHERE schema_name IN ('raw','mart')`: int64(3),
+		`SELECT count(*) FROM (DESCRIBE) WHERE schema IN ('raw', 'mart')`:         int64(3),
+		`SELECT count(*) FROM ( desc ) WHERE schema IN ('raw', 'mart')`:           int64(3),
+		`SELECT count(*) FROM sqlite_master WHERE name IN ('orders', 'sales')`:    int64(2),
+		`SELECT count(*) FROM pg_views WHERE schemaname IN ('raw', 'mart')`:       int64(3),
+		`SELECT count(*) FROM pg_catalog.pg_class WHERE relname = 'other'`:        int64(1),
 	} {
 		r.source.SQL = sql
 		db := r.open(t)

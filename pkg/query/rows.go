@@ -39,7 +39,9 @@ type Rows struct {
 	rows      driver.Rows
 	statement io.Closer
 	closed    bool
-	sizes     *sizes // nil until a row is measured
+	sizes     *sizes     // nil until a row is measured
+	json      *exactJSON // nil: the result has no JSON, or no row was read
+	started   bool
 }
 
 func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer) *Rows {
@@ -93,17 +95,35 @@ func (r *Rows) next(values []driver.Value) error {
 		return errors.New("the result is closed")
 	}
 	if r.MaxRowBytes <= 0 {
-		return r.rows.Next(values)
+		return r.nextExact(values)
 	}
 	measured, err := r.measure()
 	if err != nil {
 		return err
 	}
-	err = r.rows.Next(values)
+	err = r.nextExact(values)
 	if err == nil && !measured {
 		return errors.New("DuckDB returned a row that could not be measured: this build is broken, report it")
 	}
 	return err
+}
+
+// nextExact reads the next row, with the exact numbers of its JSON. The caller holds the lock.
+func (r *Rows) nextExact(values []driver.Value) error {
+	if err := r.rows.Next(values); err != nil {
+		return err
+	}
+	if !r.started {
+		r.started = true
+		var err error
+		if r.json, err = newExactJSON(r.rows, len(r.Columns)); err != nil {
+			return err
+		}
+	}
+	if r.json != nil {
+		r.json.decode(values)
+	}
+	return nil
 }
 
 // measure reports whether there is a next row, and returns an error if that row is too large. The caller holds the
@@ -153,6 +173,9 @@ func (r *Rows) Close() error {
 		return nil
 	}
 	r.closed = true
+	if r.json != nil {
+		r.json.close()
+	}
 	r.db.openMu.Lock()
 	delete(r.db.open, r)
 	r.db.openMu.Unlock()

@@ -2,6 +2,7 @@ package query
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/big"
@@ -145,6 +146,8 @@ func (k kind) convert(value any) any {
 		return decimal(v)
 	case *big.Int:
 		return render.Number(v.String())
+	case json.Number:
+		return jsonNumber(v)
 	case duckdb.Interval:
 		return interval(v)
 	case duckdb.Union:
@@ -157,14 +160,23 @@ func (k kind) convert(value any) any {
 	case map[string]any:
 		return k.structure(v)
 	case duckdb.OrderedMap:
-		fields := make(render.Fields, v.Len())
-		values := v.Values()
-		for i, key := range v.Keys() {
-			fields[i] = render.Field{Name: fmt.Sprint(k.part(0).convert(key)), Value: k.part(1).convert(values[i])}
-		}
-		return fields
+		return k.pairs(pairs{v.Keys(), v.Values()})
+	case pairs:
+		return k.pairs(v)
 	}
 	return value
+}
+
+// pairs are the keys and the values of a map, in their order.
+type pairs struct{ keys, values []any }
+
+// pairs converts a map.
+func (k kind) pairs(p pairs) render.Fields {
+	fields := make(render.Fields, len(p.keys))
+	for i, key := range p.keys {
+		fields[i] = render.Field{Name: fmt.Sprint(k.part(0).convert(key)), Value: k.part(1).convert(p.values[i])}
+	}
+	return fields
 }
 
 // structure returns a struct's fields in order, or sorted by name if the order is unknown.

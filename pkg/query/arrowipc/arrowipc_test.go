@@ -76,7 +76,7 @@ func TestTypesAreKept(t *testing.T) {
 		"[1, NULL, 3]":              {"list<item: int32, nullable>", "[1,null,3]"},
 		"[[1.5::DECIMAL(3,1)], []]": {"list<item: list<item: decimal(3, 1), nullable>, nullable>", `[["1.5"],[]]`},
 		"{'a': 1, 'b c': ['x']}":    {"struct<a: int32 nullable, b c: list<item: utf8, nullable> nullable>", `{"a":1,"b c":["x"]}`},
-		"{'z\"': 1, 'a': 2}":       {"struct<z\": int32 nullable, a: int32 nullable>", `{"a":2,"z\"":1}`},
+		"{'z\"': 1, 'a': 2}":        {"struct<z\": int32 nullable, a: int32 nullable>", `{"a":2,"z\"":1}`},
 		"MAP {'k': 1, 'l': 2}":      {"map<utf8, int32, items_nullable>", `[{"key":"k","value":1},{"key":"l","value":2}]`},
 		"union_value(n := 2)":       {"utf8", "2"},
 		"NULL::INTEGER[]":           {"list<item: int32, nullable>", "(null)"},

@@ -1,0 +1,73 @@
+package query_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+// Numbers in JSON are exact: a float64 would round them.
+func TestQueryKeepsNumbersInJSON(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	for sql, want := range map[string]string{
+		`'{"id": 9007199254740993, "b": [1.5, 1e300, -1]}'::JSON`: `{"b":[1.5,1e+300,-1],"id":9007199254740993}`,
+		`'-9007199254740993'::JSON`:                               `-9007199254740993`,
+		`'123456789012345678901'::JSON`:                           `123456789012345678901`,
+		`'0.12345678901234567890'::JSON`:                          `0.12345678901234567890`,
+		`to_json(0.1::DOUBLE + 0.2::DOUBLE)`:                      `0.30000000000000004`,
+		`['9007199254740993'::JSON, NULL]`:                        `[9007199254740993,null]`,
+		`[['9007199254740993'::JSON]]`:                            `[[9007199254740993]]`,
+		`{'a': 1, 'j': '[9007199254740993]'::JSON}`:               `{"a":1,"j":[9007199254740993]}`,
+		`MAP {'k': '9007199254740993'::JSON, 'l': '7'::JSON}`:     `{"k":9007199254740993,"l":7}`,
+		`['9007199254740993'::JSON, '1'::JSON]::JSON[2]`:          `[9007199254740993,1]`,
+		`'null'::JSON`:               `null`,
+		`NULL::JSON`:                 `null`,
+		`'"9007199254740993"'::JSON`: `"9007199254740993"`,
+		`['[]'::JSON, '{"a": [{"b": 9007199254740993}, {}]}'::JSON]`: `[[],{"a":[{"b":9007199254740993},{}]}]`,
+	} {
+		rows, err := db.Query(t.Context(), "SELECT "+sql+" AS x")
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, render.Write(&out, rows.Result(), render.Options{Format: render.JSON}))
+		require.NoError(t, rows.Close())
+		require.Equal(t, `[ {"x":`+want+`} ]`, strings.Join(strings.Fields(out.String()), " "), sql)
+	}
+}
+
+// Each row has its own JSON, in every chunk of a result, and the rows can be closed before their end.
+func TestQueryKeepsJSONOfEachRow(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	const sql = "SELECT i, CASE WHEN i % 3 > 0 THEN to_json(9007199254740993 + i) END, [to_json(i), to_json('text longer than twelve ' || i)] FROM range(7000) t(i)"
+	for _, limit := range []int64{0, 1 << 20} {
+		rows, err := db.Query(t.Context(), sql)
+		require.NoError(t, err)
+		rows.MaxRowBytes = limit
+		n := int64(0)
+		for row, err := range rows.All() {
+			require.NoError(t, err)
+			require.Equal(t, n, row[0])
+			if n%3 > 0 {
+				require.Equal(t, 9007199254740993+n, row[1])
+			} else {
+				require.Nil(t, row[1])
+			}
+			require.Equal(t, n, row[2].([]any)[0])
+			n++
+		}
+		require.EqualValues(t, 7000, n)
+		require.NoError(t, rows.Close())
+	}
+	rows, err := db.Query(t.Context(), sql)
+	require.NoError(t, err)
+	for _, err := range rows.All() {
+		require.NoError(t, err)
+		break
+	}
+	require.NoError(t, rows.Close())
+}

@@ -136,7 +136,7 @@ func (r *Rows) measure() (ok bool, err error) {
 	}
 	size, ok := r.sizes.next()
 	if ok && size > r.MaxRowBytes {
-		return true, fmt.Errorf("a row takes more than %d MiB of memory: select fewer columns, or unnest its lists", r.MaxRowBytes>>20)
+		return true, fmt.Errorf("a row takes more than %d MiB of memory, or has a large map: select fewer columns, or unnest its lists and maps", r.MaxRowBytes>>20)
 	}
 	return ok, nil
 }

@@ -18,6 +18,9 @@ const (
 	// jsonFactor is the estimated memory per byte of JSON. The driver decodes JSON, and each character may become a
 	// value.
 	jsonFactor = 16
+	// comparisonsPerByte converts the time for a map to bytes: the driver compares each key with all earlier keys, and
+	// cannot be interrupted. At a limit of 64 MiB, the maps of a row take a few seconds.
+	comparisonsPerByte = 16
 )
 
 // sizes returns the sizes of a result's rows before the driver converts them. One row can hold a list of millions of
@@ -137,7 +140,11 @@ func (m *measure) at(row uint64) int64 {
 		return cellBytes + m.factor*int64(*(*uint32)(unsafe.Add(m.data, row*textBytes)))
 	case duckdb.TYPE_LIST, duckdb.TYPE_MAP:
 		entry := *(*struct{ offset, length uint64 })(unsafe.Add(m.data, row*16))
-		return m.list(entry.offset, entry.length)
+		size := m.list(entry.offset, entry.length)
+		if m.kind == duckdb.TYPE_MAP && size <= m.most {
+			size += int64(entry.length * entry.length / comparisonsPerByte) //nolint:gosec // list has limited the length
+		}
+		return size
 	case duckdb.TYPE_ARRAY:
 		return m.list(row*m.length, m.length)
 	case duckdb.TYPE_STRUCT, duckdb.TYPE_UNION:

@@ -79,7 +79,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return RunHandle{}, err
 	}
-	seq, err := e.checkInputs(ctx, snap, built, parent.InputsSeq)
+	on, err := e.checkInputs(ctx, snap, built, parent)
 	if err != nil {
 		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
 	}
@@ -87,7 +87,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	t, err := e.trigger(ctx, snap, built, p, observed{seq, parent.InputsAt})
+	t, err := e.trigger(ctx, snap, built, p, on)
 	t.Warnings = warnings
 	return t, err
 }
@@ -188,10 +188,12 @@ const markerReads = 16
 // output is never deleted, so checkInputs reads only the markers of other outputs. If a collector deletes an output
 // after this check, the task fails with the same code.
 //
-// The parent was planned on the state at the fold sequence seq. checkInputs returns the sequence that the retry may
-// claim to have read. It is lower than seq if that state showed a later output than the one that the retry reads. This
-// happens if the parent was requested before the run that made the later output, and was planned after it.
-func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, seq int64) (int64, error) {
+// checkInputs returns the state that the retry may claim to have read. It is the state on which the parent was planned,
+// or an earlier one if that state showed a later output than the one that the retry reads. This happens if the parent
+// was requested before the run that made the later output, and was planned after it. A rebuild from the bare ledger
+// uses the time instead of the fold sequence, so both are lowered.
+func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
+	on := observed{parent.InputsSeq, parent.InputsAt}
 	inputs := retryInputs(built)
 	problems := make([]string, len(inputs))
 	group, reading := errgroup.WithContext(ctx)
@@ -200,7 +202,7 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 		in := &inputs[i]
 		row, err := snap.Stored(ctx, in.asset, in.PartitionKey)
 		if err != nil {
-			return 0, errors.Join(fmt.Errorf("read the output of %s: %w", in.label(), err), group.Wait())
+			return on, errors.Join(fmt.Errorf("read the output of %s: %w", in.label(), err), group.Wait())
 		}
 		if row != nil && row.MaterializationID == in.MaterializationID {
 			if snap.State.Hidden(row) {
@@ -208,8 +210,8 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 			}
 			continue
 		}
-		if row != nil {
-			seq = min(seq, max(row.VersionSeq-1, 0))
+		if row != nil && row.VersionSeq <= on.seq {
+			on = observed{max(row.VersionSeq-1, 0), min(on.at, row.MaterializedAt-1)}
 		}
 		if in.URI == "" { // the output has no files
 			continue
@@ -224,9 +226,9 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return 0, fmt.Errorf("read the markers of its inputs: %w", err)
+		return on, fmt.Errorf("read the markers of its inputs: %w", err)
 	}
-	return seq, unreadableInputs(inputs, problems)
+	return on, unreadableInputs(inputs, problems)
 }
 
 // unreadableInputs returns an error that describes the inputs with a problem. It returns nil if there are none.

@@ -133,6 +133,7 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 
 	retry, err := w.Retry(t.Context(), parent.RunID)
 	require.NoError(t, err)
+	require.Less(t, w.state().Runs.Get(retry.RunID).InputsAt, visible.MaterializedAt, "a rebuild compares times")
 	w.report(w.finished(retry.RunID, "raw/b", event.Succeeded))
 	reader := w.state().Partitions.Get(state.Key2{A: "raw/b"})
 	require.Equal(t, retry.RunID, reader.RunID)

@@ -188,6 +188,9 @@ const markerReads = 16
 // output is never deleted, so checkInputs reads only the markers of other outputs. If a collector deletes an output
 // after this check, the task fails with the same code.
 //
+// It also returns an error if another retry has replaced an output that the retry reads. Both retries belong to the same
+// chain, so the partitions that the retry materializes would seem to have read the later output.
+//
 // checkInputs returns the state that the retry may claim to have read. It is the state on which the parent was planned,
 // or an earlier one if that state showed a later output than the one that the retry reads. This happens if the parent
 // was requested before the run that made the later output, and was planned after it. A rebuild from the bare ledger
@@ -208,6 +211,10 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 			if snap.State.Hidden(row) {
 				problems[i] = view.MarkOf(snap.State.MarkOf(row)).String()
 			}
+			continue
+		}
+		if row != nil && row.ReadIn() == parent.Root() {
+			problems[i] = "run " + row.RunID + " of the same chain of retries has replaced it"
 			continue
 		}
 		if row != nil && row.VersionSeq <= on.seq {

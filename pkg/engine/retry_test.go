@@ -140,3 +140,31 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	require.Less(t, reader.InputsSeq, visible.VersionSeq, "it seems to have read the visible output of a")
 	require.NotEqual(t, visible.ReadIn(), reader.Root())
 }
+
+// Two retries of a run each materialize a. Both belong to one chain, so a retry of the first one would seem to have read
+// the output of the second one.
+func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
+	w := newFixture(t, false)
+	r := request(asset("a"), asset("b", "a"))
+	root := w.run(r)
+	w.report(w.finished(root.RunID, "raw/a", event.Failed))
+	retry := func(of string) engine.RunHandle {
+		h, err := w.Retry(t.Context(), of)
+		require.NoError(t, err)
+		return h
+	}
+	one := retry(root.RunID)
+	made := w.madeA(one.RunID)
+	w.commit(made)
+	w.report(made, w.finished(one.RunID, "raw/b", event.Failed))
+	two := retry(root.RunID)
+	w.report(w.finished(two.RunID, "raw/a", event.Succeeded), w.finished(two.RunID, "raw/b", event.Failed))
+	visible := w.state().Partitions.Get(state.Key2{A: "raw/a"})
+	require.Equal(t, two.RunID, visible.RunID)
+	_, err := w.Retry(t.Context(), one.RunID)
+	require.ErrorIs(t, err, engine.ErrMissingInput)
+	require.ErrorContains(t, err, "task raw/b reads raw/a: run "+two.RunID+" of the same chain of retries has replaced it")
+	three := retry(two.RunID)
+	w.report(w.finished(three.RunID, "raw/b", event.Succeeded))
+	require.Equal(t, three.RunID, w.state().Partitions.Get(state.Key2{A: "raw/b"}).RunID)
+}

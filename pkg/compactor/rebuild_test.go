@@ -163,6 +163,53 @@ func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w.verify()
 }
 
+// A timer ends a, so its reader b, with the rule all_done, runs without a. A rebuild folds timers last, so it adopts b
+// while a is still running. The row of b must still say that b has not read the older output of a.
+func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	earlier, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(earlier, "a", 1, event.Succeeded)))
+	w.clock.pass(time.Minute)
+	w.Now = w.clock.Now()
+
+	a, b := foldtest.Task("a"), foldtest.Task("b", "a")
+	a.TimeoutSec, a.MaxAttempts, b.TriggerRule = 60, 1, event.RuleAllDone
+	snap, _ := c.Latest().Get()
+	p := &event.RunTriggered{RunID: w.ids.New()}
+	payloads := w.Triggered(p, a, b)
+	planned := payloads[1].(*event.PlanCreated) //nolint:forcetypeassert // see Triggered
+	planned.ObservedSeq, planned.ObservedTime = snap.State.FoldSeq, snap.State.FoldTime
+	w.step(c, w.append(payloads...))
+	w.step(c, w.append(w.Started(p.RunID, "a", 1)))
+	for range 12 {
+		snap, _ = c.Latest().Get()
+		if snap.State.Tasks.Get(state.Key2{A: p.RunID, B: "a"}).State == state.TaskFailed {
+			break
+		}
+		w.clock.pass(time.Minute)
+		w.Now = w.clock.Now()
+		w.step(c, w.append(w.Fire(snap.State.Liveness())))
+	}
+	w.step(c, w.append(w.Finished(p.RunID, "b", 1, event.Succeeded)))
+	unread := func(c *compactor.Compactor) {
+		t.Helper()
+		require.Equal(t, []string{"a=FAILED", "b=SUCCEEDED"}, w.states(c, p.RunID))
+		snap, _ := c.Latest().Get()
+		visible := snap.State.Partitions.Get(state.Key2{A: "test/a"})
+		require.Equal(t, earlier, visible.RunID)
+		reader := snap.State.Partitions.Get(state.Key2{A: "test/b"})
+		require.Less(t, reader.InputsSeq, visible.VersionSeq, "b seems to have read a")
+		require.True(t, reader.Incomplete())
+	}
+	unread(c)
+	w.verify()
+	rebuildBare(t, w)
+	unread(w.open("two"))
+	w.verify()
+}
+
 // The clocks of machines differ. So events of a run may precede its trigger. This test fails if a
 // rebuild considers only evidence that follows the trigger.
 func TestRebuildAssignsRunKeyByEvidence(t *testing.T) {

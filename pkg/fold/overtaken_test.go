@@ -76,6 +76,22 @@ func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	}
 }
 
+// A rebuild from the bare ledger folds timers last. So it may adopt a task before it folds the timer that ended an
+// upstream of the task.
+func TestI21AdoptedReaderOfOpenTaskIsIncomplete(t *testing.T) {
+	w := foldtest.New(t)
+	earlier := w.Run(assetTask("a"))
+	w.MustFold(w.Finished(earlier, "a", 1, event.Succeeded))
+	reader := assetTask("b", "a")
+	reader.TriggerRule = event.RuleAllDone
+	run := w.Run(assetTask("a"), reader)
+	w.MustFold(w.Finished(run, "b", 1, event.Succeeded))
+	w.MustFold(w.Finished(run, "a", 1, event.Failed))
+	row := w.State.Partitions.Get(state.Key2{A: "b"})
+	require.Equal(t, run, row.RunID)
+	require.True(t, row.Incomplete())
+}
+
 func assetTask(key string, dependsOn ...string) event.TaskDef {
 	def := foldtest.Task(key, dependsOn...)
 	def.AssetKey = key

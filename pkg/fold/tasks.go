@@ -58,16 +58,18 @@ func counter(run *state.Run, s state.TaskState) *int32 {
 func (f *folder) makeReady(current *state.Task) {
 	t := *current
 	t.State = state.TaskReady
-	if t.Attempt == 0 && t.DepsSatisfied < t.DepsTotal || t.Attempt == 0 && t.LeftOut > 0 {
-		t.LeftOut = f.seq
-	}
 	f.beginAttempt(&t, t.Attempt+1)
 	t.ReadyAt, t.RetryNotBefore = f.at(), 0
 	f.putTask(&t, current.State)
 }
 
-// beginAttempt makes n the current attempt and clears the fields of the previous one.
+// beginAttempt makes n the current attempt and clears the fields of the previous one. The first attempt determines
+// which upstreams the task has read. An upstream may still be open: a rebuild from the bare ledger folds timers last, so
+// it adopts a task before it folds the timer that ended an upstream.
 func (f *folder) beginAttempt(t *state.Task, n int32) {
+	if t.Attempt == 0 && (t.DepsSatisfied < t.DepsTotal || t.LeftOut > 0) {
+		t.LeftOut = f.seq
+	}
 	t.Attempt = n
 	t.AttemptID = ids.AttemptID(f.domain(), t.RunID, t.TaskKey, n)
 	t.AdmittedAt, t.StartedAt, t.LastHeartbeatAt, t.WorkerID = 0, 0, 0, ""

@@ -25,7 +25,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 		return inputs
 	}
 	r.Calendar = view.Calendar(snap.State, now)
-	r.Calendar.Future = r.AllowFuture
+	r.Calendar.Future, r.Calendar.ReadsAt = r.AllowFuture, r.ReadsAt
 	r.History = func(asset, check, season, partition string) []int64 {
 		values, err := history(snap.State, asset, check, season, partition)
 		failed = cmp.Or(failed, err)

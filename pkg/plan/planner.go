@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -67,6 +68,8 @@ type Request struct {
 	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.
 	AllowFuture bool
+	// ReadsAt is the time of planning: see [space.Calendar.ReadsAt]. It is needed only if the request has another time.
+	ReadsAt time.Time
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input

@@ -24,6 +24,10 @@ func (e *TooManyError) Error() string { return e.text }
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
+	// ReadsAt is the time of planning, if it is later than Now: a tick of a schedule may be planned late. A partition
+	// that reads all or the newest periods reads those that have begun at ReadsAt. The output is compared with all
+	// versions that are visible at planning, so a reader must not omit any of them.
+	ReadsAt time.Time
 	// Future allows a selection to contain declared periods that have not begun.
 	Future bool
 	// Zone returns a time zone by its IANA name.
@@ -273,6 +277,14 @@ func (a *axis) values(first, last int64) ([]string, error) {
 }
 
 func (a *axis) key(n int64) string { return a.value(n, a.zone, a.phase) }
+
+// readable returns the calendar at the time that decides which periods a reader of all or of the newest periods reads.
+func (c Calendar) readable() Calendar {
+	if c.ReadsAt.After(c.Now) {
+		c.Now = c.ReadsAt
+	}
+	return c
+}
 
 // declaredValues returns the declared values of a dimension that exist by now: the periods that have
 // begun, the values, or the keys of the set.

@@ -33,7 +33,7 @@ func (c Calendar) Reader(m *Mapping) (*Reader, error) {
 	r.keys = make([][]string, len(m.parts))
 	for i, p := range m.parts {
 		if p.Op == All {
-			if r.keys[i], err = c.declaredValues(&m.Upstream.Dimensions[i]); err != nil {
+			if r.keys[i], err = c.readable().declaredValues(&m.Upstream.Dimensions[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -163,7 +163,7 @@ func (r *Reader) values(i int, values []string) ([]string, error) {
 	case Latest:
 		if r.keys[i] == nil {
 			var err error
-			if r.keys[i], err = r.calendar.declaredValues(up.Dimension); err != nil {
+			if r.keys[i], err = r.calendar.readable().declaredValues(up.Dimension); err != nil {
 				return nil, err
 			}
 		}

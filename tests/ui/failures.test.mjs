@@ -114,15 +114,19 @@ for (const [theme, size] of [["light", wide], ["dark", narrow]]) {
   });
 }
 
-test("on a small screen, a selected task scrolls into view, and numbers keep their headings", async () => {
+test("on a small screen, a selected task is on the screen, and numbers keep their headings", async () => {
   const one = await open(browser, run(server.dir, ["ui"]).trim(), { size: narrow });
   await one.waitForSelector("main h1");
   await goTo(one, `runs/${await latest()}`);
-  await one.getByRole("button", { name: /mart\/wrong\[date=2025-01-01\]/ }).last().click();
+  const name = one.getByRole("button", { name: /mart\/wrong\[date=2025-01-01\]/ }).last();
+  await name.click();
   const panel = one.getByRole("heading", { name: "mart/wrong[date=2025-01-01]" });
   await panel.waitFor();
   const { y } = await panel.boundingBox();
   assert.ok(y > 0 && y < narrow.height - 80, `the panel begins at ${y}`);
+  await one.keyboard.press("Escape");
+  await panel.waitFor({ state: "detached" });
+  assert.ok(await name.evaluate((name) => name === document.activeElement), "the focus returns to a name that was tapped");
   await goTo(one, "assets/raw/days");
   const tab = await one.getByRole("tab", { name: "Code" }).boundingBox();
   assert.ok(tab.x + tab.width <= narrow.width, "the last tab is on the screen");

@@ -325,16 +325,27 @@ test("on a small screen a task is a sheet over its run", async () => {
   await one.context().close();
 });
 
-test("on a small screen the chart shows the names of tasks in full", async () => {
+test("on a small screen chart and table show the names of tasks in full", async () => {
   const one = await open(browser, run(server.dir, ["ui"]).trim(), { size: narrow });
   await one.waitForSelector("main h1");
-  await go(`runs/${await failedRun()}`, one);
-  const cut = await one.evaluate(() =>
-    [...document.querySelectorAll("main [data-row] bdi")]
-      .filter((name) => name.textContent.length <= 40 && name.scrollWidth > name.clientWidth)
-      .map((name) => name.textContent),
-  );
-  assert.deepEqual(cut, []);
+  const id = await failedRun();
+  // A name is cut if it ends to the right of the element that hides what does not fit.
+  const cut = () =>
+    one.locator("main [data-row] bdi").evaluateAll((names) =>
+      names
+        .filter((name) => name.textContent.length <= 40)
+        .filter((name) => {
+          const box = [name, name.closest("[role=cell]")].find((e) => e && getComputedStyle(e).overflow === "hidden");
+          return !box || box.scrollWidth > box.clientWidth;
+        })
+        .map((name) => name.textContent),
+    );
+  await go(`runs/${id}?view=table`, one);
+  assert.ok((await one.locator("main [data-row] bdi").count()) > 5);
+  assert.deepEqual(await cut(), []);
+  await go(`runs/${id}`, one);
+  assert.ok((await one.locator("main [data-row] bdi").count()) > 5);
+  assert.deepEqual(await cut(), []);
   // A tap on the bar opens its task.
   const first = one.locator("main [data-row]").first();
   const name = await first.locator("bdi").textContent();

@@ -1,13 +1,16 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useRef } from "react";
+import { useLayoutEffect, useRef } from "react";
 import type { GanttRow } from "../api/types";
 import { bytes, count, span } from "../app/format";
 import { executed, toneOf } from "../canvas/gantt";
+import { useNarrow } from "../parts/media";
 import { Badge } from "../parts/parts";
 import { words } from "../parts/status";
 import css from "./run.module.css";
 
+// The heights of a row: see run.module.css.
 const rowHeight = 34;
+const narrowHeight = 54;
 
 // TaskTable shows the same as the chart, in words and numbers.
 export function TaskTable({
@@ -23,13 +26,16 @@ export function TaskTable({
   selected: string | undefined;
   onSelect: (key: string) => void;
 }) {
+  const height = useNarrow() ? narrowHeight : rowHeight;
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => rowHeight,
+    estimateSize: () => height,
     overscan: 10,
   });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it knows until then
+  useLayoutEffect(() => virtual.measure(), [height]);
   return (
     <div className={css.vtable} ref={scroller} role="table" aria-label="Tasks" aria-rowcount={rows.length + 1}>
       <div role="rowgroup">

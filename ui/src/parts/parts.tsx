@@ -1,5 +1,6 @@
 import {
   type ButtonHTMLAttributes,
+  Fragment,
   type KeyboardEvent,
   type ReactNode,
   useEffect,
@@ -103,7 +104,14 @@ export function Command({ text: local }: { text: string }) {
   const [copied, setCopied] = useState(false);
   return (
     <span className={css.command}>
-      <code>{text}</code>
+      <code>
+        {text.split(" ").map((word, i) => (
+          <Fragment key={i}>
+            {i > 0 && " "}
+            <span className={css.word}>{word}</span>
+          </Fragment>
+        ))}
+      </code>
       <button
         type="button"
         aria-label={copied ? "Copied" : `Copy the command ${text}`}

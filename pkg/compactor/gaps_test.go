@@ -215,7 +215,7 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	require.Contains(t, row.Detail, "skipped by ada at ")
 	require.Contains(t, row.Detail, "its key is destroyed")
 	require.Equal(t, []string{"a=READY", "b=BLOCKED"}, w.states(c, run), "timers no longer wait")
-	require.ErrorContains(t, skip(lost, "gone"), "folded already")
+	require.ErrorContains(t, skip(lost, "gone"), "already folded")
 
 	sealed := w.repair()
 	sealed.Store = w.store()

@@ -31,6 +31,7 @@ type project struct {
 const (
 	unplannable = "UNPLANNABLE"       // the request does not fit the release
 	noRelease   = "NO_RELEASE"        // no release is deployed
+	overtaken   = "OVERTAKEN"         // a run that was requested later has made an output of the run
 	unavailable = "STORE_UNAVAILABLE" // the state or the release could not be read
 )
 
@@ -194,6 +195,8 @@ func refusal(err error) event.Error {
 		e.Code = fold.DocumentDamaged
 	case errors.Is(err, engine.ErrNothing):
 		e.Code, e.Category, e.Retryable = fold.NothingToDo, event.CategoryUser, false
+	case errors.Is(err, engine.ErrOvertaken):
+		e.Code, e.Category = overtaken, event.CategoryUser
 	case errors.Is(err, errNoRelease):
 		e.Code, e.Category = noRelease, event.CategoryConfiguration
 	case errors.As(err, &permanent):

@@ -35,6 +35,12 @@ func TestDamagedDocumentHasCodeOfItsOwn(t *testing.T) {
 	require.True(t, cause.Retryable, "a tick waits until somebody restores the release")
 }
 
+func TestOvertakenRequestIsPlannedAgain(t *testing.T) {
+	cause := refusal(fmt.Errorf("plan a chunk: %w", engine.ErrOvertaken))
+	require.Equal(t, "OVERTAKEN", cause.Code)
+	require.True(t, cause.Retryable)
+}
+
 func TestTriggerOfManualTickIsManual(t *testing.T) {
 	for request, want := range map[string]string{"manual:01J": "manual", "tick:nightly:1": "cron", "backfill:nightly:1": "cron"} {
 		trigger := triggerOf(&state.RunRequest{RequestID: request, ScheduleID: "nightly", TickID: "01K", Actor: "user:ann"})

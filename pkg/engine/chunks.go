@@ -66,6 +66,9 @@ func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r Chun
 		}
 		return nil
 	}
+	if err := checkOvertaken(snap, planned, r.Row.RunID); err != nil {
+		return err
+	}
 	triggered := &event.RunTriggered{
 		RunID: r.Row.RunID, RequestID: r.Row.RequestID, Trigger: r.Run.Trigger, RootAssets: roots(p.request.Run), MaxParallelism: r.Run.MaxParallelism,
 		Release: r.Run.Release, AllowIncomplete: b.AllowIncomplete,

@@ -162,11 +162,35 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	if err != nil {
 		return nil, err
 	}
+	if err := checkOvertaken(snap, built, row.RunID); err != nil {
+		return nil, err
+	}
 	return &PlannedRequest{snap, built, &event.RunTriggered{
 		RunID: row.RunID, RequestID: row.RequestID, Trigger: r.Trigger, RootAssets: roots(r), MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels, Release: r.Release,
 		AllowIncomplete: r.Plan.AllowIncomplete, PartitionSelection: built.Selected,
 	}}, nil
+}
+
+// ErrOvertaken means that a run that was requested later has already made an output of a planned run. The output of the
+// planned run would not become visible. A refused request gets a new run, which is later than all others.
+var ErrOvertaken = errors.New("a later run came first")
+
+// checkOvertaken returns an error if a later run than the given one has made a partition of its plan. The live state
+// contains such partitions: a row leaves it only when no earlier run can write the partition.
+func checkOvertaken(snap *snapshot.Snapshot, built *plan.Plan, run string) error {
+	for i := range built.Tasks {
+		t := &built.Tasks[i]
+		if t.AssetKey == "" || t.Kind != event.KindTask {
+			continue
+		}
+		for _, partition := range t.EachPartition() {
+			if row := snap.State.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); row != nil && row.RunID > run {
+				return fmt.Errorf("%w: run %s, which was requested later, has already made %s: the request is planned again soon", ErrOvertaken, row.RunID, t.TaskKey)
+			}
+		}
+	}
+	return nil
 }
 
 // StartRequest starts the run of a planned request. The run has the id of the request, so two planners start only one

@@ -74,3 +74,44 @@ func tasksOf(w *fixture, run string) (keys []string) {
 	})
 	return keys
 }
+
+// A request waits, and a run that was requested later makes its partition. The output of the request's run would stay
+// hidden, so the request is refused, and gets a later run.
+func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
+	w := newFixture(t, false)
+	r := request(asset("a"))
+	now := clock.System{}.Now()
+	asked, err := w.RequestRun(t.Context(), now.Add(-time.Hour), event.RunSpec{All: true})
+	require.NoError(t, err)
+	fire := func() {
+		for timer := range w.state().Timers.All {
+			w.report(&event.TimerFired{
+				TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: timer.FireAt, Observed: event.Observed{CaughtUpAt: timer.FireAt},
+			})
+		}
+	}
+	fire()
+	first := w.state().Requests.Get(asked.ID)
+	w.cfg.IDs.Observe(first.RunID)
+	later := w.run(request(asset("a")))
+	w.report(w.finished(later.RunID, "raw/a", event.Succeeded))
+	snap, err := w.Current(t.Context())
+	require.NoError(t, err)
+	_, err = w.PlanRequest(t.Context(), snap, first, r, now)
+	require.ErrorIs(t, err, engine.ErrOvertaken)
+	require.ErrorContains(t, err, "run "+later.RunID+", which was requested later, has already made raw/a")
+	require.NotErrorAs(t, err, new(*engine.PlanError), "the request is planned again")
+
+	require.NoError(t, w.RefuseRequest(t.Context(), first, "", event.Error{Code: "OVERTAKEN", Category: event.CategoryUser, Message: err.Error(), Retryable: true}))
+	fire()
+	second := w.state().Requests.Get(asked.ID)
+	require.Equal(t, state.RequestPending, second.State)
+	require.Greater(t, second.RunID, later.RunID)
+	snap, err = w.Current(t.Context())
+	require.NoError(t, err)
+	planned, err := w.PlanRequest(t.Context(), snap, second, r, now)
+	require.NoError(t, err)
+	require.NoError(t, w.StartRequest(t.Context(), planned))
+	w.report(w.finished(second.RunID, "raw/a", event.Succeeded))
+	require.Equal(t, second.RunID, w.state().Partitions.Get(state.Key2{A: "raw/a"}).RunID)
+}

@@ -126,6 +126,16 @@ func (w *fixture) report(payloads ...event.Payload) {
 	}
 }
 
+// fireTimers reports that every timer of the domain has fired on time.
+func (w *fixture) fireTimers() {
+	w.t.Helper()
+	for timer := range w.state().Timers.All {
+		w.report(&event.TimerFired{
+			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: timer.FireAt, Observed: event.Observed{CaughtUpAt: timer.FireAt},
+		})
+	}
+}
+
 func (w *fixture) state() *state.State {
 	w.t.Helper()
 	snap, err := w.Current(w.t.Context())

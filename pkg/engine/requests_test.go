@@ -36,12 +36,7 @@ func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	}
 	asked, err := w.RequestRun(t.Context(), now.Add(-time.Hour), event.RunSpec{All: true})
 	require.NoError(t, err)
-	for timer := range w.state().Timers.All {
-		w.report(&event.TimerFired{
-			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(now),
-			Observed: event.Observed{CaughtUpAt: event.At(now)},
-		})
-	}
+	w.fireTimers()
 	snap, err := w.Current(t.Context())
 	require.NoError(t, err)
 	r := engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: list, All: true}, Trigger: event.Trigger{Type: "cron"}, Need: engine.NeedStale}
@@ -83,14 +78,7 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	now := clock.System{}.Now()
 	asked, err := w.RequestRun(t.Context(), now.Add(-time.Hour), event.RunSpec{All: true})
 	require.NoError(t, err)
-	fire := func() {
-		for timer := range w.state().Timers.All {
-			w.report(&event.TimerFired{
-				TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: timer.FireAt, Observed: event.Observed{CaughtUpAt: timer.FireAt},
-			})
-		}
-	}
-	fire()
+	w.fireTimers()
 	first := w.state().Requests.Get(asked.ID)
 	w.cfg.IDs.Observe(first.RunID)
 	later := w.run(request(asset("a")))
@@ -103,7 +91,7 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	require.NotErrorAs(t, err, new(*engine.PlanError), "the request is planned again")
 
 	require.NoError(t, w.RefuseRequest(t.Context(), first, "", event.Error{Code: "OVERTAKEN", Category: event.CategoryUser, Message: err.Error(), Retryable: true}))
-	fire()
+	w.fireTimers()
 	second := w.state().Requests.Get(asked.ID)
 	require.Equal(t, state.RequestPending, second.State)
 	require.Greater(t, second.RunID, later.RunID)

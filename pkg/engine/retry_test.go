@@ -105,12 +105,7 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	now := clock.System{}.Now()
 	asked, err := w.RequestRun(t.Context(), now.Add(-time.Hour), event.RunSpec{All: true})
 	require.NoError(t, err)
-	for timer := range w.state().Timers.All {
-		w.report(&event.TimerFired{
-			TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(now),
-			Observed: event.Observed{CaughtUpAt: event.At(now)},
-		})
-	}
+	w.fireTimers()
 	w.cfg.IDs.Observe(w.state().Requests.Get(asked.ID).RunID)
 	later := w.run(request(asset("a")))
 	w.report(w.finished(later.RunID, "raw/a", event.Succeeded))

@@ -41,8 +41,8 @@ type Cutoff struct {
 // key is closed, and the search ends.
 //
 // A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row itself
-// and on the cutoff. It may also depend on other rows that have not changed since the cutoff. Of a row that has
-// changed since, the answer may use only the fact that the row has changed.
+// and on the cutoff. It may also depend on other rows that have not changed since the cutoff. If another row has
+// changed since, the answer may use only the fact that it has changed.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }

@@ -90,6 +90,7 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	require.ErrorContains(t, err, "run "+later.RunID+", which was requested later, has already made raw/a")
 	require.NotErrorAs(t, err, new(*engine.PlanError), "the request is planned again")
 
+	w.cfg.IDs.Observe(ids.AtTime(now.Add(10 * time.Second))) // the request waits at least as long
 	require.NoError(t, w.RefuseRequest(t.Context(), first, "", event.Error{Code: "OVERTAKEN", Category: event.CategoryUser, Message: err.Error(), Retryable: true}))
 	w.fireTimers()
 	second := w.state().Requests.Get(asked.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Alert is an open alert: a problem of a subject that rules have reported and that still exists.
+// Alert is an open alert: rules have reported a problem of its subject, and the problem still exists.
 type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
@@ -110,7 +110,7 @@ type Notification struct {
 	Error   string                  `json:"error,omitempty"`
 }
 
-// NotificationOf returns the public form of a row of notifications.
+// NotificationOf converts a row of table notifications to its public form.
 func NotificationOf(row *state.Notification) (Notification, error) {
 	n := Notification{
 		ID: row.NotificationID, Rule: row.Rule, Channel: row.Channel, Subject: row.Subject, Cause: row.Cause, State: row.State, Count: row.Count,
@@ -218,7 +218,7 @@ func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) 
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
-	_, err = e.repeated(snap) // an error: a faster call with the same key had another request
+	_, err = e.repeated(snap) // returns an error if a concurrent call has used the key for another request
 	return err
 }
 
@@ -268,7 +268,7 @@ func (e *Engine) TestChannel(ctx context.Context, channel, message string) (stri
 	return p.CommandID, e.commandAlerts(ctx, p)
 }
 
-// EndNotification records the end of a try to send a notification.
+// EndNotification records the result of a try to send a notification.
 func (e *Engine) EndNotification(ctx context.Context, p *event.NotificationEnded) error {
 	if _, _, err := e.append(ctx, "", p); err != nil {
 		return fmt.Errorf("record notification %s: %w", p.NotificationID, err)

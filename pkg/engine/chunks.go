@@ -31,8 +31,8 @@ type ChunkRequest struct {
 	Row *state.RunRequest
 	// Run has the assets of the release on which the chunk is planned, and the limits of the run.
 	Run RunRequest
-	// Changed returns the result of [ChangedChunks] for the document, the current release, and the release on which the
-	// chunk is planned.
+	// Changed returns the result of [FindChangedChunks] for the document, the current release, and the release on which
+	// the chunk is planned.
 	Changed func(*backfill.Document) ChangedChunks
 	// Document reads a document of chunks by its key.
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)

@@ -146,7 +146,7 @@ type Promise struct {
 	// Period is the period with the next deadline, DueAt.
 	Period string     `json:"period,omitempty"`
 	DueAt  event.Time `json:"due_at,omitempty,omitzero"`
-	// NeedsSec is the estimated duration of the remaining work in seconds. It is high, because it uses the 95th
+	// NeedsSec is the estimated duration of the remaining work in seconds. It is a cautious estimate: it uses the 95th
 	// percentile of earlier durations.
 	NeedsSec float64 `json:"needs_sec,omitempty"`
 	// Late are the periods whose deadline was missed and whose partitions are still missing or stale.

@@ -157,7 +157,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
-	_, err = e.repeated(after) // an error: a faster call with the same key had another request
+	_, err = e.repeated(after) // returns an error if a concurrent call has used the key for another request
 	return err
 }
 
@@ -181,7 +181,8 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return withRun(ctx, snap, id)
 }
 
-// FindRunRow is [FindRun] for only the row of the run. It does not read the other rows of a closed run.
+// FindRunRow finds a run like [FindRun], but returns only the row of the run. It does not read the other rows of a
+// closed run.
 func FindRunRow(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.Run, error) {
 	id, err := runNamed(ctx, snap, id)
 	if err != nil {
@@ -249,10 +250,10 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return s, s.Runs.Get(id), nil
 }
 
-// ErrNoTask is the [ErrNotFound] for a task that no run has yet.
+// ErrNoTask wraps [ErrNotFound]. It means that no run has the task yet.
 var ErrNoTask = fmt.Errorf("%w", ErrNotFound)
 
-// errNoRunYet is an [ErrNoTask] whose message contains only the reason.
+// errNoRunYet is an [ErrNoTask] whose message states only the reason: nothing has been run yet.
 var errNoRunYet error = noRunError{}
 
 type noRunError struct{}

@@ -99,8 +99,8 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 }
 
 // hides returns the outputs of an asset that a command would hide. It makes the command's id greater than the ids of
-// the runs of these outputs, even if a machine with a fast clock triggered them. A rebuild that lacks the recorded
-// order compares these ids.
+// the runs of these outputs, even if a machine with a fast clock triggered these runs. A rebuild that lacks the
+// recorded order compares these ids.
 func (e *Engine) hides(ctx context.Context, snap *snapshot.Snapshot, asset string) (ForgottenAsset, error) {
 	found := ForgottenAsset{Asset: asset}
 	for row, err := range snap.Partitions(ctx, asset, "") {

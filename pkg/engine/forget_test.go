@@ -11,8 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// A person may confirm a command minutes after the comparison with the deployed release. Then the command must not
-// reach the ledger, because a rebuild without the recorded order would obey it.
+// A person may confirm a command minutes after the comparison with the deployed release. If another release has been
+// deployed in the meantime, the command must not reach the ledger, because a rebuild without the recorded order would
+// obey it.
 func TestForgetRejectsOtherReleaseBeforeAppend(t *testing.T) {
 	w := newFixture(t, false)
 	handle := w.run(request(asset("a")))

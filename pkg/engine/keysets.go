@@ -20,10 +20,10 @@ const maxKeyBytes = 256 << 10
 // KeysChanged counts the keys that a command has added to a key set or removed from it.
 type KeysChanged struct {
 	Set string `json:"key_set"`
-	// Added counts only added keys that the set lacked, and Removed only removed keys that it had.
+	// Added does not count keys that the set already had. Removed does not count keys that the set lacked.
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
-	// Keys is the number of keys that the set has now.
+	// Keys is the number of keys that the set has after the command.
 	Keys int `json:"keys"`
 }
 
@@ -157,7 +157,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	}
 	if p.CommandKey != "" {
 		if owner, err := e.repeated(after); err != nil || owner != "" && owner != p.CommandID {
-			return after, err // a call with the same command key was faster
+			return after, err // a concurrent call with the same command key came first
 		}
 	}
 	for i, key := range slices.Concat(p.Add, p.Remove) {

@@ -171,7 +171,7 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	if snap, _, err = e.append(ctx, "", p); err != nil {
 		return fmt.Errorf("%s the output of %s: %w", decision, c.Name, err)
 	}
-	owner, err := e.repeated(snap) // a call with the same key may have been faster
+	owner, err := e.repeated(snap) // a concurrent call with the same key may have come first
 	if err != nil {
 		return err
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the assets with a command for which a run made an output that cannot be read. Such an
-// output has no files, or it has no Parquet file although queries or commands with CSV inputs read its rows.
-// UnreadableOutputs reads the commit markers of the outputs with unknown columns.
+// UnreadableOutputs lists the assets whose command made an unreadable output in a run. An output is unreadable if it
+// has no files. It is also unreadable if it has no Parquet file, although queries or commands with CSV inputs read
+// its rows. UnreadableOutputs reads the commit markers of the outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {

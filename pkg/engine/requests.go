@@ -79,8 +79,7 @@ func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	return plan.CheckSelection(p)
 }
 
-// RequestRun requests a run at a given time. The run is planned at that time, on the release that is current at that
-// time.
+// RequestRun requests a run at a given time. The run is planned at that time, on the release that is current then.
 func (e *Engine) RequestRun(ctx context.Context, at time.Time, spec event.RunSpec) (Request, error) {
 	p := &event.RunRequested{CommandID: e.cfg.IDs.New(), At: event.At(at), Run: spec}
 	snap, group, err := e.append(ctx, "", p)
@@ -172,12 +171,14 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	}}, nil
 }
 
-// ErrOvertaken means that a run that was requested later has already made an output of a planned run. The output of the
-// planned run would not become visible. A refused request gets a new run, which is later than all others.
+// ErrOvertaken means that a run that was requested later has already materialized a partition of a planned run. The
+// output of the planned run would not become visible. A refused request gets a new run, which is later than all
+// others.
 var ErrOvertaken = errors.New("a later run came first")
 
-// checkOvertaken returns an error if a later run than the given one has made a partition of its plan. The live state
-// contains such partitions: a row leaves it only when no earlier run can write the partition.
+// checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.
+// The live state contains the rows of all such partitions: a row leaves it only when no earlier run can write the
+// partition any more.
 func checkOvertaken(snap *snapshot.Snapshot, built *plan.Plan, run string) error {
 	for i := range built.Tasks {
 		t := &built.Tasks[i]

@@ -17,8 +17,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A tick may be planned late. b reads all days of a. It must also read the days that have begun and become visible after
-// the time of the tick, because it is compared with the versions that were visible when it was planned.
+// A tick may be planned late. b reads all days of a. It must also read the days that have begun and become visible
+// after the time of the tick, because its inputs are compared with the versions that were visible when the run was
+// planned.
 func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	w := newFixture(t, false)
 	now := clock.System{}.Now()
@@ -70,8 +71,8 @@ func tasksOf(w *fixture, run string) (keys []string) {
 	return keys
 }
 
-// A request waits, and a run that was requested later makes its partition. The output of the request's run would stay
-// hidden, so the request is refused, and gets a later run.
+// While a request waits, a run that was requested later materializes the same partition. The output of the request's
+// run would stay hidden. So the request is refused, and gets a later run.
 func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"))
@@ -90,7 +91,7 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	require.ErrorContains(t, err, "run "+later.RunID+", which was requested later, has already made raw/a")
 	require.NotErrorAs(t, err, new(*engine.PlanError), "the request is planned again")
 
-	w.cfg.IDs.Observe(ids.AtTime(now.Add(10 * time.Second))) // the request waits at least as long
+	w.cfg.IDs.Observe(ids.AtTime(now.Add(10 * time.Second))) // the delay before the next try is at least this long
 	require.NoError(t, w.RefuseRequest(t.Context(), first, "", event.Error{Code: "OVERTAKEN", Category: event.CategoryUser, Message: err.Error(), Retryable: true}))
 	w.fireTimers()
 	second := w.state().Requests.Get(asked.ID)

@@ -42,7 +42,7 @@ func TestRetryRefusesHiddenInput(t *testing.T) {
 	})
 }
 
-// madeA returns a report that a run has materialized a. The output has a URI as from a worker.
+// madeA returns a report that a run has materialized a. The output has a URI like that of a worker's output.
 func (w *fixture) madeA(run string) *event.TaskFinished {
 	made := w.finished(run, "raw/a", event.Succeeded)
 	id := ids.MaterializationID(w.Domain(), run, "raw/a")

@@ -174,7 +174,7 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 	return fmt.Errorf("store plan: %w", err)
 }
 
-// outcome returns the run that a trigger has started or attached to, from the folded state.
+// outcome reads the folded state, and returns the run that a trigger has started or attached to.
 func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, group state.Key2) (RunHandle, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // WithRun also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {

@@ -235,8 +235,8 @@ func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s
 	return found, nil
 }
 
-// inputSchemas returns the number of different schemas among the inputs from an upstream asset whose schemas are
-// known.
+// inputSchemas returns the number of different schemas among the inputs from an upstream asset. It ignores inputs
+// whose schemas are unknown.
 func inputSchemas(
 	ctx context.Context, p *plan.Plan, upstream string, set plan.InputSet, snap *snapshot.Snapshot, s *state.State, run *state.Run,
 ) (int, error) {

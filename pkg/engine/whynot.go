@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Automation is anything that runs an asset without a person: a schedule, or a request that has not become a run.
+// Automation runs an asset without a person. It is a schedule, or a request that has not become a run.
 type Automation struct {
 	// Either Schedule or Request is set. It is the name of the automation.
 	Schedule string `json:"schedule,omitempty"`

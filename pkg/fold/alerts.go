@@ -40,13 +40,13 @@ const (
 
 // transition is a change of state that rules may report.
 type transition struct {
-	// subject is the subject of the alert; "": the rule itself. asset is the asset of the subject: only rules that cover
-	// this asset report the transition.
+	// subject is the subject of the alert. If it is empty, the subject is the rule itself. asset is the asset of the
+	// subject. Only rules that cover this asset report the transition.
 	subject, asset string
 	// causes are the codes that apply, the most specific one first. A rule reports the first of these that it names.
 	causes []string
 	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
-	// nothing has to recover.
+	// the transition has no such part.
 	item    string
 	passing bool
 	// once means that the transition is not reported again until the item has recovered.
@@ -55,8 +55,8 @@ type transition struct {
 	partition, runID, taskKey, code, message string
 }
 
-// defineAlerts makes the rules of a deployment the current ones. If the new deployment still has a muted rule, the
-// rule stays muted.
+// defineAlerts replaces the current rules with those of a deployment. If the new deployment still has a muted rule,
+// the rule stays muted.
 func (f *folder) defineAlerts(rules []event.AlertRule) {
 	defined := make(map[string]bool, len(rules))
 	for i := range rules {
@@ -160,7 +160,7 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 	put(f, f.st.AlertRules, &rule)
 }
 
-// itemsOf returns the items of an alert that have to recover.
+// itemsOf returns the items that have to recover before an alert ends.
 func itemsOf(row *state.Alert) (items []string) {
 	if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
 		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes only valid JSON
@@ -346,8 +346,8 @@ func (f *folder) reportRefused(r *state.RunRequest) {
 	})
 }
 
-// reportBlocked reports that a schedule does not tick as it should. It reports this only once until the schedule
-// recovers.
+// reportBlocked reports that a schedule does not tick as it should. It does not report this again until the schedule
+// has recovered.
 func (f *folder) reportBlocked(schedule, item, code, message string) {
 	f.alert(transition{
 		subject: subjectSchedule + schedule, causes: []string{event.CauseScheduleBlocked}, item: item, once: true, code: code, message: message,

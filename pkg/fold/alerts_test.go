@@ -59,7 +59,7 @@ func (w *alerted) wake() bool {
 	return true
 }
 
-// send ends a try of each pending notification with the given outcome.
+// send makes one try to send each pending notification, with the given outcome.
 func (w *alerted) send(outcome string) (sent []*state.Notification) {
 	w.State.PendingNotifications(func(row *state.Notification) bool {
 		sent = append(sent, row)
@@ -86,7 +86,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // a digest has counted the notification, because rows do not move to history in these tests
+			delete(of, id) // rows do not move to history here, so a digest has counted and replaced this notification
 			continue
 		}
 		total += n
@@ -137,7 +137,7 @@ func TestAlertsOpenNotificationsAreLimited(t *testing.T) {
 	w := newAlerted(t, r)
 	for i := range 60 {
 		w.end(fmt.Sprintf("t%02d", i), event.Failed)
-		w.Pass(4 * time.Minute) // slow enough to stay below the limit of messages an hour
+		w.Pass(4 * time.Minute) // slow enough to stay below the limit of messages per hour
 	}
 	require.Equal(t, state.MaxOpenNotifications, w.State.OpenNotifications())
 	require.EqualValues(t, 60, w.counted("ops"), "the rest is in digests")

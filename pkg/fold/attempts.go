@@ -78,8 +78,8 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	return folded
 }
 
-// markRunning makes a task RUNNING. since is a time of the worker's clock, limited by the time of
-// the event.
+// markRunning makes a task RUNNING. since is the start time by the worker's clock. The recorded start time is never
+// later than the event.
 func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
 	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)

@@ -195,7 +195,7 @@ func addCodes(row *state.Chunk, more map[string]int64) {
 	codes := map[string]int64{}
 	if row.Codes != "" {
 		if err := json.Unmarshal([]byte(row.Codes), &codes); err != nil {
-			panic("fold: codes of a chunk: " + err.Error()) // written below
+			panic("fold: codes of a chunk: " + err.Error()) // only addCodes writes the text
 		}
 	}
 	for code, n := range more {
@@ -360,7 +360,7 @@ func (f *folder) afterChunk(b *state.Backfill, row *state.Chunk, incomplete bool
 	}
 }
 
-// endBackfill ends a backfill if no partition is left to run. It returns whether none is left.
+// endBackfill ends a backfill if no partition is left to run. It reports whether none is left.
 func (f *folder) endBackfill(b *state.Backfill) bool {
 	if b.Left > 0 || b.State.Ended() {
 		return b.Left == 0

@@ -13,8 +13,8 @@ import (
 // A task may materialize several partitions: its batch. Their outputs are folders of one output with one commit
 // marker, and one event reports them all. So either all partitions become visible together or none.
 
-// whole fails a task with a batch if its worker reports a success without an output for each partition, because
-// either all partitions become visible together or none. A worker that does not support batches reports no
+// whole fails a task with a batch if its worker reports a success, but does not report an output for each partition.
+// The partitions of a batch become visible together or not at all. A worker that does not support batches reports no
 // partitions. A quarantined output is dropped if it lacks the output of a partition.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {

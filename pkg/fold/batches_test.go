@@ -23,7 +23,7 @@ func batched() event.TaskDef {
 	return def
 }
 
-// cellsOf reports a success of task a with the outputs of n partitions.
+// cellsOf returns a report that task a has succeeded with the outputs of n partitions.
 func cellsOf(w *foldtest.World, run string, n int) *event.TaskFinished {
 	p := w.Finished(run, "a", 1, event.Succeeded)
 	p.Output = &event.Output{URI: "assets/" + run + "/x.cells/", RowCount: 6, ByteSize: 60, SchemaHash: "h"}

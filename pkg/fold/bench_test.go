@@ -94,8 +94,8 @@ func BenchmarkChainHop(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmission measures how long it takes to give a free slot of a pool to the next waiting task. The cost must
-// not depend on the number of waiting tasks.
+// BenchmarkAdmission measures how long it takes to assign a free slot of a pool to the next waiting task. The cost
+// must not depend on the number of waiting tasks.
 func BenchmarkAdmission(b *testing.B) {
 	for _, waiting := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {

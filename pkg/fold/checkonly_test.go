@@ -53,8 +53,8 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	}
 }
 
-// TestCheckOnlyTaskNeedsAllResults reports a success without the results of the task's checks. As for a task that
-// materializes, such a success does not count.
+// TestCheckOnlyTaskNeedsAllResults reports a success without the results of the task's checks. Such a success does
+// not count, just as for a task that materializes.
 func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	w := foldtest.New(t)
 	run := checkRun(t, w)

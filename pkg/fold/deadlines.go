@@ -29,7 +29,7 @@ const (
 	slaOfTask = "task"
 )
 
-// defineDeadlines makes the promises of a deployment the current ones.
+// defineDeadlines replaces the current promises with those of a deployment.
 func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 	watched := make(map[string]bool, len(all))
 	for i := range all {

@@ -27,7 +27,7 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
-// judge returns an automator's verdict about the wanted deadline. The next deadline is a day later.
+// judge returns an automator's verdict about the next deadline. The deadline after it is a day later.
 func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudged {
 	row := w.row()
 	item := event.JudgedDeadline{

@@ -34,8 +34,8 @@ func judged(w *foldtest.World, run, key string, passed bool) *event.TaskFinished
 	return p
 }
 
-// A degraded output skips only the tasks that require quality. If another upstream fails, these tasks are skipped
-// because of the failure, regardless of which upstream ends first.
+// If an output is degraded, only the tasks that require its quality are skipped. If another upstream fails, these
+// tasks are skipped because of the failure, regardless of which upstream ends first.
 func TestDegradedOutputSkipsStrictReaders(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)

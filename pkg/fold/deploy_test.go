@@ -39,7 +39,7 @@ func TestSupersededDeploymentsMoveToHistory(t *testing.T) {
 	old := w.State.Deployment()
 	w.MustFold(deployed(w, "2"))
 	w.Pass(state.ClosedAfter)
-	w.Run(foldtest.Task("a")) // time passes
+	w.Run(foldtest.Task("a")) // this group has a later time
 	again := w.Group(&event.ProjectDeployed{
 		DeployID: old.DeployID, Release: old.Release, Expects: hash("2"), Force: true, Kind: event.DeployRelease,
 	})

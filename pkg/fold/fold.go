@@ -22,8 +22,8 @@ import (
 
 // These constants apply to every domain. Changing one changes the result of a replay.
 const (
-	// MaxCompactionLag is the maximum age of the projections at which a timer may make decisions when it
-	// fires.
+	// MaxCompactionLag limits how old the projections may be when a timer fires. With older ones, the timer makes no
+	// decision.
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second

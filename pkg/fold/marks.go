@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A mark names the output that its writer saw, so the fold never needs the row of the partition, which may exist only
+// A mark names the output that its writer saw. So the fold never needs the row of the partition, which may exist only
 // in history. A mark of an output that is no longer visible has no effect.
 
 // checkMarks rejects a command that would exceed the limit of marks.

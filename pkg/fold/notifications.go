@@ -103,7 +103,7 @@ func (f *folder) count(old, n *state.Notification, more string) {
 	put(f, f.st.Notifications, &row)
 }
 
-// channel returns a copy of the row of a channel. If the last hour is over, the copy begins a new hour.
+// channel returns a copy of the row of a channel. If the hour in the row is over, the copy begins a new hour.
 func (f *folder) channel(name string) *state.AlertChannel {
 	row := state.AlertChannel{Channel: name}
 	if old := f.st.AlertChannels.Get(name); old != nil {

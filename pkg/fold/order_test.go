@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// gapPlan returns the tasks of a run of A and C in A → B → C, where A has several partitions.
+// gapPlan returns the tasks of a run that selects A and C of the chain A → B → C. A has several partitions.
 func gapPlan(t *testing.T, days int) []event.TaskDef {
 	t.Helper()
 	a, b, c := ids.AssetKey{Namespace: "n", Name: "a"}, ids.AssetKey{Namespace: "n", Name: "b"}, ids.AssetKey{Namespace: "n", Name: "c"}

@@ -78,7 +78,7 @@ func TestI27BufferedTicksOfAllowAllNeverStarve(t *testing.T) {
 			w.command(event.VerbBackfill, w.ID(), "", -6, -5, -4)
 		}},
 		"two backfills": {event.OverlapAllowAll, func(w *ticking) {
-			late := w.ID() // made first, appended last
+			late := w.ID() // the id is created first, and appended last
 			w.Pass(time.Second)
 			w.command(event.VerbBackfill, w.ID(), "", -3)
 			w.command(event.VerbBackfill, late, "", -4)

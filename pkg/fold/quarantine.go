@@ -178,8 +178,8 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 }
 
 // approve makes a candidate the visible output of its partition. No task has read the output before, so its version
-// is the sequence number of the approval. The output did not read later outputs of its own chain of retries, so its
-// LeftOut is never 0. approve also ends the alerts about the partition, as a success does.
+// is the sequence number of the approval. LeftOut is never 0, because the output was made before the approval, and so
+// before later outputs of its chain of retries. approve also ends the alerts about the partition, as a success does.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,

@@ -157,7 +157,7 @@ func TestQuarantineLimit(t *testing.T) {
 	require.Contains(t, candidate(w, run).Reason, "the quarantine is full: 10000 outputs")
 }
 
-// TestCheckFailedIsNeverRetried reports a failed check in the way of a worker that does not support checks.
+// TestCheckFailedIsNeverRetried reports a failed check in the same form as a worker that does not support checks.
 func TestCheckFailedIsNeverRetried(t *testing.T) {
 	for name, report := range map[string]func(*event.TaskFinished){
 		"a retryable code":    func(p *event.TaskFinished) { p.Error.Code, p.Error.Retryable = fold.CodeCheckFailed, true },

@@ -147,8 +147,8 @@ func latenessOf(timer *state.Timer) lateness {
 }
 
 // isLate reports whether a liveness call is too late to close attempts. It returns false if the call is about as late
-// as the previous one, because then the dispatcher's clock is ahead of the queue's clock, so that every call seems
-// late. It also returns false after MaxLateCalls consecutive late calls.
+// as the previous one. In this case, the dispatcher's clock is ahead of the queue's clock, so every call seems late.
+// It also returns false after MaxLateCalls consecutive late calls.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
 	if previous.Calls >= MaxLateCalls ||
@@ -175,8 +175,8 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the timeout
-	// For an overdue deadline, the last call was late, or the projections of its caller lagged. Keep the next call if it
-	// is soon.
+	// If the deadline is overdue, the last call was late, or its caller's projections lagged. In this case, keep the
+	// scheduled call if it is soon.
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}

@@ -249,7 +249,7 @@ func keyBlockRow(r *state.KeyBlock) (string, cells) {
 	return strings.TrimSpace("keys of " + r.Set + " " + r.First), cells{{"has", strings.Join(has, " ")}, {"removed", strings.Join(removed, " ")}}
 }
 
-// short returns the digit of which a hash consists.
+// short returns the first digit of a hash. In stories, all digits of a hash are equal.
 func short(hash string) string { return hash[:min(1, len(hash))] }
 
 func seq(n int64) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted changes an envelope as a queue does that admits attempts before it delivers them.
+// admitted sets AdmittedUntil in an envelope, like a queue that admits attempts before it delivers them.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
 func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {
@@ -45,8 +45,8 @@ func TestTaskNotAdmittedReportsByCallback(t *testing.T) {
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-// onlyStarted admits the attempt, and removes all URLs from the envelope except that of the callback started. The
-// response to this callback contains the other URLs.
+// onlyStarted admits the attempt, and removes all URLs from the envelope except the URL of the callback "started".
+// The response to this callback contains the other URLs.
 func (w *fixture) onlyStarted(env *contract.Envelope) {
 	admitted(env)
 	all := env.Callbacks
@@ -68,7 +68,7 @@ func TestAdmittedLongTaskReportsByCallbacks(t *testing.T) {
 	answer := w.deliverLater("a/b", w.onlyStarted)
 	p.started(t)
 	w.clock.fire(t, lateStart)
-	w.clock.awaitSleeper(t, w.config.HeartbeatEvery, func(int) {}) // heartbeats follow
+	w.clock.awaitSleeper(t, w.config.HeartbeatEvery, func(int) {}) // the worker now sends heartbeats
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	require.NoError(t, w.worker.Close(t.Context()))
 	require.Equal(t, http.StatusOK, <-answer)

@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// long sets a timeout that exceeds the time that a delivery waits.
+// long sets a task timeout that is longer than a delivery waits.
 func long(e *contract.Envelope) { e.TimeoutSec = int32(longTimeout / time.Second) }
 
 func TestLongTaskIsAnsweredAfterStartAndRunsOnce(t *testing.T) {
@@ -176,7 +176,7 @@ func TestCloseDuringCommitReportsSuccess(t *testing.T) {
 	}), hello, ab)
 	w.control.answer = func(verb string, n int) (int, any) {
 		if verb == contract.VerbStarted && n > 1 {
-			return http.StatusConflict, nil // the second delivery arrived before Close
+			return http.StatusConflict, nil // for the second delivery, if it arrives before Close
 		}
 		return 0, nil
 	}

@@ -44,10 +44,10 @@ type attempt struct {
 	nonce  string
 	// batch holds the partitions of the task if it has several.
 	batch []string
-	// views counts the inputs with partition columns for which a view was created. The count names the folders of these
-	// views.
+	// views counts the inputs with partition columns for which a view was created. The folder of each such view is named
+	// after this count.
 	views int
-	// fetched counts the input files that were downloaded. The count names their local copies.
+	// fetched counts the input files that were downloaded. Each local copy is named after this count.
 	fetched int
 	// unmerged are the inputs from which the query read many small files. They are merged after the report.
 	unmerged []merging
@@ -174,7 +174,7 @@ func (a *attempt) run(ctx context.Context) answer {
 }
 
 // encodeAnswer encodes the end for the response to the delivery. If the response is lost, the queue redelivers the
-// task; such tasks are short, so little work is lost.
+// task. Such tasks are short, so little work is lost.
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
@@ -189,7 +189,8 @@ func (a *attempt) isLong() bool {
 	return time.Duration(a.env.TimeoutSec)*time.Second > a.w.cfg.HoldFor
 }
 
-// start reports the start. It returns 0 if the attempt may execute, and otherwise the status for the queue.
+// start reports the start. It returns 0 if the attempt may execute. Otherwise it returns the HTTP status with which
+// the worker answers the queue.
 func (a *attempt) start(ctx context.Context) int {
 	status, err := a.reportStart(ctx, a.startedAt.Add(startTimeout))
 	switch {
@@ -451,8 +452,8 @@ func (a *attempt) dropParts() {
 	}
 }
 
-// dropAllParts deletes the parts of all executions, if a command was executed and printed nothing. It deletes them
-// after the report, unless the result of another execution counts.
+// dropAllParts deletes the log parts of all executions of the attempt. It is called if this execution printed
+// nothing. It deletes the parts after the report, unless the result of another execution counts.
 func (a *attempt) dropAllParts() {
 	if a.parts == nil {
 		return

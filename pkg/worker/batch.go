@@ -24,8 +24,8 @@ import (
 // are below the directory of one execution, and one commit marker names them all. So either all partitions of the
 // task are committed or none, and two executions of a task never mix their partitions.
 
-// resultInBatch is the temporary table with the rows of a batch. Its column cellColumn contains the position of the
-// partition of a row, or -1 if the row belongs to no partition.
+// resultInBatch is the temporary table with the rows of a batch. Its column cellColumn contains, for each row, the
+// position of the row's partition in the batch, or -1 if the row belongs to no partition.
 const (
 	resultInBatch = "servo_batch_result"
 	cellColumn    = "servo_batch_partition"
@@ -56,7 +56,8 @@ func setPartitions(w *plan.Work, dimension string, cells ...ids.Partition) (stri
 	return setDimension(w.Dimensions, dimension, cells[0][dimension])
 }
 
-// keysVariable returns the statement that sets the variable with the list of the values of partitions in a dimension.
+// keysVariable returns the statement that sets the list variable of a dimension to the values of the given
+// partitions.
 func keysVariable(kinds map[string]string, dimension string, cells []ids.Partition) (string, error) {
 	kind, err := dimensionType(kinds, dimension)
 	if err != nil {
@@ -69,7 +70,7 @@ func keysVariable(kinds map[string]string, dimension string, cells []ids.Partiti
 	return "SET VARIABLE " + quoteName(dimension+"_keys") + " = CAST(" + quoteList(values) + " AS " + kind + "[])", nil
 }
 
-// valuesIn returns the values of partitions in a dimension, without repetitions.
+// valuesIn returns the distinct values that the given partitions have in a dimension.
 func valuesIn(cells []ids.Partition, dimension string) (values []string) {
 	seen := make(map[string]bool, len(cells))
 	for _, cell := range cells {
@@ -145,8 +146,8 @@ func (t *work) requireFolders(dir string, cells []ids.Partition, dimensions []st
 	return nil
 }
 
-// folderOf returns the key of the partition that the folders of a file name, and the name of the file below these
-// folders. The key is "" if the folders name no partition.
+// folderOf splits the path of a file into its partition folders and the rest. It returns the key of the partition
+// that these folders name, and the rest of the path. The key is "" if the folders name no partition.
 func folderOf(name string, dimensions []string) (key, rest string) {
 	p := ids.Partition{}
 	for _, dimension := range dimensions {
@@ -285,7 +286,7 @@ func hasDimensions(t *work, columns []resultColumn, dimensions []string) error {
 	return nil
 }
 
-// refuseStrangers returns an error if a row of the result belongs to no partition of the task.
+// refuseStrangers returns an error if the result has a row that belongs to no partition of the task.
 func (d *database) refuseStrangers(ctx context.Context, t *work, dimensions []string) error {
 	var count int64
 	if err := d.conn.QueryRowContext(ctx, "SELECT count(*) FROM "+resultInBatch+" WHERE "+cellColumn+" < 0").Scan(&count); err != nil {

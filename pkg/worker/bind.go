@@ -37,7 +37,7 @@ type Binding struct {
 
 // Bound is the result of [Bind].
 type Bound struct {
-	// Problems are the errors of the queries that would fail, in the order of the dependencies of their assets.
+	// Problems are the errors of the queries that would fail, sorted so that upstream assets come first.
 	Problems []BindProblem
 	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
 	// the assets with unknown columns that a command computes or that read external data.
@@ -145,7 +145,7 @@ type binder struct {
 type schema struct {
 	asset *plan.Asset
 	// made means that the columns come from an output instead of a query. all means that the columns of every visible
-	// output were read, and not only those of the newest.
+	// output were read, not only those of the newest one.
 	made, all bool
 }
 
@@ -407,7 +407,8 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	b.result.Problems = append(b.result.Problems, problem)
 }
 
-// ambiguous explains an ambiguous column that inputs of the query offer as a partition column.
+// ambiguous returns advice about a column name that is ambiguous because inputs of the query have a partition column
+// with this name. It returns nil if no input has one.
 func (b *binder) ambiguous(query *resolvedQuery, message string) []string {
 	var offer []string
 	for _, table := range query.tables {

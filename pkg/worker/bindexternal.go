@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// external checks whether a query may read the data outside of Servo that it names. Binding reads no such data: if a
+// external checks whether a query may read the data outside of Servo that it names. Binding reads no such data. If a
 // query uses extensions, its columns are read from stored outputs, as for a command. done means that the query need
 // not be bound.
 func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolvedQuery) (done bool, err error) {

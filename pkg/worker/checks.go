@@ -62,8 +62,8 @@ type checkRun struct {
 	final map[string]bool
 }
 
-// audit runs the checks of a phase and adds their results to the results of the attempt. It returns
-// an error if they fail the task. only selects checks by name; nil selects all.
+// audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if they
+// fail the task. The parameter only lists the names of the checks to run; nil means all checks.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -413,9 +413,9 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 	return key
 }
 
-// gate returns an error if results fail the task. A failed check of severity CRITICAL fails the task. A broken check
-// of severity CRITICAL fails it, too. A broken check of severity ERROR fails it only if a retry may repair the check
-// and another attempt is left. Unless final contains all broken checks, the error is retryable.
+// gate returns an error if results fail the task. A failed or broken check of severity CRITICAL fails the task. A
+// broken check of severity ERROR fails it only if a retry may repair the check and another attempt is left. Unless
+// final contains all broken checks, the error is retryable.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false
@@ -459,7 +459,7 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)
 	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
-		return m.Output(), err // an output that a check blocks is a candidate for quarantine, even with the commit marker
+		return m.Output(), err // a blocked output is a candidate for quarantine, even if it has a commit marker
 	}
 	inputs, err := a.resolve(ctx, t)
 	if err != nil {

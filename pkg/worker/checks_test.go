@@ -415,8 +415,8 @@ func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
 	require.Empty(t, w.read(end.Output.URI+"found"))
 }
 
-// TestI23DeathBeforeTheMarkerPublishesNothing ends an execution at each of its storage operations,
-// and then executes the task again: no reader ever finds a marker without passed checks.
+// TestI23DeathBeforeTheMarkerPublishesNothing ends an execution at each of its storage operations, and then executes
+// the task again. No reader ever finds a marker without passed checks.
 func TestI23DeathBeforeTheMarkerPublishesNothing(t *testing.T) {
 	const key = "a/b"
 	for fail := range 6 {

@@ -147,7 +147,8 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 
 // link creates links to the part's files. It names the links to Parquet files {partition}.parquet,
 // {partition}~2.parquet and so on. Links to other files have the names of these files, in a folder of the partition.
-// Two links never get the same name, because the names of partitions contain neither ~ nor %2E: only link adds these.
+// Two links never get the same name, because the names of partitions contain neither ~ nor %2E. Only link adds these
+// characters.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
 	folder := segment

@@ -20,7 +20,8 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries is how often the worker tries to learn the outcome of a commit. All tries take about two minutes.
+	// commitTries is how often the worker tries to learn the outcome of a commit. All tries together take about two
+	// minutes.
 	commitTries = 10
 )
 

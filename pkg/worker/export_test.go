@@ -1,6 +1,6 @@
 package worker
 
-// SetMachine replaces the machine whose cores and memory the worker divides.
+// SetMachine sets the number of cores and the memory that the worker divides among its tasks.
 func (w *Worker) SetMachine(cores int, memory int64) {
 	w.machine = machine{memory: memory, cores: cores}
 	w.memory.capacity = memory

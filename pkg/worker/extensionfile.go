@@ -102,8 +102,8 @@ func (e *Extensions) Load(ctx context.Context, path string) error {
 	return nil
 }
 
-// Fetch downloads an extension into the folder, from a repository or, if that is empty, from DuckDB's own. It is the
-// only function of Servo that downloads an extension.
+// Fetch downloads an extension from a repository into the folder. If repository is empty, Fetch uses DuckDB's own
+// repository. No other function of Servo downloads an extension.
 func (e *Extensions) Fetch(ctx context.Context, extension, repository string) (path string, err error) {
 	if _, err := e.d.exec(ctx, "SET extension_directory = "+quote(e.Dir)); err != nil {
 		return "", fmt.Errorf("fetch %s: %w", extension, err)

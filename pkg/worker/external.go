@@ -329,8 +329,8 @@ func (l *lister) inState(dir string) bool {
 	return false
 }
 
-// harmlessValues returns an error if a partition or a variable of the project could lead a URL out of its prefix:
-// servers resolve "..".
+// harmlessValues returns an error if a value of the partition or of a project variable could lead a URL out of its
+// prefix. For example, servers resolve the path segment "..".
 func (a *attempt) harmlessValues(t *work) error {
 	if t.Uses(plan.ExtensionHTTPFS) == nil {
 		return nil

@@ -37,7 +37,7 @@ func TestMissingExtensionSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Neither a file that is not an extension nor an unsigned extension is loaded.
+// The worker rejects an unsigned extension, and a file that is not an extension.
 func TestDamagedExtensionIsNotLoaded(t *testing.T) {
 	version, platform := buildOf(t)
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": {

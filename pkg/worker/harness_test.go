@@ -102,7 +102,7 @@ func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	})
 }
 
-// awaitSleeper waits until a goroutine sleeps for d. It then calls the function then with the index of the sleeper.
+// awaitSleeper waits until a goroutine sleeps for d. It then passes the index of the sleeper to the callback.
 func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {

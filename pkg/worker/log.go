@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// logEnd is how many bytes a log keeps of its beginning, and also of its end.
+// logEnd is the number of bytes that a log keeps at its beginning, and also at its end.
 const logEnd = contract.LogEnd
 
 // boundedLog keeps the beginning and the end of the text that is written to it. Its zero value is

@@ -36,7 +36,7 @@ type Merger struct {
 	MemoryLimit string
 	// Checked caches the files whose checksums were verified.
 	Checked *filecheck.Cache
-	// Before is the time before which an output must have been committed to be merged. Newer outputs may soon be
+	// Before is a time limit: only outputs that were committed before it are merged, because newer outputs may soon be
 	// replaced.
 	Before time.Time
 	// Most is the maximum number of files that one call of Merge writes. 0: no limit.
@@ -75,7 +75,7 @@ func (s *MergeSettings) complete(c clock.Clock) {
 	}
 }
 
-// Merging are outputs of one asset that may be merged, in the order in which tasks read them.
+// Merging lists outputs of one asset that may be merged, in the order in which tasks read them.
 type Merging struct {
 	Domain  ids.Domain
 	Asset   ids.AssetKey
@@ -155,8 +155,8 @@ func (m *Merger) group(ctx context.Context, prefix string, g Merging, read []mer
 	return w.file.Size, removeMerged(ctx, m.Store, prefix, replaced...)
 }
 
-// removeMerged deletes merged files that the index does not name. A reader that finds one missing reads the single
-// files.
+// removeMerged deletes merged files that the index does not name. A reader that finds no such file any more reads the
+// single files instead.
 func removeMerged(ctx context.Context, store blob.Store, prefix string, gone ...string) error {
 	for _, id := range gone {
 		for _, key := range []string{merged.DataKey(prefix, id), merged.CellsKey(prefix, id)} {
@@ -494,8 +494,8 @@ func (a *attempt) mergeOne(ctx context.Context, in merging, limit string) error 
 	return err
 }
 
-// startMerge returns nil if this process already merges outputs of the asset, or failed to do so recently. Otherwise,
-// the caller must call release at the end.
+// startMerge registers a merge of the outputs of an asset. It returns nil if this process already merges outputs of
+// the asset, or failed to do so recently. Otherwise, the caller must call release when the merge has ended.
 func (w *Worker) startMerge(asset string) (release func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -157,9 +157,8 @@ func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
 	return bytes
 }
 
-// findKeyed finds the partition columns whose values come from the partition keys. They must be the same for all
-// parts. Otherwise the files of one part might have such a column themselves, and the column of the files takes
-// precedence.
+// findKeyed finds the partition columns whose values come from the partition keys. These columns must be the same for
+// all parts: where the files of a part have such a column themselves, that column takes precedence.
 func (m *mergedReader) findKeyed() error {
 	var keys []string
 	for i := range m.in.parts {

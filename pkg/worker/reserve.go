@@ -13,8 +13,8 @@ const overtaking = 60 * time.Second
 // reservation is the memory for a task that runs or waits.
 type reservation struct {
 	bytes int64
-	// declared means that the asset declares its memory. Each other task gets an equal share of the memory, as if
-	// MaxConcurrent tasks were running. Such a task waits only while tasks with declared memory run.
+	// declared means that the asset declares its memory. A task without declared memory gets an equal share of the
+	// memory, as if MaxConcurrent tasks were running. It waits only while tasks with declared memory run.
 	declared bool
 	since    time.Time
 	granted  chan struct{} // closed when the task may start

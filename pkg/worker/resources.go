@@ -20,7 +20,8 @@ const queryMemory = 0.5
 const (
 	// leastMemory is the minimum memory in bytes for one query, and for each additional thread that a query gets from
 	// idle cores. With less memory, almost every query fails. Each thread of DuckDB has buffers of its own. With a
-	// quarter of this memory for each thread, sorts failed on a busy machine, although one thread would have finished.
+	// quarter of this memory for each thread, sorts failed on a busy machine, although they would have succeeded with
+	// one thread.
 	leastMemory = 64 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30
@@ -44,7 +45,7 @@ func thisMachine() machine {
 // with [CodeResourcesExceeded].
 func MachineMemory() int64 { return thisMachine().memory }
 
-// memoryShare returns DuckDB's memory limit in bytes for each of concurrency queries.
+// memoryShare returns DuckDB's memory limit in bytes for each query if concurrency queries run at once.
 func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }

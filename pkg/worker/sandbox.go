@@ -145,8 +145,8 @@ func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	return found, nil
 }
 
-// isOutside reports whether dir is a folder of sources.paths or a folder in one. No part of the path between the two
-// may be hidden.
+// isOutside reports whether dir is a folder of sources.paths, or a folder below one without a hidden folder on the
+// path between them.
 func (l *lister) isOutside(dir string) bool {
 	for _, name := range l.outside {
 		resolved, err := filepath.EvalSymlinks(name)

@@ -38,7 +38,7 @@ func (w *Worker) Handler() http.Handler {
 
 // job is an attempt that this process executes. All deliveries of the attempt share one job.
 type job struct {
-	// life ends when the worker ends. It has the values of the first delivery's context.
+	// life is a context that ends when the worker ends. It has the values of the first delivery's context.
 	life context.Context //nolint:containedctx // for work that continues after the attempt is stopped
 	stop func(cause error)
 	// executing is true while the task executes. It is set when the start is accepted or the attempt is admitted, and is

@@ -279,7 +279,7 @@ func variables(t *work, keys ...string) ([]string, error) {
 	return append(statements, setVars(t.Vars)...), nil
 }
 
-// periodDimensions returns the time dimensions of a task, which are at most one.
+// periodDimensions returns the time dimensions of a task. A task has at most one.
 func periodDimensions(t *work, partition ids.Partition) []string {
 	return slices.DeleteFunc(partition.Dimensions(), func(dimension string) bool { return t.Dimensions[dimension] == "VARCHAR" })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// rows reads an output with an unconfigured DuckDB.
+// rows reads an output with a DuckDB instance that has the default settings.
 func (w *fixture) rows(end *contract.Finished, columns string) []string {
 	w.t.Helper()
 	local := filepath.Join(w.t.TempDir(), "x.parquet")

@@ -307,7 +307,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 				err = sqlFailure(closeErr)
 			}
 		}()
-		const before = 2 // the columns with the file and the place of a row
+		const before = 2 // the file and the place of a row come before its columns
 		values := make([]driver.Value, before+len(r.columns))
 		for i := range r.files {
 			values[0] = int32(i) //nolint:gosec // there are at most contract.MaxFiles files

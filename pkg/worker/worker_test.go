@@ -207,7 +207,7 @@ func TestDeliveryIsAcceptedWhenHoldTimeEnds(t *testing.T) {
 
 func TestTwoProcessesCommitOnce(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("echo $SERVO_OUTPUT > $SERVO_OUTPUT/x")}, ab)
-	// Each process waits until both have executed the task before it commits.
+	// Each process commits only after both have executed the task.
 	var both sync.WaitGroup
 	both.Add(2)
 	gate := faultblob.New(w.store, func(op faultblob.Op, key string) faultblob.Fault {

@@ -64,7 +64,7 @@ func order(last bool) int {
 type FailedCheck struct {
 	CheckInfo
 	Asset string
-	// Task is the first task with this result. Tasks is the number of tasks with it.
+	// Task is the first task with this result. Tasks is the number of tasks with this result.
 	Task  string
 	Tasks int
 }
@@ -72,8 +72,8 @@ type FailedCheck struct {
 // severityOrder is the order of severities in a report.
 var severityOrder = []string{string(quality.Critical), string(quality.Error), string(quality.Warning), string(quality.Info)}
 
-// FailedChecks returns the checks that did not pass in a run, the most severe first. It combines the results of a
-// check of several partitions.
+// FailedChecks returns the checks that did not pass in a run, the most severe first. If a check ran on several
+// partitions, it combines the results.
 func FailedChecks(s *state.State, runID string) []FailedCheck {
 	var found []FailedCheck
 	at := map[[2]string]int{}

@@ -304,8 +304,8 @@ func (d *drawing) end(t *state.Task) event.Time {
 	return 0
 }
 
-// criticalPath returns the chain of tasks that ended last. It ends with the last task of the run. Each task in it is
-// preceded by the upstream that ended last. It omits groups.
+// criticalPath returns the critical path of the run. The path ends with the task that ended last. The predecessor of
+// each task is the upstream of this task that ended last. It omits groups.
 func (d *drawing) criticalPath() []*state.Task {
 	var last *state.Task
 	for _, t := range d.tasks {

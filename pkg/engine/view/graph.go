@@ -94,8 +94,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets the visible nodes of a tree. With all, these are all assets. Otherwise, these are the groups, but the
-// nodes in an expanded group replace the group.
+// show sets the visible nodes of a tree. If all is set, every asset is visible. Otherwise, the groups are visible,
+// and an expanded group is replaced by the nodes in it.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)

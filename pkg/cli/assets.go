@@ -51,8 +51,8 @@ func (i *assetInfo) countedText(of func(*engine.Counts) int) any {
 	return number(view.Grouped(int64(of(i.counts))))
 }
 
-// listed returns the project and the assets to list: without arguments, all assets. They include assets with
-// problems, because these assets may also have materializations.
+// listed returns the project and the assets to list. Without arguments, these are all assets. Assets with problems
+// are included, because they may also have materializations.
 func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *project.Project, chosen selector.Result, err error) {
 	f.all = f.all || len(args) == 0
 	choice, err := f.parse(args)
@@ -141,8 +141,8 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 	return s, err
 }
 
-// counter returns a function that counts the partitions of an asset by status. It warns of assets whose
-// partitions cannot be evaluated, and returns nil for them.
+// counter returns a function that counts the partitions of an asset by status. If the partitions of an asset cannot
+// be evaluated, the function prints a warning and returns nil.
 func (a *app) counter(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset) func(ids.AssetKey) *engine.Counts {
 	evaluation, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
 	if err != nil {

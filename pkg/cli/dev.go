@@ -273,7 +273,7 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 // reader reads a deployed release.
 type reader func(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error)
 
-// followDeployments reloads the project whenever the deployed release changes, and then calls the function applied.
+// followDeployments reloads the project whenever the deployed release changes, and calls applied after each reload.
 // It runs where the project is the deployed release: in an environment that deploys explicitly, and in a bucket.
 func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, applied func(*project.Project) error) error {
 	snap, err := e.Current(ctx)

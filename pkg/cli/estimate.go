@@ -121,7 +121,8 @@ func numberOrNil[V int64 | float64](v *V) any {
 // wrote.
 type typical struct {
 	Samples int `json:"samples"`
-	// PerPartition means that attempts have materialized several partitions: the other fields describe one partition.
+	// PerPartition means that attempts have materialized several partitions, and that the other fields are values for
+	// one partition.
 	PerPartition bool     `json:"per_partition,omitempty"`
 	Duration     float64  `json:"duration"` // seconds
 	DurationP95  float64  `json:"duration_p95"`

@@ -89,7 +89,7 @@ func (a *app) noTask(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("explain %s: %w: no asset has this name, and no task: list the assets with `servo assets`", name, engine.ErrNotFound)
 }
 
-// backfillOf describes the backfill of a run if it waits for a person.
+// backfillOf describes the backfill of a run if this backfill waits for a person.
 func backfillOf(s *state.State, runID string) string {
 	run := s.Runs.Get(runID)
 	if run == nil {

@@ -92,7 +92,7 @@ func (a *app) export(ctx context.Context, p *project.Project, parts *embedded.Wo
 	return nil
 }
 
-// snapshotAt returns the state as of a revision or a time. If this text is empty, it returns the newest state.
+// snapshotAt returns the state as of a revision or a time. If asOf is empty, it returns the newest state.
 func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*snapshot.Snapshot, error) {
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {

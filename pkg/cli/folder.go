@@ -168,8 +168,8 @@ func (a *app) problemText(p project.Problem) string {
 // user.
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
-// stateOf returns the state folder or the bucket of a project. It comes from --state or, without
-// this flag, from the environment; otherwise it is the default.
+// stateOf returns the state folder or the bucket of a project. It comes from --state or, without this flag, from the
+// settings of the environment. If neither names one, it is the default.
 func (a *app) stateOf(p *project.Project) string {
 	store := p.Environment.Store
 	switch {
@@ -222,7 +222,7 @@ func keepRule(r *project.Retention) gc.Rule {
 	}
 }
 
-// noStateError means that a state folder does not exist yet. It is an [fs.ErrNotExist].
+// noStateError means that a state folder does not exist yet. It wraps [fs.ErrNotExist].
 type noStateError struct{ dir string }
 
 // Error implements error.

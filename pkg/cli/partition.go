@@ -52,7 +52,7 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 
 // explainPartition explains a partition of an asset. It returns false if the text names no partition. It also returns
 // false if the newest task of the partition explains more, because the run of the task is live or the task did not
-// succeed: task is then the key of that task.
+// succeed. In this case, task is the key of that task.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil

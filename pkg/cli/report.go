@@ -34,7 +34,7 @@ var assetReportColumns = []column[view.AssetReport]{
 	{Name: "state", Value: func(r view.AssetReport) any { return r.State() }},
 }
 
-// maxFailures is how many errors a report describes at most.
+// maxFailures is the maximum number of errors that a report describes.
 const maxFailures = 20
 
 // run executes the runs and reports how they ended.

@@ -143,7 +143,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	request.Vars = vars
 	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, with.Assets
 	return a.start(ctx, f, p, &request, func(ctx context.Context, s *session) (engine.RunHandle, error) {
-		// A run that cannot be planned deploys nothing.
+		// If the run cannot be planned, nothing is deployed.
 		current, sha, err := a.deployLocal(ctx, s, p, func(snap *snapshot.Snapshot) error {
 			planned := request
 			if _, err := engine.Choose(ctx, snap, &planned, a.Clock.Now()); err != nil {

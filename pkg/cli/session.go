@@ -155,7 +155,7 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if err != nil {
 		return afterFailedDial(err)
 	}
-	_ = conn.Close() // the connection was accepted, which is the answer
+	_ = conn.Close() // an accepted connection proves that the owner is serving
 	return serving
 }
 

@@ -300,8 +300,8 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	return nil
 }
 
-// repeatCommand returns the command that repeats the failed tasks. No command repeats a run of checks: the result then
-// says what to do instead.
+// repeatCommand returns the command that repeats the failed tasks. No command repeats a run of checks. For such a
+// run, the result says what to do instead.
 func repeatCommand(f view.Repeat, runID string) string {
 	switch {
 	case f.OnlyChecks:

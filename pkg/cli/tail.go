@@ -178,7 +178,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	return nil
 }
 
-// partly is the part of the log of an attempt that was shown while another worker executed it.
+// partly is the part of an attempt's log that was shown while another worker executed the attempt.
 type partly struct {
 	attemptID string
 	parts     engine.LogParts

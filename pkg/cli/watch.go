@@ -26,8 +26,8 @@ const (
 	watchShare = 50
 )
 
-// watch calls the function changed when files of the project have changed: servo.yaml, the files of assets and
-// schedules, and the files that the function more returns.
+// watch calls changed when files of the project have changed: servo.yaml, the files of assets and schedules, and the
+// files that more returns.
 func (a *app) watch(ctx context.Context, root string, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)

@@ -22,7 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// inUse keeps entries for the default times and makes bases early.
+// inUse are options with the default times for which entries are kept, and with early bases.
 var inUse = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}}
 
 // age lets two weeks pass and archives the old entries.

@@ -12,8 +12,8 @@ import (
 // Backlog describes what a domain has not folded yet, as far as its compactor knows. The compactor does not know
 // entries that nobody has announced until a barrier lists the ledger. ListingLag limits the age of such entries.
 type Backlog struct {
-	// Oldest is the time in the name of the oldest known entry that no revision contains; zero: there is no such
-	// entry.
+	// Oldest is the time in the name of the oldest known entry that no revision contains yet. It is zero if there is no
+	// such entry.
 	Oldest time.Time
 	// Unreadable is the number of entries that cannot be folded because the entry, or a plan that it names, cannot be
 	// read.
@@ -101,8 +101,8 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is one slot before the earliest wakeup that the domain has had since caughtUp; 0: the domain has no wakeup,
-	// so no listing is needed.
+	// wanted is one slot before the earliest wakeup that the domain has had since caughtUp. It is 0 if the domain has no
+	// wakeup and therefore needs no listing.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }

@@ -17,8 +17,8 @@ import (
 // smallBatch is a limit of entries that a few entries exceed.
 const smallBatch = 3
 
-// batched returns a fixture whose compactors fold at most smallBatch entries at once, with
-// entries that each trigger a run.
+// batched returns a fixture whose compactors fold at most smallBatch entries at once. It also returns n entries, each
+// of which triggers a run.
 func batched(t *testing.T, n int) (w *world, runs []string, entries []compactor.Entry) {
 	t.Helper()
 	w = newWorld(t)

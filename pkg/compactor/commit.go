@@ -31,9 +31,9 @@ type publication struct {
 	swept    wakeup.Swept
 }
 
-// errStateChanged means that another writer has published a state, and that this state is not known
-// to descend from the state with which the step began. The new state may lack entries that the step
-// has not listed, so the step must start over.
+// errStateChanged means that another writer has published a state, and that this state may not descend from the state
+// with which the step began. The new state may lack entries that the step has not listed, so the step must start
+// over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
 // commit publishes the state that prepare derives from the current one. If another writer is faster, commit loads
@@ -120,8 +120,8 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 
 // closed returns the runs that a group names and that only history contains.
 //
-// If history is damaged, the fold continues: a trigger of a run that may be in history does not create the run again,
-// and other events that name such a run wait as if the run were unknown.
+// If history is damaged, the fold continues. A trigger of a run that may be in history does not create the run again.
+// Other events that name such a run wait as if the run were unknown.
 func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
 	var closed []string
 	for _, run := range fold.Names(g) {

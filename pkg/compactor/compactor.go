@@ -51,7 +51,7 @@ type Config struct {
 	// process share it: a day ends for all of them at once, and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
-	// Traces creates a span for each publish, and for each run that ends with it. Nil: no spans.
+	// Traces creates a span for each publish, and for each run that the publish ends. Nil: no spans.
 	Traces *trace.Tracer
 	// OnPublish is called after each publish, in order, before requests are answered. It must not
 	// block.
@@ -309,8 +309,8 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	if m == nil {
 		return false, nil
 	}
-	// Even if the clock was set back, mint no id below the orphan floor or the watermarks: collection deletes files
-	// with such ids, and listings skip entries with such ids.
+	// Even if the clock was set back, new ids must not be below the orphan floor or the watermarks. Collection deletes
+	// files with such ids, and listings skip entries with such ids.
 	c.cfg.IDs.Raise(m.OrphanFloor)
 	c.cfg.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.cfg.IDs.Observe(m.Watermarks.CompleteThrough)

@@ -322,8 +322,8 @@ func TestINV9TimerDecidesOnAllDurableFacts(t *testing.T) {
 	w.verify()
 }
 
-// paged is a store that calls the function between after the first page of a listing, when the
-// listing has already passed the existing keys.
+// paged is a store that calls a function after the first page of a listing, when the listing has already passed the
+// existing keys.
 type paged struct {
 	blob.Store
 

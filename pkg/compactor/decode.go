@@ -43,8 +43,8 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 	return c.refuseAhead(ctx, e, groups)
 }
 
-// refuseAhead returns the groups of an entry, refused if they are too far ahead of the time at
-// which the store created it. It returns no groups if the entry has been archived since.
+// refuseAhead refuses the groups of an entry that are too far ahead of the time at which the store created the entry,
+// and returns all groups. It returns no groups if the entry has been archived since.
 func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Group) ([]fold.Group, error) {
 	if e.Stored.IsZero() {
 		object, err := c.cfg.Store.Head(ctx, ledger.Key(c.cfg.Domain, e.ID))

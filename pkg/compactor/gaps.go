@@ -72,7 +72,7 @@ func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
 // relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, all facts that the listing
 // found are published. Entries with decisions of timers are folded in a second round. If such an entry was a gap, the
-// gap stays open: the second round may fail, and a batch that does not list the ledger may follow.
+// gap stays open, because the second round may fail, and the next batch may not list the ledger.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {

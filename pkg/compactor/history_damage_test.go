@@ -74,7 +74,7 @@ func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w.verify()
 }
 
-// The key of a row of run_key_conflicts is the run. So the row of a conflict that is reported twice exists once.
+// The primary key of run_key_conflicts contains the run. So a conflict that is reported twice has only one row.
 func TestRepeatedRunKeyConflictIsOneRow(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -16,8 +16,8 @@ type Entry struct {
 	// Data is the content of the entry, if the announcer has just written it; nil: the compactor
 	// reads it from the store.
 	Data []byte
-	// Stored is when the store created the entry, as its announcer learned from the append or from
-	// a listing; zero: the compactor asks the store.
+	// Stored is when the store created the entry. The announcer of the entry learned this time from the append or from a
+	// listing. If it is zero, the compactor asks the store.
 	Stored time.Time
 	// Proof identifies the stored object that Data comes from, if another process handed it over.
 	// Data is folded only if the store confirms it. The zero value is for bytes that this process
@@ -69,9 +69,9 @@ type Result struct {
 	// CaughtUpAt is the last time at which everything in the ledger was known to be folded, in RFC
 	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
-	// Unreadable are entries of the ledger that are not folded, because the entry or a plan that it names cannot be
-	// read, or because the entry contains a TimerFired that must wait for an unreadable entry. A result names at most
-	// 1,000 of these entries. The compactor retries them.
+	// Unreadable are entries of the ledger that are not folded. Such an entry cannot be read, or names a plan that
+	// cannot be read, or contains a TimerFired that must wait for an unreadable entry. A result names at most 1,000 of
+	// these entries. The compactor retries them.
 	Unreadable []string `json:"unreadable,omitempty"`
 	// ReleasedThrough is the minute up to which wakeups may be deleted.
 	ReleasedThrough event.Time `json:"released_through,omitzero"`
@@ -197,7 +197,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	return taken, 0, true
 }
 
-// await waits for a request, for at most the duration wait unless that is zero.
+// await waits for a request. If wait is not zero, it limits the duration.
 func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		select {

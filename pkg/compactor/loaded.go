@@ -17,8 +17,8 @@ type loaded struct {
 	manifest *manifest.Manifest // nil: none is published
 	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
 	complete string             // never decreases within a timeline: every entry named below it is folded
-	// unannounced means that a sweep has found entries that nobody announced, and that no revision
-	// records this yet.
+	// unannounced means that a sweep has found entries that nobody announced, and that no revision records this fact
+	// yet.
 	unannounced bool
 	// tried are the entries with events that an older build did not know, and that this process has folded again.
 	// Folding them once more would have the same result.

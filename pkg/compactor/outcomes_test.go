@@ -83,7 +83,8 @@ func TestDamagedHistoryKeepsLiveOutcomes(t *testing.T) {
 	require.Equal(t, []state.EntryOutcome{"", state.Folded}, outcomesOf(t, c, old[1], fresh[1]))
 }
 
-// Only segments that may contain an entry are read, and none for an entry that cannot exist there.
+// A lookup of an entry reads only segments that may contain the entry. If no segment can contain it, the lookup reads
+// none.
 func TestOutcomesReadOnlyMatchingSegments(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

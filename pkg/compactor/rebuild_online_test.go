@@ -197,9 +197,9 @@ func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
 	w.verify()
 }
 
-// Manifests were deleted while compactors ran: one began again with revision 1, another continued with its own
-// numbers. In an earlier build, the rebuild published revisions below these numbers, and the domain stopped
-// permanently when it reached the first of them.
+// Manifests were deleted while compactors ran. One compactor began again with revision 1, and another one continued
+// with its own numbers. In an earlier build, the rebuild published revisions below these numbers, and the domain
+// stopped permanently when it reached the first of them.
 func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	w := newWorld(t)
 	w.options = small

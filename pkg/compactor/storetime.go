@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ListMargin limits the age of names that a listing can miss: an entry that appears after the listing may have a name
-// with an earlier time, but at most ListMargin earlier. Appenders ensure that a name is at most 60 s behind the
-// store's clock.
+// ListMargin limits the age of names that a listing can miss. An entry that appears after the listing may have a name
+// with an earlier time, but the time is at most ListMargin earlier. Appenders ensure that a name is at most 60 s
+// behind the store's clock.
 const ListMargin = 90 * time.Second
 
 // storeTime is the latest known time of the store's clock, in Unix milliseconds; 0: none is known.
@@ -35,9 +35,9 @@ func (s *storeTime) limit(now time.Time) time.Time {
 }
 
 // completeAt returns the id up to which a listing is complete, given a time that the store's clock
-// had reached before the listing began. Writers keep the names of entries close to the store's
-// clock, so no other clock may raise the result; this machine's clock can only lower it. It returns
-// "" if no time of the store is known yet.
+// had reached before the listing began. Writers keep the names of entries close to the store's clock, so no other
+// clock may raise the result. This machine's clock can only lower it. It returns "" if no time of the store is known
+// yet.
 func completeAt(storeTime int64, now time.Time) string {
 	if storeTime == 0 {
 		return ""

@@ -26,7 +26,7 @@ type alertRule struct {
 // defaultGroup is how long alerts about one subject are counted before the next message is sent.
 const defaultGroup = 10 * time.Minute
 
-// unbuiltCauses are planned causes that rules cannot name yet. Each has the reason or an alternative.
+// unbuiltCauses are planned causes that rules cannot name yet. Each value states the reason or an alternative.
 var unbuiltCauses = map[string]string{
 	"publish_failed":     "`servo status` shows places that could not be published",
 	"sensor_failing":     "sensors are not supported",

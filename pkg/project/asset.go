@@ -20,8 +20,8 @@ const (
 	maxList    = 1_000
 )
 
-// newAsset returns an asset with the project's defaults. Until the key of the asset is read, its place is the start
-// of the file.
+// newAsset returns an asset with the project's defaults. Until the key of the asset is read, the place of the asset
+// is the start of the file.
 func (l *loader) newAsset(file string) *declared {
 	d := l.project.Defaults
 	return &declared{
@@ -268,7 +268,8 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery returns functions that report the fields of commands in a query, with a reason.
+// refusedInQuery returns functions that report fields that only commands may have. Each of them states why a query
+// cannot have the field.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -282,7 +283,8 @@ func (f yamlFile) refusedInQuery() fields {
 	}
 }
 
-// assetFields reads the fields that every asset has, and the fields in more. It reports whether n is a mapping.
+// assetFields reads the fields that every asset has, and the additional fields in the parameter more. It reports
+// whether n is a mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
 	known["uses"] = func(n *yaml.Node) { // for queries, [usesField] replaces this function

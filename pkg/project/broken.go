@@ -54,8 +54,8 @@ func (l *loader) assetsKnown() bool {
 	return true
 }
 
-// certain reports whether an error of a selection is a mistake in the selection. Otherwise, a problem in a file of
-// assets may have hidden what it selects.
+// certain reports whether an error about a selection must be a mistake in the selection itself. If it returns false,
+// the selected assets may exist in a file whose problems hide them.
 func (l *loader) certain(selection string) bool {
 	if l.assetsKnown() {
 		return true
@@ -77,8 +77,8 @@ func (l *loader) breakReaders() {
 	}
 }
 
-// breakAssets marks the assets in some files, and those in the files in more, as broken. It removes the dependencies
-// of broken assets, so that the remaining graph has no cycle.
+// breakAssets marks the assets in the files of both parameters, files and more, as broken. It removes the
+// dependencies of broken assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true

@@ -274,7 +274,7 @@ func (c *codeReader) below(folder string) []string {
 	_ = fs.WalkDir(c.files, folder, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return fs.SkipDir // without the folder, the pattern matches fewer files
+			return fs.SkipDir // the pattern matches nothing in an unreadable folder
 		case strings.HasPrefix(entry.Name(), ".") && name != ".":
 			if entry.IsDir() {
 				return fs.SkipDir

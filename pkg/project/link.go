@@ -84,7 +84,7 @@ func (l *loader) link() {
 	l.linkPublish()
 }
 
-// dropNameless drops the assets without a key, which was already reported.
+// dropNameless drops the assets without a key. The missing keys have already been reported.
 func (l *loader) dropNameless() {
 	declares := map[string]bool{}
 	for i := range l.assets {

@@ -149,7 +149,7 @@ func truncUnit(d *space.Dimension) string {
 	return ""
 }
 
-// table describes the rows of an upstream asset that the partitions of a reader read in one dimension.
+// table describes, for one dimension, the rows that the partitions of a reader read from an upstream asset.
 func (c *partitionColumns) table(upstream, reader *declared, dimension string) BatchTable {
 	m, err := plan.Mapping(&upstream.Asset, &reader.Asset)
 	if err != nil || upstream.Partitions == nil {
@@ -233,8 +233,8 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns the content of an asset's column. The values of this column come from one of several columns of the
-// tables that the asset reads.
+// common returns the content of an asset's column whose values come from one of the given columns of the tables that
+// the asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
 	for _, column := range columns {

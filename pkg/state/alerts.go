@@ -76,7 +76,7 @@ type Alert struct {
 	GroupUntil  event.Time `col:"group_until,null"`
 	Following   event.Time `col:"following_at,null"`
 	RecoveredAt event.Time `col:"recovered_at,null"`
-	// The last transition.
+	// The following fields describe the last transition.
 	RunID     string `col:"run_id,null"`
 	TaskKey   string `col:"task_key,null"`
 	Partition string `col:"partition_key,null"`
@@ -137,7 +137,7 @@ type Notification struct {
 	Count          int64             `col:"count"` // transitions that it reports
 	// Listed names the first 20 partitions, or the first 20 subjects of a digest, as a JSON list.
 	Listed string `col:"listed,null"`
-	// The first of the transitions.
+	// The following fields describe the first of the transitions.
 	RunID   string `col:"run_id,null"`
 	TaskKey string `col:"task_key,null"`
 	Code    string `col:"code,null,dict"`
@@ -254,8 +254,7 @@ func (s *State) OpenNotifications() int { return s.index.alerting.open }
 // Undeliverable returns the number of recent notifications that could not be sent.
 func (s *State) Undeliverable() int { return s.index.alerting.failed }
 
-// PendingNotifications yields the notifications that wait to be sent; the one that has waited
-// longest is first.
+// PendingNotifications yields the notifications that wait to be sent, the longest wait first.
 func (s *State) PendingNotifications(yield func(*Notification) bool) {
 	s.index.alerting.pending.Scan(func(item timedItem) bool { return yield(s.Notifications.Get(item.id)) })
 }

@@ -24,7 +24,7 @@ const (
 	BackfillCancelled  BackfillState = "CANCELLED"
 )
 
-// Ended reports whether a backfill in this state has no partition left to do.
+// Ended reports whether a backfill in this state has no unfinished partition left.
 func (s BackfillState) Ended() bool {
 	return s == BackfillSucceeded || s == BackfillFailed || s == BackfillCancelled
 }

@@ -26,8 +26,8 @@ type Promise struct {
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
 	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness
-	// limit was deployed. LagAt is when the output becomes too old; 0: it is already too old, or no freshness
-	// limit is declared.
+	// limit was deployed. LagAt is when the output becomes too old. It is 0 if the output is already too old, or if no
+	// freshness limit is declared.
 	MaxLagSec int64      `col:"max_lag_sec"`
 	DataAt    event.Time `col:"data_at,null"`
 	LagAt     event.Time `col:"lag_at,null"`

@@ -26,8 +26,8 @@ func (r *KeyBlock) Key() Key2 { return Key2{r.Set, r.First} }
 
 func (*KeyBlock) newTable() store { return new(rowTable[Key2, KeyBlock, *KeyBlock]) }
 
-// SetKey is a key of a key set. Its line contains the key alone or, if the key was ever removed, the
-// key, the version and the sequence number, separated by tabs. The number of a removed key is negative.
+// SetKey is a key of a key set. Its line contains the key alone or, if the key was ever removed, the key, the version
+// and the sequence number, separated by tabs. The sequence number of a removed key is negative.
 type SetKey struct {
 	Key string
 	// Version is the event that last removed the key or added it again; "": it was never removed.

@@ -72,7 +72,7 @@ type Run struct {
 	// run of the chain was planned.
 	InputsSeq int64      `col:"inputs_seq"`
 	InputsAt  event.Time `col:"inputs_at,null"`
-	// SLAAt is the time from which the run of a schedule has taken too long. 0: there is no such time, or the miss was
+	// SLAAt is the time at which the run of a schedule exceeds its SLA. 0: there is no such time, or the miss was
 	// already reported.
 	SLAAt event.Time `col:"sla_at,null"`
 

@@ -128,7 +128,7 @@ type Task struct {
 	SchemaHash        string `col:"schema_hash,null"`
 	MaterializationID string `col:"materialization_id,null"`
 	Quality           string `col:"quality,null,dict"`
-	// SLAAt is the time from which the task has taken too long. 0: there is no such time, or the miss was already
+	// SLAAt is the time at which the task exceeds its next SLA. 0: there is no such time, or the miss was already
 	// reported. SLAMissed names the bounds that the task has missed: run, task.
 	SLAAt     event.Time `col:"sla_at,null"`
 	SLAMissed string     `col:"sla_missed,null,dict"`

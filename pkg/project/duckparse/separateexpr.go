@@ -17,7 +17,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 	bounds := map[string]int{} // the compared ends, by the id of the expression: 1 is the start, 2 the end, 3 both
 	for _, condition := range conditions {
 		if id, bound := s.bound(f, condition); bound == afterStart {
-			bounds[id] |= 1 // reported below
+			bounds[id] |= 1 // the next loop reports this condition
 		} else if id != "" {
 			bounds[id] |= bound
 		}

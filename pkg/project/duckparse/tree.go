@@ -91,7 +91,8 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions. It ignores the field except of the root.
+// hashOf returns a hash of a tree without positions. It ignores the field of the root that the parameter except
+// names.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {

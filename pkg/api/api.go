@@ -1,9 +1,9 @@
 // Package api serves the API of one domain: runs, tasks, logs, assets, partitions, schedules, backfills and alerts.
 // This package is not a stable API.
 //
-// proto/servo/v1 describes the API. Each call is served in four protocols on the same port: Connect,
-// gRPC, gRPC-Web, and REST, which package rest translates into Connect within the process. The guard
-// intercepts every call, whatever its protocol.
+// proto/servo/v1 describes the API. Each call is served in four protocols on the same port: Connect, gRPC, gRPC-Web
+// and REST. Package rest translates REST requests into Connect calls within the process. The guard intercepts every
+// call, whatever its protocol.
 package api
 
 import (
@@ -190,8 +190,8 @@ const (
 	timelineHeader = "Servo-Timeline"
 )
 
-// current returns the snapshot that a call reads, which is the newest one by default, and writes its revision into a
-// header of the response.
+// current returns the snapshot that a call reads, by default the newest one. It also writes the revision of this
+// snapshot into a header of the response.
 func (s *server) current(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := s.snapshot(ctx)
 	if err == nil {

@@ -96,8 +96,8 @@ func graphNode(n *view.GraphNode, assets map[string]*plan.Asset, judged map[stri
 	return into
 }
 
-// healthOf returns the health of an asset. If several values apply, it returns the one that comes first below: states
-// that need a person come before the others.
+// healthOf returns the health of an asset. If several values apply, it returns the one whose case comes first below.
+// States that need a person come before the others.
 func healthOf(a *servov1.Asset) string {
 	switch status := a.GetStatus(); {
 	case a.GetProblem() != "" || status.GetFailed() > 0:

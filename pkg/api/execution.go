@@ -372,8 +372,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 }
 
 // runKey returns the run key of a request. If the request has none, the key is derived from the header Idempotency-Key.
-// In that case the fingerprint is a hash of the request, and not of the plan: a repeated request may find other inputs,
-// but must still attach to the same run.
+// In that case the fingerprint is a hash of the request instead of the plan. A repeated request may find other
+// inputs, but must still attach to the same run.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)

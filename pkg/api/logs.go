@@ -91,7 +91,7 @@ func (s *server) ReadLog(ctx context.Context, r *servov1.ReadLogRequest) (*servo
 	return log.part(r.GetOffset(), max(orDefault(r.GetLimit(), defaultLogPart), minLogPart)), nil
 }
 
-// part returns a part of a log. It ends at the end of a character.
+// part returns a part of a log. The part never ends within a character.
 //
 // Offsets count omitted text, too. Otherwise they would change while the log of a running attempt grows: such a log
 // keeps only its beginning and its end.

@@ -54,7 +54,7 @@ func TestPagesShowOneRevision(t *testing.T) {
 	require.Len(t, again, 7)
 }
 
-// If a process continues a listing that another process on the same folder began, the pages still show the revision of
+// A process continues a listing that another process on the same folder began. The pages still show the revision of
 // the first page, although runs have started before and after the restart. A process with another key rejects the
 // token.
 func TestPagesContinueAfterRestart(t *testing.T) {

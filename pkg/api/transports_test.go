@@ -174,7 +174,7 @@ func connectProblem(text []byte) []byte {
 	return out
 }
 
-// calls returns calls that change nothing, and whose answers do not change.
+// calls returns calls that have no side effects and always get the same answer.
 func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 	type call = func(context.Context, clients) (proto.Message, error)
 	run := func(id string) call {

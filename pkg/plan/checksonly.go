@@ -49,7 +49,7 @@ func errNoOutput(a *Asset) error {
 	return fmt.Errorf("asset %s has no output to check: run it first", a.Key)
 }
 
-// withOutput returns the node and the partitions of an asset that have an output to check.
+// withOutput returns the node of an asset, and those of the given partitions that have an output to check.
 func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	made := c.made(n.asset.Key)
 	has := make([]string, 0, len(keys))

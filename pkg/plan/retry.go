@@ -65,8 +65,8 @@ type retry struct {
 	order   map[string]bool // the order nodes among them
 	plan    *Plan
 	errs    []error
-	// dropped are the tasks that the retry cannot repeat. They require quality of an output that is degraded, or
-	// they depend on a dropped task, directly or through a group node, which is then dropped, too.
+	// dropped are the tasks that the retry cannot repeat. They require quality of an output that is degraded, or they
+	// depend on a dropped task, directly or through a group node. Such a group node is dropped, too.
 	dropped map[string]bool
 }
 

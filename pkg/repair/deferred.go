@@ -24,7 +24,8 @@ import (
 // names the plan that was executed.
 //
 // A cancel waits for the facts that must have been folded before it. The run must exist, and if a task of the run
-// has begun, the upstreams of that task must have ended. Other facts came too late to have an effect.
+// has begun, the upstreams of that task must have ended. It does not wait for other facts, because they came too late
+// to have an effect.
 //
 // Commands to forget assets never wait. They are folded even if the state says that an asset is in use, because the
 // timer decisions that ended the asset's runs are folded later, or may turn out differently.

@@ -61,10 +61,10 @@ func (e *LostError) Error() string {
 // maxConflicts limits how often a rebuild catches up after another process has published a revision.
 const maxConflicts = 64
 
-// Rebuild builds the state from the ledger, in files that no revision refers to, and publishes it
-// as the next revision, which starts a new timeline. That publish is the commit point: until then
-// the live timeline continues undisturbed, and an error means that nothing has changed. Compactors
-// of the live timeline get a conflict at that revision, load it, and continue from there.
+// Rebuild builds the state from the ledger in files that no revision refers to. It publishes the state as the next
+// revision, which starts a new timeline. That publish is the commit point: until then the live timeline continues
+// undisturbed, and an error means that nothing has changed. Compactors of the live timeline get a conflict at that
+// revision, load it, and continue from there.
 //
 // The ledger is replayed in the order that ledger_entries records, up to the newest revision. Compactors fold the later
 // entries. If damage hides the order, the error is a [RecordError]. If the ledger lacks recorded groups, the error is a
@@ -100,7 +100,7 @@ type built struct {
 
 	bare *bareFold // set in a bare rebuild
 
-	// Only a replay in the recorded order sets the next two fields: at is the manifest whose groups were replayed, and
+	// Only a replay in the recorded order sets the next two fields. at is the manifest whose groups were replayed.
 	// record reads the order in which later revisions folded their groups.
 	at     *manifest.Manifest
 	record *record

@@ -114,8 +114,8 @@ func (r *replay) apply(p place, g fold.Group) {
 // [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a minute behind that time.
 const maxClaim = 2 * ids.MaxAhead
 
-// clampToStoreTime corrects timestamps that are far ahead in a folded group. The time in the name of its entry is close
-// to the store's time; if the name itself was ahead, the entry has been renamed.
+// clampToStoreTime corrects timestamps that are far ahead in a folded group. The time in the name of the group's
+// entry is close to the store's time. If the name itself was ahead, the entry has been renamed.
 func clampToStoreTime(g fold.Group) {
 	named := event.At(ids.Time(g.Entry))
 	event.Clamp(g.Events, named.Add(maxClaim), named)

@@ -523,9 +523,9 @@ func byTime(a *plan.Asset, partitions []Partition) []Partition {
 }
 
 // inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. For
-// each upstream asset, at least one partition that it reads must exist or be chosen, except for the asset itself:
-// its first partitions have nothing to read. If the asset requires complete inputs, this must hold for every
-// expected partition that it reads. The lists in chosen are sorted.
+// each upstream asset, at least one partition that it reads must exist or be chosen. If the asset reads itself, this
+// does not apply to its own partitions, because the first of them have nothing to read. If the asset requires
+// complete inputs, this must hold for every expected partition that it reads. The lists in chosen are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {

@@ -38,8 +38,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// If a key is removed or added again, exactly these partitions become stale: those that would read a partition of the
-// key, and whose own key does not contain it.
+// If a key is removed or added again, partitions that would read a partition of this key become stale, unless their
+// own partition key contains it. No other partitions become stale.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

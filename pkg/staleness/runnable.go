@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns which of the given partitions can be materialized together, each list in the order of its keys. A
-// partition cannot be materialized if one of its inputs neither exists nor can itself be materialized. It also cannot
-// be materialized if it reads a partition in without. The partitions in without should have been made before, but were
-// not, so their visible outputs, if any, are old.
+// partition cannot be materialized if one of its inputs does not exist and cannot be materialized either. It also
+// cannot be materialized if it reads a partition in without. The partitions in without should have been materialized
+// before, but were not. If they have visible outputs, these outputs are outdated.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

@@ -21,8 +21,9 @@
 //   - If p has left_out, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.
 //
-// If a person marked p as fresh, p counts as planned on the state that the person saw. A partition that a
-// person marked as missing counts as not materialized; the mark is its version, and no chain has read it.
+// If a person marked p as fresh, p counts as planned on the state that the person saw. A partition that a person
+// marked as missing counts as not materialized. Its version is the sequence number of the mark, and no chain has read
+// this version.
 package staleness
 
 // newer reports whether q, which p reads, makes p stale.
@@ -30,7 +31,8 @@ func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p read a version that its own chain of retries made, or its own run if p is incomplete.
+// readInChain reports whether p read a version that its own chain of retries made. If p is incomplete, its own run
+// must have made the version.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
@@ -52,8 +54,8 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest contains the two greatest versions of many partitions that different chains of retries made. In
-// newest.runs, it distinguishes runs instead of chains.
+// greatest contains the greatest version of many partitions, and the greatest version that another chain of retries
+// made. In newest.runs, it distinguishes runs instead of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version

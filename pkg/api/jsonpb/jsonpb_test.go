@@ -98,7 +98,8 @@ func TestWrongFieldsAreNamedInWords(t *testing.T) {
 	require.NoError(t, jsonpb.Unmarshal([]byte(` {"pixels": 1.0, "from": "2025-01-15T10:30:00+01:00"} `), &servov1.GetGanttRequest{}))
 }
 
-// A request is either decoded completely or rejected: no misspelt field and no trailing data is ignored.
+// A request is either decoded completely or rejected. Misspelt fields and trailing data are errors, and are never
+// ignored.
 func FuzzAcceptedRequestsAreDecodedCompletely(f *testing.F) {
 	good, err := jsonpb.Marshal(&servov1.TriggerRunRequest{
 		Assets: []string{"raw/events"}, Partitions: []string{"date=2025-01-01..2025-01-31"}, RunKey: "k", Labels: map[string]string{"why": "x"},

@@ -1,10 +1,10 @@
 // Package rest serves the API as REST: it translates requests into calls of a Connect handler in the same
 // process, according to the options google.api.http of the schema. This package is not a stable API.
 //
-// A route is served in two forms: with tenant and workspace, as in the schema, and without them for the only
-// workspace of a server. Errors are problem documents (RFC 9457). A POST must declare a JSON body. A web page cannot
-// send that Content-Type to another origin without a preflight request. So no page can start a run without the
-// knowledge of its reader.
+// A route is served in two forms. One form has the path of the schema, which names the tenant and the workspace. The
+// other form omits both, and refers to the only workspace of the server. Errors are problem documents (RFC 9457). A
+// POST must declare a JSON body. A web page cannot send that Content-Type to another origin without a preflight
+// request. So no page can start a run without the knowledge of its reader.
 package rest
 
 import (

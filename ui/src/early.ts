@@ -1,6 +1,6 @@
-// This script runs before the page's main script has been read. It applies the theme, so that the page never appears in
-// the other one. It sends the first calls, so that their answers arrive earlier. It must stay small, and must not load
-// React.
+// This script runs before the page's main script has been read. It applies the theme, so that the page never appears
+// in the wrong one. It sends the first calls, so that their answers arrive earlier. It must stay small, and must not
+// load React.
 import { ask } from "./api/ask";
 import { first } from "./api/client";
 import { read, themeOf } from "./app/stored";

@@ -12,7 +12,8 @@ export function ask(url: string) {
   asked.set(url, answer);
 }
 
-// answered returns the answer to a call that was sent early, and forgets it: a repeated call is sent to the server.
+// answered returns the answer to a call that was sent early, and forgets the answer, so that a repeated call is sent
+// to the server.
 export function answered(url: string): Promise<Response> | undefined {
   const answer = asked.get(url);
   asked.delete(url);

@@ -88,9 +88,9 @@ export const useLive = () =>
   });
 
 // useWatch follows the changes of the state while the page is visible: a hidden page needs no connection, and
-// browsers allow few. The browser connects again by itself. The page shows the first change immediately. It shows all
-// changes that arrive during a refetch, or in the pause after it, together. The pause is longer if the server is
-// slow, so that a page takes at most a fifth of the server's time.
+// browsers allow few. The browser connects again by itself. The page shows the first change immediately. It collects
+// the changes that arrive during a refetch or in the pause after it, and shows them together. The pause is longer if
+// the server is slow, so that a page takes at most a fifth of the server's time.
 export function useWatch() {
   const client = useQueryClient();
   useEffect(() => {

@@ -2,8 +2,8 @@ import { useEffect, useState } from "react";
 import type { Arrow, Layout, Size } from "./layout";
 import address from "./worker?worker&url";
 
-// The content security policy allows only scripts that this Trusted Types policy creates, and the policy creates only
-// the worker's.
+// The content security policy allows only script addresses that this Trusted Types policy has created. The Trusted
+// Types policy creates only the address of the worker.
 interface Policy {
   createScriptURL: (url: string) => string;
 }

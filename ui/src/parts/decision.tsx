@@ -1,7 +1,7 @@
 import type { Quarantine } from "../api/types";
 import { Time } from "./parts";
 
-// nameOf returns the name of the principal who decided. Without one, the output has expired.
+// nameOf returns the name of the principal who decided. If no principal has decided, the output has expired.
 export function nameOf(by: string): string {
   return by.replace(/^user:/, "") || "its expiry";
 }

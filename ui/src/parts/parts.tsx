@@ -11,7 +11,7 @@ import {
 } from "react";
 import { Failure } from "../api/client";
 import { useNow, useReadOnly } from "../api/queries";
-import { ago, splitTimes, stamp, zoneName } from "../app/format";
+import { ago, stamp, zoneName } from "../app/format";
 import { useSettings } from "../app/settings";
 import { Icon, type IconName } from "./icons";
 import css from "./parts.module.css";
@@ -97,13 +97,8 @@ export function Time({ at, exact }: { at: string | undefined; exact?: boolean })
   );
 }
 
-// Sentence shows a sentence of the server, with the given times in the form of the page.
-export function Sentence({ text, times }: { text: string; times: (string | undefined)[] }) {
-  return splitTimes(text, times).map((part, i) => (i % 2 ? <Time key={i} at={part} exact /> : part));
-}
-
-// Command shows a command of the command line, with a button that copies it. A page that shows a bucket names the program
-// that supports buckets.
+// Command shows a command of the command line, with a button that copies it. On a page that shows a bucket, the
+// command names the program that supports buckets.
 export function Command({ text: local }: { text: string }) {
   const text = useReadOnly() ? local.replace(/^servo /, "servo-cloud ") : local;
   const [copied, setCopied] = useState(false);

@@ -143,8 +143,8 @@ const language = (tables: Table[], functions: readonly Completion[]) => [
   }),
 ];
 
-// If a person types over selected text, the browser would delete the text with inline styles, which the content
-// security policy blocks.
+// If a person types over selected text, the browser by default uses inline styles, which the content security policy
+// blocks. So this handler replaces the text itself.
 const typeOverSelection = EditorView.domEventHandlers({
   beforeinput(event, view) {
     const { main } = view.state.selection;

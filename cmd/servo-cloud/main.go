@@ -1,8 +1,8 @@
 // Command servo-cloud is servo with support for cloud storage: it accepts gs://BUCKET wherever
 // servo accepts a state folder. See `servo-cloud --help`.
 //
-// It is a separate program because the cloud's client libraries take 30 MiB of memory, which
-// servo on a laptop does not need.
+// servo-cloud is a separate program because the cloud's client libraries take 30 MiB of memory, which servo on a
+// laptop should not spend.
 package main
 
 import (

@@ -260,7 +260,7 @@ var heavy = map[string][]string{
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
 	// Code that measures receives its recorder from its caller. pkg/service tests the names and labels of metrics.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
-	// The client of Secret Manager needs gRPC, too.
+	// The client of Secret Manager also needs gRPC.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
 	// Code that serves or calls the API links HTTP/2 and its codecs.
 	"connectrpc.com/":    {"pkg/servov1/servov1connect", "pkg/api"},

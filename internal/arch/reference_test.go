@@ -118,7 +118,7 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	code := regexp.MustCompile(`^(Code|code)[A-Z]`)
 	require.Equal(t, constants(t, "pkg/worker", code), firstCells(t, "errors.md", "### Reported by Servo's worker", "### Set by Servo", quotedCode))
 	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
-	// Workers report these two codes, too.
+	// Workers also report these two codes.
 	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" })
 	slices.Sort(set)
 	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Reported by commands", quotedCode))

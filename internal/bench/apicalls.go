@@ -147,7 +147,8 @@ type apiCalls struct {
 type kind struct {
 	name   string
 	budget float64
-	// path returns the path of the next call. answer is the answer to the previous call; nil: this is the first call.
+	// path returns the path of the next call. The parameter answer is the answer to the previous call, or nil for the
+	// first call.
 	path func(answer map[string]any) string
 	// skip is how many calls at the beginning are not counted.
 	skip int

@@ -22,8 +22,9 @@ type Result struct {
 	Max     float64   `json:"max"`
 	// Makespan is the median time from the first request to the end of the last run.
 	Makespan float64 `json:"makespan_s,omitempty"`
-	// HopP50 and HopP99 are percentiles of the hop, over all samples: the milliseconds from the end of a task's last
-	// upstream to the task's own end. If many tasks are ready at once, the hop is mostly time in the queue.
+	// HopP50 and HopP99 are percentiles of the hops of all samples. A hop is the time from the end of a task's last
+	// upstream to the task's own end, in milliseconds. If many tasks are ready at once, a hop is mostly time in the
+	// queue.
 	HopP50 float64 `json:"hop_p50_ms,omitempty"`
 	HopP99 float64 `json:"hop_p99_ms,omitempty"`
 	// Objects and Bytes are the number of files in the last sample's state folder and their total size, per task.

@@ -193,8 +193,8 @@ func createRefuses(t *testing.T, s blob.Store) {
 	require.Equal(t, first.Version, o.Version, "a refused create changes nothing")
 }
 
-// race runs do in 16 goroutines. It returns the indices of the goroutines that succeeded, and the errors of the other
-// goroutines.
+// race runs the function do in 16 goroutines. It returns the indices of the goroutines that succeeded, and the errors
+// of the other goroutines.
 func race(do func(i int) error) (winners []int, others []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

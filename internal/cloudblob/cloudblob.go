@@ -83,7 +83,7 @@ func New(inner blob.Store, cfg Config) *Store {
 	return &Store{inner: inner, cfg: cfg, mutated: map[string]time.Time{}}
 }
 
-// timed executes do after half of the drawn latency, and returns after the other half.
+// timed calls the function do after half of the drawn latency, and returns after the other half.
 func timed[T any](ctx context.Context, s *Store, d latency.Dist, verb, key string, do func() (T, error)) (T, error) {
 	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half before the operation, half after
 	var none T

@@ -70,7 +70,7 @@ type Options struct {
 
 // Cloud is a running cloud. [Start] creates it.
 type Cloud struct {
-	// Engine is a client's engine. Its operations are billed, too.
+	// Engine is a client's engine. Its operations are also billed.
 	Engine *engine.Engine
 	// Watch reads published states without the latency and the cost of the simulated cloud.
 	Watch *snapshot.Reader

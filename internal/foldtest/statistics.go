@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkStatistics compares the statistics of assets with the successful tasks of the state. Tasks that are in
-// history may be in the statistics, too. Forgetting an asset deletes its statistics.
+// checkStatistics compares the statistics of assets with the successful tasks of the state. The statistics may also
+// include tasks that are in history. Forgetting an asset deletes its statistics.
 func checkStatistics(s *state.State) error {
 	made := map[string][]state.Sample{}
 	for t := range s.Tasks.All {

@@ -13,8 +13,9 @@ func JSON(w http.ResponseWriter, status int, body any) error {
 	return write(w, "application/json", status, body)
 }
 
-// Problem writes an error as a problem document (RFC 9457). Its title defaults to the text of its status. Its detail is
-// truncated, because details may repeat what callers have sent. It returns an error if the client has disconnected.
+// Problem writes an error as a problem document (RFC 9457). The title of the document defaults to the text of its
+// status. The detail is truncated, because it may repeat what callers have sent. Problem returns an error if the
+// client has disconnected.
 func Problem(w http.ResponseWriter, p contract.Problem) error {
 	p.Detail = contract.Truncate(p.Detail)
 	return LongProblem(w, p)

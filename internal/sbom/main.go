@@ -3,9 +3,9 @@
 //
 //	go run ./internal/sbom -o bin/notices bin/servo bin/servo-compactor
 //
-// It reads the modules from the program itself, where the linker has recorded them, and their licences from the module
-// cache. It fails if it finds no licence for a module, or a licence that it does not know. The same program always
-// results in the same files.
+// The command reads the modules from the program itself, where the linker has recorded them, and their licences from
+// the module cache. It fails if it finds no licence for a module, or a licence that it does not know. The same
+// program always results in the same files.
 package main
 
 import (

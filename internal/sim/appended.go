@@ -94,8 +94,8 @@ func (o *oracle) appended(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry contains a time from a client's clock that was far ahead,
-// although the entry was appended after the clock was corrected.
+// claimsAhead reports whether an entry contains a time that a client read while its clock was far ahead, although the
+// entry was appended after the clock was corrected.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)

@@ -91,8 +91,8 @@ type World struct {
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
-	// If Merging is not 0, small outputs of partitioned assets are merged, from this number of neighbouring partitions
-	// on. Mergers is the number of machines that merge them, in addition to the workers: see merging.go.
+	// If Merging is not 0, small outputs of at least this many neighbouring partitions are merged. Mergers is the number
+	// of machines that merge them, in addition to the workers: see merging.go.
 	Merging, Mergers int
 	// Parquet encodes projections as Parquet files. Otherwise the rows stay in memory, and the state files contain only
 	// references to them.

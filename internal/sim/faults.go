@@ -19,7 +19,7 @@ type Faults struct {
 	// Faults of queue tasks. TaskLost: the task is lost. TaskAgain: it is delivered once more, up to ten minutes later.
 	// TaskLate: it is delivered late.
 	TaskLost, TaskAgain, TaskLate int
-	// The same faults of notifications about objects.
+	// NoticeLost, NoticeAgain and NoticeLate are the same faults of notifications about objects.
 	NoticeLost, NoticeAgain, NoticeLate int
 	// Faults of each machine in each minute: its process is killed, its process is frozen, or its clock jumps.
 	Kill, Freeze, Jump int

@@ -202,7 +202,8 @@ func (o *oracle) bareLedger(f *followed) {
 		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
 			// The rebuild decided that a later tick replaced the run's request. No fact contradicts this decision.
 		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
-			// A person cancelled the request at about the time of its planning. Names of entries depend on clocks.
+			// A person cancelled the request at about the time of its planning. Which of the two came first depends on the
+			// names of the entries, and so on clocks.
 		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !executed(f.state, run):
 			// A command ended the run's chunk before a worker began. No fact shows whether the run came first.
 		case again == nil:

@@ -30,7 +30,7 @@ func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		// The id of the event sorts after all ids of the task, so that a rebuild folds the event after them, too.
+		// The id of the event sorts after all ids of the task, so that a rebuild also folds the event after them.
 		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}

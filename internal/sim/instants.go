@@ -85,8 +85,8 @@ func isInstant(s *event.Schedule, at time.Time) bool {
 	return c.matches(at.Add(z.after)) && !c.other(s, z, at, at.Add(z.after-z.before), event.RepeatedFirst)
 }
 
-// other reports whether the clocks were set back between two times with the same local time, and the schedule has the
-// given policy for repeated local times.
+// other reports whether two conditions hold: the clocks were set back between two times with the same local time, and
+// the schedule has the given policy for repeated local times.
 func (c cadence) other(s *event.Schedule, z zoneOf, at, other time.Time, policy string) bool {
 	occurs := z.after < z.before && at.Before(z.at) != other.Before(z.at)
 	chosen := s.Repeated

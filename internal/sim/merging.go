@@ -65,8 +65,8 @@ func (c *World) merge(r *rand.Rand) {
 	}
 }
 
-// drawMergedReads inserts runs of the last two assets of projects alone: of the asset that reads all partitions and,
-// less often, of the partitioned asset, so that some partitions are replaced.
+// drawMergedReads inserts runs of a single asset, without its upstreams. Usually this is the asset that reads all
+// partitions. Sometimes it is the partitioned asset, so that some partitions are replaced.
 func (l *workload) drawMergedReads(span time.Duration) {
 	if l.w.cfg.Merging == 0 {
 		return

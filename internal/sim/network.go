@@ -109,8 +109,8 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request of the process from, or of the cloud if from is nil. The driver calls the function "then"
-// with the answer, unless that process has died.
+// request sends a request of a process, or of the cloud if the parameter from is nil. The driver calls the function
+// then with the answer, unless the process has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false

@@ -118,7 +118,7 @@ func (w *world) allSkipped(lost *repair.LostError) bool {
 	})
 }
 
-// atDriver executes do in the driver on behalf of a process, and waits for it.
+// atDriver lets the driver call the function do on behalf of a process, and waits for the call.
 func (w *world) atDriver(p *process, do func()) {
 	k := &call{proc: p, label: "tell"}
 	k.begin = func() {

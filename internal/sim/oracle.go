@@ -31,7 +31,7 @@ type oracle struct {
 	plans      map[string]map[string]string  // results of the function reads, by plan
 	decoded    map[string]*plannedRun        // decoded plans
 	chunks     map[string]*backfill.Document // decoded documents of backfills
-	// collectedAt holds when collectors of outputs deleted objects.
+	// collectedAt maps a deleted object to the time at which a collector of outputs deleted it.
 	collectedAt map[string]time.Time
 	// merged holds the merged files that indexes have named, by id.
 	merged map[string]*mergedFile

@@ -150,8 +150,8 @@ func (l *workload) save(d ids.Domain, r *release.Release, code *release.Code) st
 	panic(fmt.Sprintf("sim: store a release: %v", err))
 }
 
-// drawSchedule draws a schedule of a version of the project. Its overlap policy is the same in all versions. It returns
-// false if this version of the project does not have the schedule.
+// drawSchedule draws a schedule of a version of the project. Its overlap policy is the same in all versions.
+// drawSchedule returns false if this version of the project does not have the schedule.
 func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (event.Schedule, bool) {
 	cfg := l.w.cfg
 	name := fmt.Sprintf("s%d", n)

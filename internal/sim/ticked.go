@@ -196,7 +196,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 			ticks++
 		}
 		if t.Outcome == state.TickDropped && before.Ticks.Get(t.TickID) == nil {
-			dropped-- // TicksDropped counts this tick, too, although it has a row
+			dropped-- // TicksDropped also counts this tick, although it has a row
 		}
 	}
 	if was.Version != is.Version && is.Cursor > is.DefinedAt {
@@ -226,8 +226,8 @@ func (a activeTick) String() string { return a.name }
 func (a activeTick) ofBackfill() bool { return strings.HasPrefix(a.request, "backfill:") }
 
 // overlaps checks that at most one run of a schedule is live or requested, and that a buffered request waits for such a
-// run. Under allow_all, this holds for the ticks of backfills, and a buffered request waits only for these and for
-// earlier ticks.
+// run. Under allow_all, the limit of one run applies only to the ticks of backfills, and a buffered request waits
+// only for these and for earlier ticks.
 func (o *oracle) overlaps(f *followed, s *state.State) {
 	active, slots, buffered := map[string][]activeTick{}, map[string]map[string]bool{}, map[string][]*state.RunRequest{}
 	for _, id := range slices.Sorted(maps.Keys(f.index.liveRuns)) {

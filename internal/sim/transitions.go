@@ -43,7 +43,7 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 
 func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 	switch {
-	case was.State.Terminal(): // base files omit partitions by the rows of ended tasks
+	case was.State.Terminal(): // final, because a base omits rows of partitions once their tasks have ended
 		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
 	case is.Attempt < was.Attempt:
 		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)
@@ -140,8 +140,8 @@ func (o *oracle) succeeded(t *state.Task) {
 	}
 }
 
-// limits checks that the admissions of a revision exceed no limit. then contains the slots that were in use in the
-// previous revision.
+// limits checks that the admissions of a revision exceed no limit. The parameter then contains the slots that were in
+// use in the previous revision.
 func (o *oracle) limits(f *followed, before, after *state.State, then slotCount) {
 	now := f.index.slots
 	var admitted []*state.Task

@@ -44,9 +44,9 @@ type world struct {
 	requests     int
 	calls        int                  // number of calls of all processes so far
 	mutated      map[string]time.Time // when keys were last written
-	firstCreate  map[string]origin    // who first tried to create each key
-	sealed       map[string]time.Time // until when objects cannot be read
-	delayedUntil time.Time            // until when timers wait because an object is unreadable or the queue is stalled
+	firstCreate  map[string]origin    // the process that first tried to create each key
+	sealed       map[string]time.Time // times until which objects cannot be read
+	delayedUntil time.Time            // timers wait until then, because an object is unreadable or the queue is stalled
 	skipped      map[string]bool      // entries that an operator has skipped
 	made         map[string][]byte    // files of outputs as they were written, in worlds that damage outputs
 	damaged      map[string]bool      // files of outputs that were damaged; some were restored
@@ -198,7 +198,7 @@ func (w *world) sweepFully(then func()) {
 	})
 }
 
-// every executes do at regular intervals.
+// every calls the function do at regular intervals.
 func (w *world) every(d time.Duration, do func()) {
 	w.after(d, nil, func() {
 		do()

@@ -230,7 +230,7 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually waits until holds returns true, for a minute at most.
+// Eventually waits until the function holds returns true, for a minute at most.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond

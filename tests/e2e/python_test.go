@@ -23,8 +23,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// startPython replaces the worker by the example in Python, which implements the worker contract
-// with Python's standard library.
+// startPython replaces the worker with the Python example, which implements the worker contract with Python's
+// standard library.
 func (c *cloud) startPython() {
 	c.t.Helper()
 	c.kill("worker")

@@ -85,7 +85,7 @@ func TestCloudViewerOnlyReads(t *testing.T) {
 	c := startCloud(t, 0, 0, "0")
 	c.servo("deploy")
 	require.Contains(t, c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-02"), "SUCCEEDED")
-	for _, name := range services { // the page needs none
+	for _, name := range services { // the page needs no service
 		c.kill(name)
 	}
 	before := c.objects()

@@ -49,8 +49,7 @@ func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said i
 	return err
 }
 
-// prepare makes a program end with this one, gracefully if possible. The buffer receives its
-// stderr.
+// prepare makes a program end when this program ends, gracefully if possible. The buffer receives its stderr.
 func prepare(cmd *exec.Cmd) (stderr *bytes.Buffer) {
 	stderr = new(bytes.Buffer)
 	cmd.Stderr = stderr

@@ -45,8 +45,8 @@ const (
 	timeout      = time.Minute
 )
 
-// emulator starts the emulator of gcloud, and returns a client and a function that stops the
-// emulator. The end of the test stops it, too.
+// emulator starts the emulator of gcloud, and returns a client and a function that stops the emulator. The emulator
+// also stops when the test ends.
 func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	t.Helper()
 	gcloud, err := exec.LookPath("gcloud")
@@ -101,8 +101,8 @@ func newDomain(t *testing.T, client *pubsub.Client) *domain {
 	return d
 }
 
-// compactor starts the service, and returns its address and a function that stops it. The end of
-// the test stops it, too.
+// compactor starts the service, and returns its address and a function that stops it. The service also stops when the
+// test ends.
 func (d *domain) compactor(args ...string) (address string, end func()) {
 	d.t.Helper()
 	address = clustertest.FreeAddress(d.t)

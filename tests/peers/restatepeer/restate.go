@@ -1,6 +1,6 @@
 // Package restatepeer executes workloads on Restate, in two ways. A run is a call of a handler in this process; the
-// server pushes the call. The tasks of a run are either run blocks of that handler, or calls of another handler, which
-// the server pushes, too.
+// server pushes the call. The tasks of a run are either run blocks of that handler, or calls of another handler,
+// which the server also pushes.
 package restatepeer
 
 import (

@@ -44,7 +44,7 @@ type process struct {
 	err   error // set when the process has ended
 }
 
-// run starts a program with a log file in dir. It runs as the given user, or as the current user if that is nil.
+// run starts a program with a log file in dir. It runs as the given user, or as the current user if none is given.
 func run(dir string, as *syscall.Credential, program string, args ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {

@@ -82,7 +82,7 @@ func Of(workload string, idleRuns int) (Job, error) {
 func (j Job) Tasks() int { return j.Runs * len(j.After) }
 
 // Each calls the function do for each run, at most j.AtOnce at the same time, and waits for all
-// calls. After an error it starts no more.
+// calls. After an error it starts no more calls.
 func (j Job) Each(do func(run int) error) error {
 	var (
 		begun   atomic.Int64
@@ -152,7 +152,7 @@ func (j Job) Next() [][]int {
 }
 
 // Levels returns the tasks in stages, so that every task depends on all tasks of the previous stage. Workflow engines
-// express these workloads in this way. For other shapes, Levels returns an error.
+// express these workloads as such stages. For other shapes, Levels returns an error.
 func (j Job) Levels() ([][]int, error) {
 	var levels [][]int
 	level := make([]int, len(j.After))

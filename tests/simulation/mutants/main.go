@@ -89,8 +89,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain one of the parts of only, which "|" separates. It skips the mutants
-// before the first one whose name contains from.
+// chosen returns the mutants whose names contain one of the texts in the parameter only, which are separated by "|".
+// It skips the mutants before the first one whose name contains the text from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
@@ -104,8 +104,8 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try runs worlds, or the tests of a package, with a mutant until one fails. how names the one that failed; "" means
-// none.
+// try runs worlds, or the tests of a package, with a mutant until one fails. The result how names the world or test
+// that failed. It is "" if none failed.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
 	inWorlds, pkg := m.by == "" || m.by == merging, m.by
 	if inWorlds {

@@ -60,7 +60,7 @@ type Entry struct {
 // Prefix returns the key prefix of a domain's files.
 func Prefix(d ids.Domain) string { return root + d.Path() + "/" }
 
-// Key returns the object key of the file whose first entry is first.
+// Key returns the object key of the file that begins with the entry first.
 func Key(d ids.Domain, first string) string { return folderOf(d, first) + first + extension }
 
 // folderOf returns the key prefix of the files of an entry's day.

@@ -38,7 +38,7 @@ type Config struct {
 	Domain ids.Domain
 	Store  blob.Store
 	Clock  clock.Clock
-	// Logger logs archived entries, and those that cannot be archived. It may be nil.
+	// Logger logs the entries that were archived, and the entries that cannot be archived. It may be nil.
 	Logger *slog.Logger
 	// Span is the length of the periods that are archived as a whole: an entry stays in the ledger until its whole
 	// period is below the cutoff. Periods are aligned to 1970. 0: a day.
@@ -86,7 +86,7 @@ func (a *Archiver) Due(cutoff string) bool {
 }
 
 // Archive archives one file of entries below the cutoff, and reports whether more remain.
-// It may be interrupted anywhere.
+// It may be interrupted at any point.
 //
 // Before Archive deletes an entry, it calls the function stands to check that the cutoff is still valid.
 func (a *Archiver) Archive(ctx context.Context, cutoff string, stands func(context.Context) (bool, error)) (more bool, err error) {
@@ -114,7 +114,7 @@ func (a *Archiver) floor(cutoff string) string {
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
-// pass archives the entries of the next file. Their ids are below until.
+// pass archives the entries of the next file. The ids of these entries are below the id until.
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {
@@ -224,7 +224,7 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 }
 
 // write stores entries as a file and returns the entries that the file contains. If the file already existed, it may
-// contain only some of the entries. write returns none if the file lacks the first entry.
+// contain only some of the entries. write returns no entries if the file lacks the first entry.
 func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) {
 	key := Key(a.cfg.Domain, entries[0].ID)
 	data, err := Encode(entries)
@@ -251,7 +251,7 @@ func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) 
 	return entries, nil
 }
 
-// verify checks that an encoded file decodes to its entries, which will be deleted.
+// verify checks that an encoded file decodes to the given entries, because the ledger's copies will be deleted.
 func verify(data []byte, entries []Entry) error {
 	decoded, err := Decode(data)
 	if err != nil {
@@ -267,9 +267,9 @@ func verify(data []byte, entries []Entry) error {
 	return nil
 }
 
-// archived returns the entries that the existing file with the name of the first entry
-// contains. Another archiver created the file, or this one did before it crashed or lost
-// the response. archived returns none if the file does not contain the first entry.
+// archived returns the entries in the existing file that is named after the first entry. Another archiver created the
+// file, or this one did before it crashed or lost the response. archived returns no entries if the file does not
+// contain the first entry.
 func (a *Archiver) archived(ctx context.Context, entries []Entry) ([]Entry, error) {
 	file, err := load(ctx, a.cfg.Store, a.cfg.Domain, entries[0].ID)
 	if err != nil && !errors.Is(err, errDamaged) {

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A message that was cut within a character is not UTF-8. Its event would be rejected, so the refusal would never be
-// recorded.
+// A message that was cut within a character is not valid UTF-8. Its event would be rejected, so the refusal would
+// never be recorded.
 func TestRefusalMessageIsCutBetweenCharacters(t *testing.T) {
 	for shift := range 4 {
 		message := strings.Repeat("x", shift) + strings.Repeat("€", maxMessage)

@@ -40,7 +40,8 @@ func OpenStore(ctx context.Context, name string) (blob.Store, io.Closer, error) 
 }
 
 // Queues returns a function that opens task queues by name: the queue of this process, or the queues of a Google
-// Cloud location. Its second result runs the queue in this process. It is nil for the queues of Google Cloud.
+// Cloud location. Besides the queue, the returned function returns a function that runs the queue in this process, or
+// nil for a queue of Google Cloud.
 func Queues(getenv func(string) string) func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 	return func(ctx context.Context, o service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 		return openQueue(ctx, o, getenv(TasksEmulator))

@@ -15,8 +15,9 @@ import (
 // limit gains nothing: a fold applies all pending entries of a domain together.
 const maxOutstanding = 256
 
-// shutdownTimeout bounds the wait for messages in process and their acknowledgements. The client's own wait never ends
-// if Pub/Sub is unreachable, and with the client's own timeout it does not wait for acknowledgements at all.
+// shutdownTimeout bounds the wait for messages in process and their acknowledgements. It is needed because the client
+// by default waits forever if Pub/Sub is unreachable, and does not wait for acknowledgements at all if its own
+// timeout is set.
 const shutdownTimeout = 4 * time.Second
 
 // Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls the function take with

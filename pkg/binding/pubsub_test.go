@@ -80,7 +80,7 @@ func TestPullAcknowledgesProcessedMessages(t *testing.T) {
 
 var project = flag.String("project", "", "Google Cloud project in which the test creates a topic and a subscription")
 
-// This test uses the real service with -project, and Google's fake without.
+// With the flag -project, this test uses the real service. Without the flag, it uses Google's fake.
 func TestPullRedeliversFailedMessages(t *testing.T) {
 	parent := "projects/" + *project
 	if *project == "" {

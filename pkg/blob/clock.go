@@ -12,8 +12,8 @@ type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// TimeOf returns the time of a store, or of the store that it wraps (returned by its method
-// Unwrap). ok is false if neither has a clock.
+// TimeOf returns the time of a store or, if the store has no clock, of the store that its method Unwrap returns. ok
+// is false if neither has a clock.
 func TimeOf(ctx context.Context, store Store) (now time.Time, ok bool, err error) {
 	for {
 		switch s := store.(type) {

@@ -20,10 +20,9 @@ const (
 	TempPrefix = ".servo-tmp"
 )
 
-// ValidateKey returns an ErrInvalid that says why no store accepts a key. A valid key is
-// UTF-8 of 1 to [MaxKeyBytes] bytes without control characters, made of segments between
-// single slashes. A segment has 1 to [MaxSegmentBytes] bytes, is neither "." nor "..", and
-// does not begin with [TempPrefix].
+// ValidateKey returns nil for a key that stores accept. For any other key it returns an ErrInvalid with the reason. A
+// valid key is UTF-8 of 1 to [MaxKeyBytes] bytes without control characters, made of segments between single slashes.
+// A segment has 1 to [MaxSegmentBytes] bytes, is neither "." nor "..", and does not begin with [TempPrefix].
 //
 // A further rule applies to pairs of keys: no key may be a folder of another key, as "a" is of "a/b". A store in a
 // directory cannot contain both and rejects the second key with ErrInvalid; cloud stores would accept it.

@@ -32,8 +32,8 @@ type DST struct {
 type Spec struct {
 	// Cron is a cron expression of five fields. Either Cron or EverySec is set.
 	Cron string
-	// EverySec is the elapsed time between two ticks, in whole minutes. The first tick is at Start,
-	// which is 1970-01-01T00:00Z by default.
+	// EverySec is the elapsed time between two ticks, in seconds. It must be a whole number of minutes. The first tick
+	// is at Start, which is 1970-01-01T00:00Z by default.
 	EverySec int64
 	// Timezone is an IANA name, UTC by default.
 	Timezone string
@@ -69,7 +69,7 @@ var (
 	lastInstant  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 )
 
-// FieldError is an error in a field of a [Spec], named as in project files: cron, every, timezone,
+// FieldError is an error in a field of a [Spec]. Field is the field's name in project files: cron, every, timezone,
 // dst.gap, dst.overlap, start, end or jitter. Err is a [*CronError] if the cron expression is invalid.
 type FieldError struct {
 	Field string
@@ -108,7 +108,7 @@ func (s Spec) Compile() (*Schedule, error) {
 // Spec returns the [Spec] from which the schedule was compiled.
 func (s *Schedule) Spec() Spec { return s.spec }
 
-// DST returns the policy, with its defaults. It is empty for a schedule of elapsed time.
+// DST returns the policy, with defaults for empty fields. For a schedule that uses every, it returns an empty policy.
 func (s *Schedule) DST() DST {
 	if s.cron == nil {
 		return DST{}

@@ -36,7 +36,7 @@ type Reason struct {
 }
 
 // Explain returns a Reason for each matching local time that the clocks show at an instant, or skip at
-// that instant. The instant is a tick if a Reason has it in Ticks. The result is empty if no local time of
+// that instant. The instant is a tick if the Ticks of a Reason contain it. The result is empty if no local time of
 // the schedule belongs to the instant.
 func (s *Schedule) Explain(instant time.Time) []Reason {
 	at := instant.Unix()

@@ -126,7 +126,7 @@ func (s *Schedule) count(after, through int64) int64 {
 	total := int64(0)
 	for i := s.zone.at(from); i < len(s.zone.spans) && s.zone.spans[i].start < to; i++ {
 		start, end := max(from, s.zone.spans[i].start), min(to, s.zone.until(i))
-		// Only near the ends of a span can a local time occur more than once: count there tick by tick.
+		// A local time can occur more than once only near the ends of a span: count the ticks there one by one.
 		low := min(end, max(start, s.zone.spans[i].start+2*reach))
 		high := max(low, min(end, s.zone.until(i)-2*reach))
 		offset := s.zone.spans[i].offset
@@ -173,8 +173,8 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 // tick is due includes its jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
-	// Each tick is due before the next tick begins. So only the last tick whose instant is not after by can be due after
-	// by.
+	// Each tick is due before the instant of the next tick. So of the ticks with instants up to the time by, only the
+	// last one can be due later than by.
 	if last, _ := s.between(after.Unix(), through, 1); len(last) > 0 && s.Due(id, last[0]).After(by) {
 		through = last[0].Unix() - 1
 	}

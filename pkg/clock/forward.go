@@ -12,8 +12,8 @@ const Tolerance = 5 * time.Minute
 
 // Forward is a machine's clock that never runs back by more than [Tolerance]. If the
 // machine's clock is set back, Forward continues from the last time that it returned. It is for state whose only
-// clock is the machine's: times recorded while the clock was ahead stay in the past, so that garbage collection,
-// timeouts and the like continue.
+// clock is the machine's. Times that were recorded while the clock was ahead are then still in the past, so that
+// garbage collection and timeouts continue.
 type Forward struct {
 	clock Clock
 

@@ -168,8 +168,8 @@ type CommitMarker struct {
 	// Columns are the columns that all Parquet files of the output have. It is empty if they are not
 	// known.
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
-	// Cells are the partitions of a batch, in the order of its task; empty: the output belongs to PartitionKey alone.
-	// The directory has a folder for each: see [CellURI].
+	// Cells are the partitions of a batch, in the order in which its task lists them. If Cells is empty, the output
+	// belongs to PartitionKey alone. The directory has a folder for each cell: see [CellURI].
 	Cells []CommitMarkerCell `json:"cells,omitempty"`
 	// Checks are the results of the asset's checks, in the order in which the asset declares them. The checks run before
 	// the marker is created. An execution that adopts the marker reports these results.
@@ -256,7 +256,8 @@ func (m *CommitMarker) Cell(partitionKey string) *CommitMarker {
 	return nil
 }
 
-// cell returns the marker of one partition as if it were an output of its own. first is the position of its first file.
+// cell returns the marker of one partition as if it were an output of its own. The parameter first is the position of
+// its first file.
 func (m *CommitMarker) cell(i, first int) *CommitMarker {
 	c, one := &m.Cells[i], *m
 	folder := ids.PartitionSegment(c.PartitionKey) + "/"

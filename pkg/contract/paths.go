@@ -19,8 +19,8 @@ const markerName = "_commit.json"
 // its materialization only if a decision publishes it.
 const quarantineName = "_quarantine.json"
 
-// batchSuffix is the suffix of the name of the directory of an execution of a batch. The directory has a folder for
-// each partition of the batch. The commit marker beside the directory names all partitions.
+// batchSuffix is the suffix of the directory name of a batch execution. The directory has a folder for each partition
+// of the batch. The commit marker beside the directory names all partitions.
 const batchSuffix = ".cells"
 
 // AssetsPrefix returns the prefix of all outputs of a domain: assets/{tenant}/{workspace}/.

@@ -58,7 +58,8 @@ type callbackVector struct {
 	Name   string     `json:"name"`
 	Now    event.Time `json:"now"`
 	Result string     `json:"result"`
-	// URL and Authorization are those of the request. Without a header, the URL is signed (1.0).
+	// URL and Authorization are those of the request. If Authorization is empty, the URL contains the signature, as in
+	// contract 1.0.
 	URL           string `json:"url"`
 	Authorization string `json:"authorization,omitempty"`
 }

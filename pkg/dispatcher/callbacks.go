@@ -226,9 +226,9 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	started := now
 	appendStart := d.appendSoon
 	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
-		// If a task of a pool were cancelled before its start is recorded, another task would get its slot while the
-		// first task is still being killed. The queue stops redelivering a long task after a while, so no redelivery
-		// would replace a lost start.
+		// Make the start durable before the response. If a task of a pool were cancelled before its start is recorded,
+		// another task would get its slot while the first task is still being killed. If the start of a long task were
+		// lost, no redelivery would replace it, because the queue stops redelivering such a task after a while.
 		appendStart = d.append
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
@@ -298,7 +298,7 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 }
 
 // answered handles a worker's response to a delivery of this process. The response is empty or reports the end of the
-// attempt. An error means that the report was not stored and is delivered again. An invalid report is dropped,
+// attempt. An error means that the report was not stored and will be delivered again. An invalid report is dropped,
 // because it would be invalid again.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
@@ -370,8 +370,8 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 const codeMarkerMissing = "MARKER_MISSING"
 
 // requireMarker turns a reported success into a retryable failure if its commit marker does not exist: no reader
-// could find the output. An asset without files (`output: none`) has no marker. An error means that the store did
-// not respond; the report is delivered again.
+// could find the output. An asset without files (`output: none`) has no marker. An error means that the store did not
+// respond and that the report will be delivered again.
 func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
 		return nil

@@ -252,7 +252,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
 }
 
-// A slot is freed when its task is cancelled before its start is known, so the start must be durable before the task
+// If a task is cancelled before its start is known, its slot is freed. So the start must be durable before the task
 // begins. This test fails if the start lingers in the appender until the next batch.
 func TestStartOfPooledTaskIsDurableBeforeAnswer(t *testing.T) {
 	w := newFixture(t)

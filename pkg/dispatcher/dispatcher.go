@@ -1,9 +1,9 @@
 // Package dispatcher executes the actions of the controllers, and receives the reports of workers
 // and the calls of the queue. This package is not a stable API.
 //
-// It keeps no state that must survive. The controllers derive a lost action again from the
-// projections. An action that is executed twice finds the queue task that it created the first
-// time, because the task has a derived name.
+// A dispatcher keeps no state that must survive. The controllers derive a lost action again from the projections. An
+// action that is executed twice finds the queue task that it created the first time, because the name of the task is
+// derived from the action.
 package dispatcher
 
 import (

@@ -15,9 +15,9 @@ import (
 // a thousand waiting tasks, it delays the other tenants by only one round. Tasks of one tenant get
 // their turns in order of arrival.
 //
-// Each process has its own FairQueue, so the shares are only approximate if there are several processes. It has an
-// effect only if tasks wait here instead of in the task queue, which is first in, first out. The rate limit makes
-// them wait here.
+// Each process has its own FairQueue, so the shares are only approximate if there are several processes. A FairQueue
+// has an effect only if tasks wait in it instead of in the task queue, which is first in, first out. The rate limit
+// makes them wait here.
 type FairQueue struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)
@@ -158,7 +158,8 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 
 // pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, the turns of
 // a tenth of a second may begin at once. Each slot has at most one granted turn that has not begun. If the next turn
-// would begin later than these turns can explain, the clock was set back, and the pace starts again from now.
+// would begin later than these turns can explain, the clock was set back. Then the spacing starts again from the
+// current time.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {

@@ -101,7 +101,8 @@ func TestTurnsReportHowLongTasksWaited(t *testing.T) {
 	})
 }
 
-// This test fails if a cancelled caller keeps its slot: the caller has a slot and waits only for the rate limit.
+// A caller that has a slot and waits only for the rate limit is cancelled. This test fails if the caller keeps the
+// slot.
 func TestTurnsKeepTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 64, 500, nil)}

@@ -22,8 +22,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// INV-9: a timer that fires while the projections are old is judged only after everything durable has been folded,
-// here a heartbeat that keeps the attempt alive. This test fails without the refresh in fire.
+// INV-9: a timer that fires while the projections are old is judged only after everything durable has been folded.
+// Here, that includes a heartbeat that keeps the attempt alive. This test fails without the refresh in fire.
 func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
@@ -214,7 +214,7 @@ func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 	require.Len(t, appended[*event.TaskHeartbeat](w), 1)
 }
 
-// A firing must not be recorded as if the barrier had folded everything.
+// While an entry is unreadable, the barrier cannot fold everything, so no firing may be recorded.
 func TestFiringFailsWhileAnEntryIsUnreadable(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 2))

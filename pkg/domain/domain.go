@@ -49,7 +49,7 @@ func Open(h Handle) *Handle {
 }
 
 // Load returns the newest manifest. Ids that are created afterwards sort after all ids in the
-// state. It returns [manifest.ErrNone] if the domain has no state.
+// state. Load returns [manifest.ErrNone] if the domain has no state.
 func (h *Handle) Load(ctx context.Context) (*manifest.Manifest, error) {
 	m, err := h.Manifests.Load(ctx)
 	if err != nil {

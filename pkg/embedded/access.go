@@ -23,7 +23,7 @@ import (
 // tokenBytes is the size of an owner's token: 256 bits cannot be guessed.
 const tokenBytes = 32
 
-// newToken returns a random token in the alphabet of headers and URLs.
+// newToken returns a random token of characters that headers and URLs allow.
 func newToken() string {
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails: crypto/rand crashes the program instead
@@ -55,7 +55,7 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case page, a.authenticated(r):
 		if uid, known := peerOf(r).user(); known && !a.trusts(uid) {
-			a.refuseUser(w, uid) // the token has leaked: only this user's processes may use it
+			a.refuseUser(w, uid) // the token has leaked: only processes of the server's user may use it
 			return
 		}
 	case a.browsers.authenticated(r):
@@ -63,8 +63,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			deny(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 			return
 		}
-		// A cookie leaks more easily than the token. So where the system knows the users of connections, the user of
-		// the sender must be known. It is unknown if the sender has disconnected.
+		// A cookie leaks more easily than the token. So on systems that can look up the user of a connection, the lookup
+		// must succeed. It fails if the sender has disconnected.
 		if uid, known := peerOf(r).user(); known && !a.trusts(uid) || !known && knowsPeers {
 			a.refuseUser(w, uid)
 			return

@@ -239,7 +239,8 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	}
 	input, err := json.Marshal(requests)
 	require.NoError(t, err)
-	// The test binary is in a folder that other users cannot enter. The name /proc/self/exe does not need that folder.
+	// The test binary is in a folder that other users cannot enter. The path /proc/self/exe works without access to that
+	// folder.
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{beStranger + "=1"}, bytes.NewReader(input), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -95,7 +95,7 @@ func cookieName(r *http.Request) string {
 	return "servo-" + port
 }
 
-// sign returns the signature of a session that ends at a second.
+// sign returns the signature of a session that ends at the given Unix time.
 func (b *browsers) sign(expires string) string {
 	mac := hmac.New(sha256.New, b.key)
 	mac.Write([]byte(expires))
@@ -128,8 +128,8 @@ func (b *browsers) authenticated(r *http.Request) bool {
 }
 
 // ownOrigin reports whether a browser's request was caused by a page of this server or by a user who typed the
-// address. Pages at other ports of this host are other origins, although browsers send the cookie with their
-// requests, too.
+// address. Pages at other ports of this host are other origins, although browsers also send the cookie with their
+// requests.
 func ownOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":

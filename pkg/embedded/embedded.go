@@ -88,8 +88,8 @@ type Options struct {
 	Read bool
 	// Traces records spans of all work of this process. Nil: none are recorded.
 	Traces *trace.Tracer
-	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
-	// collector. If Keep or the rule is nil, everything is kept.
+	// Keep returns the rule that says which outputs and logs to keep. It is called before each pass of the collector. If
+	// Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
 	// Compactor holds the settings of the compactor. Its retention of manifests is ignored: the stack uses the retention
 	// for a single machine.
@@ -378,8 +378,8 @@ func (s *Stack) Failure() (since time.Time, err error) {
 // Done waits until the stack ends by itself and returns the reason.
 func (s *Stack) Done() error { return s.group.Wait() }
 
-// answerWithin is how long a closing stack still answers the requests of a worker in another process. A worker
-// repeats a report that gets no response, and then no process would receive the report.
+// answerWithin is how long a closing stack still answers the requests of a worker in another process. Without this
+// time, a report could get no response. The worker would send it again, but no process would receive it.
 const answerWithin = time.Second
 
 // flushWithin is how long a closing stack waits for running merges. Without this wait, a series of

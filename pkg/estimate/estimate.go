@@ -62,7 +62,7 @@ type Asset struct {
 	// are 0.
 	Samples int
 	// Median and P95 describe one task with the average number of partitions. The measures of an attempt are divided by
-	// its number of partitions, so attempts with batches of other sizes count, too.
+	// its number of partitions, so attempts with batches of other sizes also count.
 	Median, P95 Sample
 	// Cost is the cost of all tasks of the asset, in nano-dollars. CostP95 is the cost if each task takes its 95th
 	// percentile. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that has a
@@ -131,7 +131,7 @@ func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 
 func (t *Task) partitions() int { return max(t.Partitions, 1) }
 
-// duration returns how long a task takes if a task with the average number of partitions takes as long as each.
+// duration returns how long a task takes, given the sample of a task with the average number of partitions.
 func (a *Asset) duration(each *Sample, t *Task) time.Duration {
 	return time.Duration(math.Round(float64(each.Duration) * float64(t.partitions()) * float64(a.Tasks) / float64(a.Partitions)))
 }

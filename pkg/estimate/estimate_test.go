@@ -31,7 +31,7 @@ func TestOfUsesMedianAnd95thPercentile(t *testing.T) {
 	require.Equal(t, 18*time.Second, e.MakespanP95)
 }
 
-// A batch of 50 partitions and a task of one partition are compared by what they need for each partition.
+// A batch of 50 partitions and a task of one partition are compared by what they need per partition.
 func TestOfScalesWithPartitionsOfBatch(t *testing.T) {
 	past := map[string][]estimate.Sample{"a/b": {
 		{Partitions: 50, Duration: 10 * time.Second, Rows: 500, Bytes: 50, CPU: estimate.Unknown, Memory: 100},

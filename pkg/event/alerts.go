@@ -60,7 +60,8 @@ type AlertRule struct {
 	// assets, sorted.
 	Select string   `json:"select,omitempty"`
 	Assets []string `json:"assets,omitempty"`
-	// GroupSec is how long after a message the rule only counts further alerts about the same subject.
+	// GroupSec is the time after a message, in seconds, during which the rule only counts further alerts about the same
+	// subject.
 	GroupSec int64 `json:"group_sec"`
 }
 

@@ -85,8 +85,8 @@ const (
 // Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
 type Schedule struct {
 	Name string `json:"name"`
-	// Either Cron is an expression of five fields, or EverySec is the number of seconds between two ticks. They are
-	// counted from Start, or from 1970 if there is no Start.
+	// Exactly one of Cron and EverySec is set. Cron is an expression of five fields. EverySec is the number of seconds
+	// between two ticks. The first tick is at Start, or in 1970 if there is no Start.
 	Cron     string `json:"cron,omitempty"`
 	EverySec int64  `json:"every_sec,omitempty"`
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"

@@ -32,8 +32,7 @@ func (l *Line) group() string {
 // DecodeEntry splits a ledger entry into its lines. Errors are reported by line. It skips
 // blank lines and accepts CR LF and a missing last newline.
 //
-// It stops after [MaxEntryEvents]+1 lines: the caller rejects an entry beyond the limit as a
-// whole.
+// DecodeEntry stops after [MaxEntryEvents]+1 lines: the caller rejects an entry beyond the limit as a whole.
 func DecodeEntry(data []byte) []Line {
 	var lines []Line
 	number := 0
@@ -54,8 +53,8 @@ func DecodeEntry(data []byte) []Line {
 
 // Group is the atomic unit of the ledger: either all of its events are folded, or none.
 type Group struct {
-	// ID is the group's id; the event's id for an event without a group; "line-N" for a line
-	// whose id is unreadable.
+	// ID is the group's id. For an event without a group, it is the event's id. For a line whose id is unreadable, it is
+	// "line-N".
 	ID string
 	// Events are the group's events in the order of their lines.
 	Events []*Envelope

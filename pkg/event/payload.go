@@ -266,8 +266,7 @@ type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// HopAt is when the queue will call, if the queue cannot schedule a task for the time of the timer, because it is
-	// too far ahead.
+	// HopAt is when the queue will call if the time of the timer is too far ahead for the queue.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 
@@ -339,8 +338,8 @@ type Output struct {
 	RowCount   int64  `json:"row_count,omitempty"`
 	ByteSize   int64  `json:"byte_size,omitempty"`
 	SchemaHash string `json:"schema_hash,omitempty"`
-	// Cells are the partitions of a batch, in the order of its task. The numbers in Output are the sums of their
-	// numbers.
+	// Cells are the partitions of a batch, in the order in which its task lists them. The numbers in Output are the sums
+	// of their numbers.
 	Cells []OutputCell `json:"cells,omitempty"`
 }
 

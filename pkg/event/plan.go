@@ -43,8 +43,8 @@ func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
-		// The first check gets no path of the task in the event, so it allocates nothing. If the check fails, it is
-		// repeated with this path, which the error names.
+		// The first check does not compose the path of the task in the event, so it allocates nothing. If the check fails,
+		// it is repeated with the path, because the error must name it.
 		var quick checker
 		if quick.task("", t, kinds); quick.err != nil {
 			c.task(fmt.Sprintf("%s[%d]", path, i), t, kinds)

@@ -98,9 +98,9 @@ type Rows struct {
 	// Live reports whether a live run writes or reads a materialization, or whether the materialization waits in
 	// quarantine for a decision.
 	Live func(materialization string) bool
-	// Settled is the FoldSeq of an old revision: it was published at least Keep.Superseded before the
-	// time up to which the ledger is known to be folded. Every plan that is not folded yet was built
-	// from that revision or a later one. 0: there is no such revision.
+	// Settled is the FoldSeq of a revision that was published at least Keep.Superseded before the time up to which the
+	// ledger is known to be folded. Every plan that is not folded yet was built from that revision or a later one. 0:
+	// there is no such revision.
 	Settled int64
 	// RunsFrom is a ULID. The state no longer contains ended runs with lower ids.
 	RunsFrom string

@@ -62,7 +62,7 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 }
 
 // A hidden output counts as superseded. It is deleted Keep.For after the decision to hide it, but not before every plan
-// that may name it is folded. Versions that are older than the visible one are then deleted, too.
+// that may name it is folded. Then the versions that are older than the visible one are also deleted.
 func TestDecideCollectsHiddenOutputs(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{}.WithDefaults()

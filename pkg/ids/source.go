@@ -35,8 +35,8 @@ type Source struct {
 	floor ulid.ULID // lower bound of minted ids, whatever the clock returns
 }
 
-// NewSource returns a Source that reads the time from now and randomness from entropy. If entropy is nil, the Source
-// uses the operating system's randomness.
+// NewSource returns a Source that gets the time from the function now and randomness from entropy. If entropy is nil,
+// the Source uses the operating system's randomness.
 func NewSource(now func() time.Time, entropy io.Reader) *Source {
 	if entropy == nil {
 		entropy = rand.Reader

@@ -107,12 +107,12 @@ func newWaiter() *waiter { return &waiter{lead: make(chan struct{}, 1), done: ma
 
 // Append makes a group of events durable: all of them in one entry, or none.
 //
-// It completes the events in place: it sets ID and Time if they are unset, Source and
-// Domain, and Group and GroupSize if there are several events. It rejects an event that
-// fails [event.Validate] with a *event.DecodeError before anything is written.
+// Append completes the events in place: it sets Source and Domain, ID and Time if they are unset, and Group and
+// GroupSize if there are several events. It rejects an event that fails [event.Validate] with a *event.DecodeError
+// before anything is written.
 //
-// Before the first append it compares this machine's clock with the store's. If they differ
-// by more than 5 minutes, nothing is written and the error matches [ErrClock].
+// Before the first append, the Appender compares this machine's clock with the store's. If they differ by more than 5
+// minutes, nothing is written and the error matches [ErrClock].
 //
 // If ctx ends while the group is being written, the error wraps [ErrUnknown]. Any other
 // error means that the group was not written. To retry an append whose outcome is unknown,

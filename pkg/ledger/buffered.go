@@ -16,8 +16,9 @@ const (
 )
 
 // AppendBuffered buffers facts that may be lost, because their sender reports them again: that a task was queued, has
-// started, or is alive. They precede the events of the next entry that contains facts. If no entry follows within
-// [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered returns.
+// started, or is alive. The buffered facts precede the events of the next entry that contains facts. If no such entry
+// follows within [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered
+// returns.
 //
 // If Linger is zero, AppendBuffered works like Append.
 func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) error {

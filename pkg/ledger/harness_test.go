@@ -67,7 +67,7 @@ func (s *creates) Get(ctx context.Context, key string) ([]byte, blob.Object, err
 	return data, object, err
 }
 
-// fixture is an appender on a store, on the time of a synctest bubble.
+// fixture is an appender on a store. It uses the time of a synctest bubble.
 type fixture struct {
 	*ledger.Appender
 	store *creates

@@ -19,8 +19,8 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// tick is a manual clock. Sleep advances it and returns immediately. If it has a reference, it shows the time of this
-// other clock plus skew.
+// tick is a manual clock. Sleep advances it and returns immediately. If tick has a reference to another clock, it
+// shows the time of that clock plus skew.
 type tick struct {
 	mu        sync.Mutex
 	now       time.Time

@@ -56,7 +56,7 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap lowers through until all revisions up to it, and its successor, exist. After they are
+// belowGap lowers the revision through until all revisions up to it, and its successor, exist. After they are
 // collected, the gap begins directly after the oldest revision, where stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)

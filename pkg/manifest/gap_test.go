@@ -51,7 +51,7 @@ func TestRetainKeepsARevisionBeforeAYoungGap(t *testing.T) {
 	require.Equal(t, []string{manifest.Key(domain, 3)}, fx.keys(t.Context(), "manifests/"))
 }
 
-// Another collector deletes manifests between the requests of this one: that is not a gap.
+// Manifests that another collector deletes between the requests of this one are not a gap.
 func TestRetainTakesNoDeletedRevisionForAGap(t *testing.T) {
 	steps := 0
 	for n, hit := 1, true; hit; n++ {

@@ -139,7 +139,7 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets a random virtual time of up to most elapse.
+// pass lets a random virtual time elapse, at most the duration most.
 func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {
@@ -300,7 +300,7 @@ func TestPublishAndLoadAreLinearizable(t *testing.T) {
 			var clients sync.WaitGroup
 			for name := range 4 {
 				clients.Go(func() {
-					elapse(t, time.Duration(1+name)) // a fixed order, so that the seed decides the first draw, too
+					elapse(t, time.Duration(1+name)) // a fixed order, so that the seed also decides the first draw
 					connect(name, faultblob.New(n, n.fault)).rounds(15)
 				})
 			}

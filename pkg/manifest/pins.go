@@ -53,7 +53,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 				young = c.policy.Minutely
 			}
 			if now.Sub(until) < young {
-				return nil // all younger pins are kept, too
+				return nil // all younger pins are also kept
 			}
 			continue
 		}

@@ -204,8 +204,8 @@ func TestPublishRejectsManifestOfAnotherDomain(t *testing.T) {
 	require.Zero(t, fx.blobs.Stats().Creates)
 }
 
-// Two writers race for a thousand revisions on a store that loses responses. The chain
-// of revisions must be unbroken, and each committed revision reported to one writer.
+// Two writers race for a thousand revisions on a store that loses responses. The chain of revisions must be unbroken,
+// and each committed revision must be reported to one writer.
 func TestRacingWritersPublishOneChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = 1000

@@ -137,8 +137,7 @@ func (c *Collector) Ask(asked Asked) { c.asked = asked }
 var errMoved = errors.New("the boundary has moved")
 
 // Retain deletes expired revisions and pins. It does a bounded amount of work and
-// reports whether more remains. It may be interrupted anywhere: the next call continues
-// from what is stored.
+// reports whether more remains. It may be interrupted at any point: the next call continues from the stored objects.
 func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	s := c.store
 	b, version, err := s.Boundary(ctx)
@@ -241,8 +240,8 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are the
 // committed ones.
 //
-// A collector that stalls just before the copy may create it after the boundary has
-// passed. The copy then already exists, or it has expired and the next Retain deletes it.
+// A collector that stalls just before it creates the copy may create it after the boundary has passed the revision.
+// The copy then already exists, or it has expired and the next Retain deletes it.
 func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -265,8 +264,8 @@ func (s *Store) pin(ctx context.Context, revision, version int64) error {
 }
 
 // Pin copies an existing revision, so that the copy stays when the revision is deleted. Collectors keep the
-// copy once [Asked] reports it to them. It returns the version of the copy: if a second call returns the same
-// version, the copy existed all the time. It returns [ErrAbsent] if the revision does not exist any more.
+// copy once [Asked] reports it to them. Pin returns the version of the copy: if a second call returns the same
+// version, the copy existed all the time. The error is [ErrAbsent] if the revision does not exist any more.
 func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err error) {
 	for {
 		_, err := s.get(ctx, PinKey(s.domain, revision), revision)
@@ -397,8 +396,8 @@ func (w *window) exceptNewest(through, newest int64) (int64, error) {
 	return max(w.first-1, absent-1-newest), err
 }
 
-// after returns the least revision in [from, to) that was published after t or is
-// absent, or else to.
+// after returns the least revision in [from, to) that was published after t or is absent. If there is none, it
+// returns to.
 func (w *window) after(from, to int64, t event.Time) (int64, error) {
 	for from < to {
 		middle := from + (to-from)/2

@@ -33,7 +33,8 @@ type Sender struct {
 	Redactor *secret.Redactor
 	// Publish publishes to a topic of Pub/Sub. If it is nil, channels with topics cannot be used.
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
-	// Root is the folder of the project. Channels that are files write below it. If it is empty, they cannot be used.
+	// Root is the folder of the project. Channels that are files write below Root. If Root is empty, such channels
+	// cannot be used.
 	Root string
 
 	roots *x509.CertPool // the certificate authorities for mail servers; nil: those of the system

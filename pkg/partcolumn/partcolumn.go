@@ -4,8 +4,8 @@
 //
 // DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
 // "date=2025-01-15". The folders of outputs have other names. So the SQL reads the files through symbolic links in
-// folders that are named in this way. If a file itself has a column with the name of the dimension, the file's column
-// takes precedence over the partition key: such a file is never read through a link.
+// folders with such names. If a file itself has a column with the name of the dimension, the file's column takes
+// precedence over the partition key: such a file is never read through a link.
 package partcolumn
 
 import (

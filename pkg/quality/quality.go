@@ -215,8 +215,8 @@ var integerTypes = []string{
 	"BIGINT", "INT8", "LONG", "INTEGER", "INT4", "INT", "SIGNED", "UBIGINT", "UINTEGER", "SMALLINT", "INT2", "SHORT", "USMALLINT", "TINYINT", "INT1", "UTINYINT",
 }
 
-// DeclaredIntegers returns the columns that the contract of an asset declares with an integer type
-// of at most 64 bits, in lower case, and their types. Integers of 128 bits are stored in that type.
+// DeclaredIntegers returns the types of the columns that the contract of an asset declares with an integer type of at
+// most 64 bits, by column in lower case. Integers of 128 bits are stored in that type.
 func DeclaredIntegers(checks []Check) map[string]string {
 	var found map[string]string
 	for i := range checks {

@@ -38,8 +38,8 @@ type asset struct {
 // noParquet is the problem of an asset without rows.
 const noParquet = "its outputs contain no *.parquet files"
 
-// loadAssets finds the files of each asset's current outputs. It runs before confine, which
-// allows these files.
+// loadAssets finds the files of each asset's current outputs. It runs before confine, which lets DuckDB read only the
+// files of the session.
 func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if source.Outputs == "" {
 		return nil

@@ -169,7 +169,7 @@ func (v *jsonVector) decode(row uint64, value any) any {
 	return exact
 }
 
-// list decodes the parts of a list, of which the first has a position in the vector of the parts.
+// list decodes the parts of a list. The parameter first is the position of the first part in the vector of the parts.
 func (v *jsonVector) list(first uint64, value any) any {
 	parts, _ := value.([]any) // the driver's type of lists
 	for i := range parts {
@@ -195,7 +195,8 @@ func (v *jsonVector) text(row uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Add(at, pointerAt)), length)
 }
 
-// jsonNumber returns a number of JSON as an int64 or a float64 if this is the same number, and otherwise as its text.
+// jsonNumber returns a JSON number as an int64 or a float64 if one of these types represents it exactly, and
+// otherwise as its text.
 func jsonNumber(n json.Number) any {
 	if i, err := n.Int64(); err == nil {
 		return i

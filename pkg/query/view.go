@@ -38,8 +38,8 @@ func Script(tables map[string]Table) (string, error) {
 // createView returns the SQL that creates the view of a table. The SELECT without rows defines the order and the
 // types of the columns, so that the columns do not depend on the builds that wrote the files, and exist even if
 // there are no files. A key is unique within a file, so with a single file there is no search for the newest rows.
-// With several files, a window function searches for them. The window function was the fastest solution, and DuckDB
-// applies filters on the key before it.
+// With several files, a window function searches for them. It was the fastest solution, and DuckDB applies filters on
+// the key before the window function.
 func createView(d *table.Schema, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

@@ -64,8 +64,8 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds to found the assets that x names. It omits a name inside an odd number of nots, because such a name
-// excludes the asset.
+// named adds the assets that x names to the set found. It omits a name inside an odd number of nots, because such a
+// name excludes the asset.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {

@@ -208,7 +208,7 @@ func isNumber(t token) bool {
 	return t.kind == tokenWord && !t.quoted && strings.Trim(t.text, "0123456789") == ""
 }
 
-// maxLevels is more levels than any graph has.
+// maxLevels is greater than the number of levels of any graph.
 const maxLevels = 1_000_000
 
 func (p *parser) levels(t token) (int, error) {

@@ -78,7 +78,7 @@ type kind struct {
 	Name string
 	// Usage says in one sentence what the service does.
 	Usage string
-	// Flags defines the flags that not every service has.
+	// Flags defines the flags that only some services have.
 	Flags func(*flag.FlagSet, *config)
 	// Check returns the problems of those flags.
 	Check func(config) []error

@@ -304,7 +304,7 @@ func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domai
 	return found.Refill(ctx, result.Revision)
 }
 
-// retry repeats do, with backoff, until it succeeds or ctx is done.
+// retry repeats the function do, with backoff, until it succeeds or ctx is done.
 func (d *dispatchers) retry(ctx context.Context, what string, do func() error) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := do()

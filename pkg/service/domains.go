@@ -43,7 +43,7 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 	return domains, nil
 }
 
-// first returns the first key that has a prefix and sorts after the key after, or "".
+// first returns the first key that has a prefix and is greater than the key after, or "".
 func first(ctx context.Context, store blob.Store, prefix, after string) (string, error) {
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
 		if err != nil {

@@ -40,7 +40,7 @@ func newCached(t *testing.T, limit int64) *cached {
 	return c
 }
 
-// ask opens a domain for a request. end ends the request.
+// ask opens a domain for a request. The caller calls the function end when the request ends.
 func (c *cached) ask(name string) (end func()) {
 	c.t.Helper()
 	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // so that requests have different times

@@ -55,7 +55,8 @@ type Process struct {
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
 	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to Pub/Sub.
-	// Both may be nil. Send sends alerts without Secrets and Publish; nil: a [notify.Sender] sends alerts with both.
+	// Both may be nil. If Send is set, it sends the alerts, and Secrets and Publish are not used. Nil: a [notify.Sender]
+	// sends the alerts, with Secrets and Publish.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error

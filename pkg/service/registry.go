@@ -30,7 +30,7 @@ const (
 const openTimeout = 5 * time.Minute
 
 // registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other
-// and of the requests: if a domain takes longer to open than a request may take, it is open for a later request.
+// and of the requests: if a domain takes longer to open than a request may take, a later request finds it open.
 type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // returns nil if the domain is unknown
 	metrics metrics.Recorder
@@ -174,9 +174,9 @@ func (o *opened[T]) leave() {
 	}
 }
 
-// acquire returns the [opened] of a domain. first reports that the domain is new, and that the caller must request
-// that it be opened. If this or another domain must close first, o is nil. The caller then tries again when the
-// channel leaving is closed.
+// acquire returns the [opened] of a domain. The result first reports that the domain is new, and that the caller must
+// request that it be opened. If this or another domain must close first, o is nil. The caller then tries again when
+// the channel leaving is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

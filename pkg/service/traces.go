@@ -57,7 +57,7 @@ func (t *Traces) Check() error {
 	return errors.Join(problems...)
 }
 
-// Open returns a tracer, or nil if --traces is not set. open is nil in a program that cannot send
+// Open returns a tracer, or nil if --traces is not set. The parameter open is nil in a program that cannot send
 // spans.
 func (t *Traces) Open(ctx context.Context, open OpenTraces, service, instance string, logger *slog.Logger) (*trace.Tracer, error) {
 	switch {

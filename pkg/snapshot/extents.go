@@ -36,8 +36,8 @@ func (e extent) count() int {
 	return e.parts.Rows(e.part)
 }
 
-// divide returns the parts of a file that may contain keys of an asset that are not less than from. It returns the
-// whole file if the file has no parts.
+// divide returns the parts of a file that may contain keys of an asset at or above the key from. It returns the whole
+// file if the file has no parts.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil

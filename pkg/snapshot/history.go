@@ -312,8 +312,8 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 	return c.Merge(ctx, fileSources(store, files))
 }
 
-// Segments yields the rows in the history of a manifest, one segment at a time. If only is
-// not empty, it yields that table's rows only. It does not yield paged tables.
+// Segments yields the rows in the history of a manifest, one segment at a time. If the parameter only names a table,
+// Segments yields only the rows of that table. It does not yield paged tables.
 func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		files, err := historyFiles(ctx, store, m, only)

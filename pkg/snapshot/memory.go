@@ -40,8 +40,8 @@ func (c *Codec) Decoder(d ids.Domain) *manifest.Decoder {
 }
 
 // NewMemoryCodec returns a codec that keeps rows in memory. Its files contain only a number that identifies their
-// rows in memory, so no other codec can read them. It is for simulations, which would otherwise spend most of their
-// time on Parquet. Callers must not modify rows after encoding them.
+// rows in memory, so no other codec can read them. The codec is for simulations, which would otherwise spend most of
+// their time on Parquet. Callers must not modify rows after encoding them.
 func NewMemoryCodec() *Codec {
 	m := &memory{decoders: map[ids.Domain]*manifest.Decoder{}}
 	return &Codec{files: m, inline: m}

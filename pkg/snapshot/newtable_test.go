@@ -66,8 +66,7 @@ func TestNewTable(t *testing.T) {
 `
 )
 
-// TestOneLineAddsATable applies the change that adds a table to a copy of the sources, and runs
-// the tests that range over all tables.
+// TestOneLineAddsATable adds a table to a copy of the sources, and runs the tests that range over all tables.
 func TestOneLineAddsATable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -70,7 +70,7 @@ func (c *Codec) MergeRuns(
 // staleness compares: the key, and the columns that describe how the output was made. Decoding such rows takes a
 // third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
-	if s.marked(asset) { // a mark names a materialization, and rows with only versionColumns do not
+	if s.marked(asset) { // a mark names a materialization, which rows with only versionColumns lack
 		return s.Partitions(ctx, asset, "")
 	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)

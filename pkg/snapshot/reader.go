@@ -121,7 +121,7 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	return r.snap, nil
 }
 
-// Await waits for a revision greater than after and returns its state. It need not be the
+// Await waits for a revision whose number is greater than after, and returns its state. The revision need not be the
 // newest: Await does not read if an earlier read already returned such a revision.
 func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	for {

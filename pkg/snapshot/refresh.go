@@ -84,8 +84,8 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether m contains the delta that from added. Only descendants of from contain it. Once the delta
-// is merged, descends returns false for them as well.
+// descends reports whether m contains the delta that the manifest from added. Only descendants of that manifest
+// contain the delta. Once the delta is merged, descends returns false for them as well.
 func descends(m, from *manifest.Manifest) bool {
 	if m.Timeline != from.Timeline || len(from.L0) == 0 {
 		return false

@@ -212,8 +212,8 @@ func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err 
 const horizon = 2100
 
 // CheckZone returns an error if the periods of d cannot exist in its zone. If the periods are hours or shorter, the
-// zone's offset must be in whole minutes and may change only by whole periods. It also reports a start or an end that
-// the zone skipped.
+// zone's offset must be in whole minutes and may change only by whole periods. CheckZone also reports a start or an
+// end that the zone skipped.
 func (c Calendar) CheckZone(d *Dimension) error {
 	if !d.IsTime() {
 		return nil
@@ -278,7 +278,8 @@ func (a *axis) values(first, last int64) ([]string, error) {
 
 func (a *axis) key(n int64) string { return a.value(n, a.zone, a.phase) }
 
-// readable returns the calendar at the time that decides which periods a reader of all or of the newest periods reads.
+// readable returns the calendar at the later of Now and ReadsAt. That time determines what a reader of all or the
+// newest periods reads.
 func (c Calendar) readable() Calendar {
 	if c.ReadsAt.After(c.Now) {
 		c.Now = c.ReadsAt

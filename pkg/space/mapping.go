@@ -191,7 +191,7 @@ func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	return only
 }
 
-// fits checks that an operation can map the dimension up to the dimension down.
+// fits checks that an operation can map the upstream dimension, up, to the dimension of the reader, down.
 func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:

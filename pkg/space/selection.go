@@ -37,8 +37,8 @@ type Clause struct {
 
 // Item selects a value, a range, or everything.
 type Item struct {
-	// First and Last are the bounds of a range, inclusive. "" is an open bound. They are equal for a
-	// single value.
+	// First and Last are the bounds of a range, inclusive. "" is an open bound. First and Last are equal for a single
+	// value.
 	First, Last string
 	// All selects every expected value.
 	All bool

@@ -2,9 +2,9 @@
 // exactly. It is pure: it reads from an [io.Reader] and stores nothing. This package is not a stable
 // API.
 //
-// It is stricter than most readers, because the text is the only schema of a task that writes text. Each of these is an
-// error that names the line: a line with another number of fields, a stray quote, a name that occurs twice, and text
-// that is not UTF-8.
+// The package is stricter than most readers, because the text is the only schema of a task that writes text. Each of
+// these is an error that names the line: a line with another number of fields, a stray quote, a name that occurs
+// twice, and text that is not UTF-8.
 package textrows
 
 import (

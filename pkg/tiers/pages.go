@@ -15,9 +15,9 @@ const partitions = "partition_status"
 // them with the last runs that are not much larger, unless one of these runs has a damaged file. It
 // returns the files of all runs, and the files that it has created.
 //
-// A merged run is at least half as large again as each of its parts, so a row is rewritten a
-// logarithmic number of times. Each run is more than twice as large as all runs after it together,
-// unless a file is damaged: so superseded versions take less space than the largest run.
+// A merged run is at least 1.5 times as large as each of its parts, so a row is rewritten a logarithmic number of
+// times. Each run is more than twice as large as all runs after it together, unless a file is damaged. So superseded
+// versions take less space than the largest run.
 func (cfg *Config) page(ctx context.Context, m *manifest.Manifest, rows []*state.Partition) (files, made []manifest.File, err error) {
 	var known []manifest.File
 	if index, ok := m.History[partitions]; ok {

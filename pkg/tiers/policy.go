@@ -50,7 +50,7 @@ func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeabl
 		case unmergeable || o.baseDue(m, tasks):
 			due = append(due, job{tier: manifest.TierBase})
 		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
-			last := files[len(files)-1].ID // inline deltas between these files are merged, too
+			last := files[len(files)-1].ID // inline deltas between these files are also merged
 			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
 		}
 	}

@@ -60,8 +60,8 @@ type Options struct {
 	// MaxSegment is the maximum number of rows that are encoded at once as a history segment; 0:
 	// [snapshot.MaxSegment].
 	MaxSegment int
-	// KeepEntries is how long the live state records ledger entries. It records them longer while
-	// listings are not complete up to them; 0: 15 minutes.
+	// KeepEntries is how long the live state records a ledger entry; 0: 15 minutes. It records the entry for longer if
+	// listings are not complete up to the entry.
 	KeepEntries time.Duration
 	// KeepRuns is how long ended runs are kept after their trigger; 0: [KeepRuns].
 	KeepRuns time.Duration
@@ -126,8 +126,8 @@ type Change struct {
 	cached rowCache // row cache of the manifest that includes the delta
 }
 
-// Store stores changed rows as a delta. If there are only a few rows, it stores them inline, in the delta itself. It
-// sets Encoding even if it fails.
+// Store stores changed rows as a delta. If there are only a few rows, it stores them inline, in the delta itself.
+// Store sets Encoding even if it fails.
 func (t *Tiers) Store(ctx context.Context, changed *state.Rows) (Change, error) {
 	c := Change{Delta: manifest.Delta{ID: t.cfg.IDs.New()}, rows: changed}
 	if int64(changed.Len())*rowBytes > t.cfg.MaxInline {
@@ -180,8 +180,8 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 // Advance makes next the current manifest. next includes the change c and has been published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
-// Oldest returns the least id of files that this process has not published yet: id, or the id of a
-// merge whose result a manifest may still include.
+// Oldest returns the least id of files that this process has not published yet. This is the parameter id, or the id
+// of a merge whose result a manifest may still include.
 func (t *Tiers) Oldest(id string) string {
 	for _, r := range t.merges {
 		if r.pending(t.manifest) {

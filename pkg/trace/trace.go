@@ -106,7 +106,7 @@ func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (c
 	}
 	_, span := t.Start(as(ctx, about.AttemptID), "attempt", about,
 		oteltrace.WithTimestamp(at), oteltrace.WithSpanKind(oteltrace.SpanKindConsumer))
-	// Do not return the context from Start: in it, child spans would get the attempt's id, too.
+	// Do not return the context from Start: child spans in that context would also get the attempt's id.
 	return oteltrace.ContextWithSpan(ctx, span.span), span
 }
 

@@ -56,7 +56,7 @@ func TestPageLoadsOnlyFilesThatExist(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, ask("/assets/../index.html").Code)
 }
 
-// Before its main script runs, the page shows its header. It needs only the small script that sets the theme.
+// Before its main script runs, the page shows its header. The header needs only the small script that sets the theme.
 func TestPageShowsSomethingBeforeItsScript(t *testing.T) {
 	page := ask("/w/acme/prod/").Body.String()
 	require.Regexp(t, `<head>\s*<script type="module" async blocking="render" [^>]*src="/assets/early-`, page)

@@ -39,8 +39,8 @@ type Swept struct {
 }
 
 // After returns the [Swept] for the publish after a sweep. through is the minute up to which the sweep has found
-// wakeups. found means that the sweep has found something to repair. In this case, or if work is overdue, another sweep
-// follows soon.
+// wakeups. The parameter found means that the sweep has found something to repair. In this case, or if work is
+// overdue, another sweep follows soon.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),

@@ -58,8 +58,8 @@ func ParseKey(key string) (Wakeup, error) {
 // Minute returns the start of the minute that contains t.
 func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Minute)) }
 
-// List returns the wakeups up to the minute of until, oldest first. If no wakeup is due, List reads one page of a
-// listing, however many wakeups lie in the future.
+// List returns the wakeups up to the minute of the time until, oldest first. If no wakeup is due, List reads one page
+// of a listing, however many wakeups lie in the future.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Wakeup, error) {
 	var wakeups []Wakeup
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {

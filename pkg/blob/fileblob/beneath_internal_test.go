@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Old kernels do not have openat2(2), and sandboxes forbid it.
+// The store must work without openat2(2): old kernels lack this call, and some sandboxes forbid it.
 func TestContractWithoutOpenBeneath(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store {
 		return openWith(t, t.TempDir(), func(sys *system) {

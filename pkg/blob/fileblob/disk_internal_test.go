@@ -73,7 +73,8 @@ func newDisk(dir string, random *rand.Rand) *disk {
 	}
 }
 
-// system returns a store's view of the disk. Background work is left to the test.
+// system returns a store's view of the disk. The store appends its background work to the list later, and the test
+// runs the work.
 func (d *disk) system(boot string, later *[]func()) *system {
 	return &system{
 		boot:        boot,

@@ -20,7 +20,8 @@ func (s *Store) failed(verb, key string, err error) error {
 }
 
 // obstacle describes the file or folder on the disk that makes a key impossible. Either the key names a folder of
-// other objects, or a folder in the key's path is an object: see [blob.ValidateKey]. It returns "" if there is none.
+// other objects, or a folder in the key's path is an object: see [blob.ValidateKey]. If nothing makes the key
+// impossible, obstacle returns "".
 func (s *Store) obstacle(key string) string {
 	if info, err := s.root.Stat(key); err == nil && info.IsDir() {
 		return s.file(key) + " is a folder, and no key may be a folder of another"

@@ -123,8 +123,8 @@ func (s *Store) restart(logs logs, replay bool) error {
 // recoverFiles replays the journals if replay is true, and makes all files durable.
 func (s *Store) recoverFiles(logs logs, replay bool) error {
 	if replay {
-		// Records that are not durable must not become visible. They already are durable, except on systems where
-		// this package cannot distinguish boots.
+		// Records that are not durable must not become visible. The flush is needed only on systems where this package
+		// cannot distinguish boots: elsewhere, all records are already durable.
 		for _, l := range logs {
 			if err := s.sys.sync(l.file); err != nil {
 				return fmt.Errorf("flush journal: %w", err)
@@ -164,7 +164,7 @@ func (s *Store) flushAll(keys func() ([]string, error)) error {
 	return s.flushFiles(list)
 }
 
-// begin starts a new journal, which is durable under its name.
+// begin starts a new journal and makes its name durable.
 func (s *Store) begin() (err error) {
 	j := s.journal
 	if err := j.close(); err != nil {
@@ -256,7 +256,7 @@ func (j *journal) write(sys system, b []byte, end, ahead int64) error {
 	if info, err := j.file.Stat(); err != nil {
 		return err
 	} else if size := info.Size(); end > size {
-		// If there is no space to allocate, there may be enough for the records.
+		// Ignore an error: there may be no space to allocate ahead, but enough space for the records themselves.
 		_, _ = sys.write(j.file, zeroBytes(end-size+ahead), size)
 	}
 	_, err := sys.write(j.file, b, end-int64(len(b)))

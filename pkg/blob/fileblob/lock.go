@@ -9,7 +9,7 @@ import (
 )
 
 // lock excludes other goroutines and processes. Every change of an object holds the lock from reading the existing
-// object until the change is made. The system releases it when the process dies.
+// object until the change is made. The operating system releases the lock when the process dies.
 type lock struct {
 	mu   sync.Mutex
 	file *os.File

@@ -18,10 +18,9 @@ import (
 //	record  checksum (4), kind (1), 0 (1), length of key (2), checksum of content (4),
 //	        size (8), version (8), key, content
 //
-// A record's checksum covers the bytes after it up to the end of the key. It continues the
-// checksum of the previous record; the first continues the header's. So a record is valid
-// only in one place of one journal, and bytes that an earlier writer left beyond the end
-// are not mistaken for a record.
+// A record's checksum covers the bytes after it up to the end of the key. It continues the checksum of the previous
+// record. The checksum of the first record continues that of the header. So a record is valid only in one place of
+// one journal, and bytes that an earlier writer left beyond the end are not mistaken for a record.
 const (
 	logMagic    = "servolg1"
 	headerBytes = 80
@@ -142,8 +141,8 @@ func newScanner(r io.Reader) (*scanner, error) {
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // next returns the next record, or io.EOF after the last complete one. An incomplete record was being written when
-// the power was lost. The record's content is valid until the next call; at is the offset of the content in the
-// journal.
+// the power was lost. The record's content is valid until the next call. The result at is the offset of the content
+// in the journal.
 func (s *scanner) next() (r record, at int64, err error) {
 	head := make([]byte, headBytes, headBytes+blob.MaxKeyBytes)
 	if err := s.read(head); err != nil {

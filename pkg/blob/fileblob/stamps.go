@@ -23,7 +23,7 @@ type stamps struct {
 	last int64
 }
 
-// next returns a version that is greater than old and all earlier versions.
+// next returns a version that is greater than the version old and than all earlier versions.
 func (s *stamps) next(old int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func probe(root *os.Root) (tick time.Duration, err error) {
 	defer func() {
 		removed := root.Remove(name)
 		if errors.Is(removed, fs.ErrNotExist) {
-			removed = nil // another process's sweep removed the file, whose time is old, as a leftover
+			removed = nil // another process's sweep removed the file as a leftover, because its time is old
 		}
 		err = errors.Join(err, f.Close(), removed)
 	}()

@@ -13,7 +13,7 @@ import (
 // system is the set of system calls whose order makes the store safe. Tests inject failures
 // into them and inspect the directory between them.
 type system struct {
-	// boot identifies the time since the machine was started; "" if unknown.
+	// boot identifies the current boot of the machine; "" if unknown.
 	boot string
 	// write calls pwrite(2) on the journal.
 	write func(f *os.File, p []byte, off int64) (int, error)
@@ -46,8 +46,8 @@ func realSystem(background *sync.WaitGroup) system {
 	}
 }
 
-// openIn calls the function do, which opens a file, with the descriptor of the file's folder. While
-// do runs, the descriptor cannot be closed, and its number cannot be reused.
+// openIn passes the descriptor of a folder to the function do, which opens a file in that folder. While do runs, the
+// descriptor cannot be closed, and its number cannot be reused.
 func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*os.File, error) {
 	opened, err := -1, error(nil)
 	raw, closed := folder.SyscallConn()

@@ -74,7 +74,7 @@ func (t *temp) discard() {
 	}
 }
 
-// prefix buffers what is written to it, up to limit; beyond that it discards everything.
+// prefix buffers the bytes written to it. If there are more than limit bytes, it discards all of them.
 type prefix struct {
 	bytes.Buffer
 	limit int

@@ -1,8 +1,8 @@
 // Package gcsblob implements [blob.Store] with a bucket of Google Cloud Storage. This package is
 // not a stable API.
 //
-// It never retries a conditional write. If the response to the first try was lost, a retry would be refused because
-// the object exists, and the caller would believe that another writer had won. Instead, the store reports an
+// The store never retries a conditional write. If the response to the first try was lost, a retry would be refused
+// because the object exists, and the caller would believe that another writer had won. Instead, the store reports an
 // unknown outcome, and the caller reads the object. Calls that change nothing are retried a few times.
 //
 // If the environment variable STORAGE_EMULATOR_HOST is set to host:port, the client uses

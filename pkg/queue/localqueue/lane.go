@@ -21,7 +21,7 @@ type lane struct {
 type task struct {
 	queue.Task
 	due        time.Time
-	since      time.Time // its age in its group: Turn.Since, or when it was due first
+	since      time.Time // the time from which its age counts: Turn.Since, or when it was first due
 	arrival    uint64    // its place among tasks of the same age
 	group      *group    // while the task is due or being delivered, else nil
 	index      int       // position in its group or in the heap waiting; -1 while the task is being delivered

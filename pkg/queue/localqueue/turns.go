@@ -8,9 +8,9 @@ import (
 // turns contains the due tasks of a lane, by group, and decides which task is next:
 //
 //  1. A task of a greater priority goes before all tasks of smaller priorities.
-//  2. Among groups whose first tasks have equal priorities, the group with the fewest deliveries in flight is next, and
-//     then the group whose last turn is the longest ago. So a group with a thousand tasks does not delay a group with
-//     one, and groups with equal tasks get equal shares of the lane.
+//  2. Among groups whose first tasks have equal priorities, the group with the fewest deliveries in flight is next.
+//     If several groups have equally few, the group whose last turn is the longest ago is next. So a group with a
+//     thousand tasks does not delay a group with one, and groups with equal tasks get equal shares of the lane.
 //  3. In a group, older tasks go first.
 //
 // A new group gets its first turn after each group that already waits has had one turn, but before the next turn of

@@ -8,7 +8,8 @@ const minBufferBytes = 1 << 10
 const maxFreeBuffers = 4
 
 // buffers allocates the buffers for the pages of one file, and reuses them for the next columns of this file. Without
-// reuse, they are 40 % of the memory that the decoding of small tables allocates. One goroutine uses it at a time.
+// reuse, they are 40 % of the memory that the decoding of small tables allocates. Only one goroutine may use them at
+// a time.
 type buffers struct{ free [][]byte }
 
 // Allocate implements memory.Allocator. The content of the buffer is undefined.

@@ -25,7 +25,7 @@ const batchCells = 4096
 // Decode implements [table.Format].
 func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (err error) {
 	defer func() {
-		// The Parquet library does not validate all of its input.
+		// The Parquet library does not validate all of its input, and may panic.
 		if recovered := recover(); recovered != nil {
 			err = fmt.Errorf("the file is corrupt: %v", recovered)
 		}
@@ -109,8 +109,8 @@ func locate(s *table.Schema, found *schema.Schema) ([]int, error) {
 	return where, nil
 }
 
-// accepts returns an error unless found has the column's physical type and an equivalent
-// logical type.
+// accepts returns an error unless found, the column of a file, has the physical type of c and an equivalent logical
+// type.
 func accepts(c *table.Column, found *schema.Column) error {
 	physical, logical := parquetType(c.Type)
 	if found.PhysicalType() != physical || found.MaxRepetitionLevel() != 0 || found.MaxDefinitionLevel() > 1 {

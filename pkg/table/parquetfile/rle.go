@@ -9,8 +9,8 @@ const (
 )
 
 // hybrid writes small numbers in Parquet's hybrid encoding: a number that repeats at least eight times becomes a run
-// with a count, other numbers are packed bit by bit in groups of eight. It makes the same choices as Arrow's encoder,
-// so that both produce the same bytes.
+// with a count, and other numbers are packed bit by bit in groups of eight. It makes the same choices as Arrow's
+// encoder, so that both produce the same bytes.
 type hybrid struct {
 	buf   []byte
 	width int // number of bits of each value

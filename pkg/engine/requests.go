@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -156,7 +157,9 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	if _, err := Choose(ctx, snap, &r, now); err != nil {
 		return nil, err
 	}
-	r.Plan.ReadsAt = e.cfg.Clock.Now()
+	if r.Plan.ReadsAt = e.cfg.Clock.Now(); ids.Time(row.RunID).After(r.Plan.ReadsAt) {
+		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock that requested the run is ahead
+	}
 	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {
 		return nil, err

@@ -51,16 +51,100 @@ func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	w.report(w.finished(run, keys[0], event.Succeeded))
 	snap, err = w.Current(t.Context())
 	require.NoError(t, err)
-	data, _, err := blob.Get(t.Context(), w.blobs, snap.State.Runs.Get(run).PlanRef, plan.MaxBytes)
-	require.NoError(t, err)
-	stored, err := plan.Decode(data)
-	require.NoError(t, err)
-	require.Len(t, stored.Tasks[0].Inputs["raw/a"].Items, made.Tasks)
+	require.Len(t, planOf(t, w, run).Tasks[0].Inputs["raw/a"].Items, made.Tasks)
 	e, err := engine.Staleness(t.Context(), snap, list, now)
 	require.NoError(t, err)
 	statuses, err := e.Statuses(b.Key, []string{ids.Partition{"region": "eu"}.Key()})
 	require.NoError(t, err)
 	require.Equal(t, staleness.Fresh, statuses[0])
+}
+
+// A period of a is made before it begins. A run of b omits it, and must be stale when the period has begun. Only later
+// runs read the period.
+func TestI21PeriodThatBeginsLaterMakesReaderStale(t *testing.T) {
+	for _, mapping := range []space.Map{{}, {Op: space.Latest}} {
+		w := newFixture(t, false)
+		now := clock.System{}.Now()
+		a, b := asset("a"), asset("b", "a")
+		region := space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu"}}
+		a.Partitions = space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: now.Add(-48 * time.Hour).Format("2006-01-02")}, region)
+		b.Partitions, b.Reads = space.New(region), []plan.Dep{{Asset: a.Key, Map: mapping, Requires: plan.RequiresAvailable}}
+		list, eu := []plan.Asset{a, b}, ids.Partition{"region": "eu"}.Key()
+		day := func(n int) string {
+			return ids.Partition{"date": now.Add(time.Duration(n) * 24 * time.Hour).UTC().Format("2006-01-02"), "region": "eu"}.Key()
+		}
+		run := func(only map[ids.AssetKey][]string) string {
+			r := engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: list, Only: only, AllowFuture: true}, Trigger: event.Trigger{Type: "manual"}}
+			for key := range only {
+				r.Plan.Select = append(r.Plan.Select, key)
+			}
+			return w.run(r).RunID
+		}
+		finish := func(run string, outcome event.Outcome) {
+			for _, task := range tasksOf(w, run) {
+				if row := w.state().Tasks.Get(state.Key2{A: run, B: task}); row.Attempt > 0 && !row.State.Terminal() {
+					w.report(w.finished(run, task, outcome))
+				}
+			}
+		}
+		check := func(days int, want staleness.Status) {
+			t.Helper()
+			snap, err := w.Current(t.Context())
+			require.NoError(t, err)
+			e, err := engine.Staleness(t.Context(), snap, list, now.Add(time.Duration(days)*24*time.Hour))
+			require.NoError(t, err)
+			x, err := e.Explain(b.Key, eu)
+			require.NoError(t, err)
+			require.Equal(t, want, x.Status)
+			require.Equal(t, want == staleness.Stale, len(x.Newer) > 0)
+		}
+		finish(run(map[ids.AssetKey][]string{a.Key: {day(-2), day(-1), day(1)}}), event.Succeeded)
+		finish(run(map[ids.AssetKey][]string{b.Key: {eu}}), event.Succeeded)
+		check(0, staleness.Fresh)
+		check(1, staleness.Stale)
+
+		together := run(map[ids.AssetKey][]string{a.Key: {day(1)}, b.Key: {eu}})
+		finish(together, event.Succeeded)
+		finish(together, event.Succeeded)
+		check(0, staleness.Fresh)
+		check(1, staleness.Stale)
+	}
+}
+
+// The id of a run may be later than its planning, because the clock of another run is ahead. The run must read the
+// periods that have begun at the time in its id.
+func TestI21RunReadsPeriodsThatHaveBegunAtItsID(t *testing.T) {
+	w := newFixture(t, false)
+	now := clock.System{}.Now()
+	a, b := asset("a"), asset("b", "a")
+	region := space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu"}}
+	a.Partitions = space.New(space.Dimension{Name: "at", Kind: space.Every, Minutes: 15, Start: now.Add(-24 * time.Hour).Format("2006-01-02")}, region)
+	b.Partitions, b.Reads = space.New(region), []plan.Dep{{Asset: a.Key, Requires: plan.RequiresAvailable}}
+	next := now.UTC().Truncate(15 * time.Minute).Add(15 * time.Minute)
+	period := func(at time.Time) string {
+		return ids.Partition{"at": at.Format("2006-01-02T15:04Z07:00"), "region": "eu"}.Key()
+	}
+	r := engine.RunRequest{Plan: plan.Request{
+		Root: "/project", Assets: []plan.Asset{a, b}, Select: []ids.AssetKey{a.Key}, Only: map[ids.AssetKey][]string{a.Key: {period(next.Add(-time.Hour)), period(next)}}, AllowFuture: true,
+	}, Trigger: event.Trigger{Type: "manual"}}
+	first := w.run(r).RunID
+	for _, task := range tasksOf(w, first) {
+		w.report(w.finished(first, task, event.Succeeded))
+	}
+	w.cfg.IDs.Observe(ids.AtTime(next.Add(time.Minute)))
+	r.Plan.Select, r.Plan.Only = []ids.AssetKey{b.Key}, map[ids.AssetKey][]string{b.Key: {ids.Partition{"region": "eu"}.Key()}}
+	built := planOf(t, w, w.run(r).RunID)
+	require.Len(t, built.Tasks[0].Inputs["raw/a"].Items, 2)
+}
+
+// planOf returns the stored plan of a run.
+func planOf(t *testing.T, w *fixture, run string) *plan.Plan {
+	t.Helper()
+	data, _, err := blob.Get(t.Context(), w.blobs, w.state().Runs.Get(run).PlanRef, plan.MaxBytes)
+	require.NoError(t, err)
+	built, err := plan.Decode(data)
+	require.NoError(t, err)
+	return built
 }
 
 func tasksOf(w *fixture, run string) (keys []string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -70,11 +71,12 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	built, err := Prepare(ctx, snap, r.Plan, now)
+	built, runID, err := e.prepareRun(ctx, snap, r.Plan, now)
 	if err != nil {
 		return RunHandle{}, err
 	}
 	p := &event.RunTriggered{
+		RunID:       runID,
 		Fingerprint: r.Fingerprint, Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
 		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
@@ -88,6 +90,31 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		}
 	}
 	return t, err
+}
+
+// prepareRun plans a run and mints its id. Readers of the state assume that the run reads every period that has begun at
+// the time in this id. All periods begin at full minutes, so prepareRun plans again if the id has a later minute than
+// the time of planning.
+func (e *Engine) prepareRun(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now time.Time) (built *plan.Plan, runID string, err error) {
+	if built, err = Prepare(ctx, snap, r, now); err != nil {
+		return nil, "", err
+	}
+	runID = e.newRunID(snap)
+	if at := ids.Time(runID); at.Truncate(time.Minute).After(now) {
+		r.ReadsAt = at
+		built, err = Prepare(ctx, snap, r, now)
+	}
+	return built, runID, err
+}
+
+// newRunID mints the id of a run. The clock that an earlier run used may be ahead, so that the earlier run has a greater
+// id. The outputs of the new run must replace the outputs of earlier runs, which requires a greater id. Otherwise
+// downstream tasks would read invisible outputs of the new run, but their own outputs would look fresh.
+func (e *Engine) newRunID(snap *snapshot.Snapshot) string {
+	if newest := snap.State.Runs.Last(); newest != nil {
+		e.cfg.IDs.Observe(newest.RunID)
+	}
+	return e.cfg.IDs.New()
 }
 
 // maxNamedBytes limits the total length of the asset keys in an event, because the length of an event's line is
@@ -134,14 +161,8 @@ func (e *Engine) trigger(
 	if err := e.storePlan(ctx, ref, data); err != nil {
 		return RunHandle{}, err
 	}
-	if newest := snap.State.Runs.Last(); newest != nil {
-		// The clock that an earlier run used may be ahead, so that the earlier run has a greater id. The outputs of this
-		// run must replace the outputs of earlier runs, which requires a greater id. Otherwise downstream tasks would read
-		// invisible outputs of this run, but their own outputs would look fresh.
-		e.cfg.IDs.Observe(newest.RunID)
-	}
 	if p.RunID == "" {
-		p.RunID = e.cfg.IDs.New()
+		p.RunID = e.newRunID(snap)
 	}
 	p.PlanID = e.cfg.IDs.New()
 	created := &event.PlanCreated{

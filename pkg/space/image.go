@@ -305,6 +305,34 @@ func (r *Reader) Begun(key string) bool {
 	return true
 }
 
+// OmitsFuture reports whether partitions read only those upstream periods that have begun.
+func (r *Reader) OmitsFuture() bool {
+	for i := range r.parts {
+		if op := r.parts[i].Op; !r.every && r.up[i].IsTime() && (op == All || op == Latest) {
+			return true
+		}
+	}
+	return false
+}
+
+// BeginsAfter reports whether the period of an upstream partition begins after a time. It returns false if the
+// partition has no period.
+func (r *Reader) BeginsAfter(key string, at time.Time) bool {
+	values, err := r.Upstream.Parse(key)
+	if err != nil || r.calendar.Zone == nil {
+		return false
+	}
+	for i := range r.up {
+		if !r.up[i].IsTime() {
+			continue
+		}
+		if n, err := r.up[i].index(values[i]); err == nil && n > r.up[i].current(at) {
+			return true
+		}
+	}
+	return false
+}
+
 // Has reports whether the upstream asset declares a partition.
 func (r *Reader) Has(key string) bool { return r.members.Has(key) }
 

@@ -9,8 +9,9 @@ import (
 // cell has the columns of a row that an evaluation needs. With the key, a cell has about 80 bytes; a row has 600.
 type cell struct {
 	version, inputs, leftOut int64
-	// made is when the run was requested.
-	made event.Time
+	// made is when the run was requested. planned is when the first run of its chain of retries was requested: a retry
+	// keeps the plan of that run.
+	made, planned event.Time
 	// code, run, root and readIn are numbers that stand for texts (see texts). 0 stands for an empty text. For readIn,
 	// see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
@@ -19,7 +20,18 @@ type cell struct {
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
+	// ahead says whether made is before the period: see [Evaluation.omitted].
+	ahead ahead
 }
+
+// ahead says whether the run of an output was requested before the period of its partition had begun.
+type ahead uint8
+
+const (
+	aheadUnknown ahead = iota
+	aheadNo
+	aheadYes
+)
 
 // texts assigns numbers to texts, because the same texts occur in many rows. The number of the empty text is 0.
 type texts map[string]uint32
@@ -37,21 +49,27 @@ func (t texts) number(text string) uint32 {
 }
 
 func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
-	made := row.MaterializedAt // used if the run id contains no time
-	if at := ids.Time(row.RunID); !at.IsZero() {
-		made = event.At(at)
-	}
+	made := timeOf(row.RunID, row.MaterializedAt)
 	c := cell{
-		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, made: made, incomplete: row.Incomplete(),
+		version: row.VersionSeq, inputs: row.InputsSeq, leftOut: row.LeftOut, incomplete: row.Incomplete(),
+		made: made, planned: min(made, timeOf(row.Root(), made)),
 		code: t.number(row.Code), run: t.number(row.RunID), root: t.number(row.Root()), readIn: t.number(row.ReadIn()),
 	}
 	if m != nil {
 		c.marked = m.Mark == event.MarkStale
 		if m.Mark == event.MarkFresh {
-			c.inputs, c.made = max(c.inputs, m.InputsSeq), max(c.made, m.MarkedAt)
+			c.inputs, c.made, c.planned = max(c.inputs, m.InputsSeq), max(c.made, m.MarkedAt), max(c.planned, m.MarkedAt)
 		}
 	}
 	return c
+}
+
+// timeOf returns the time in the id of a run, or other if the id contains no time.
+func timeOf(run string, other event.Time) event.Time {
+	if at := ids.Time(run); !at.IsZero() {
+		return event.At(at)
+	}
+	return other
 }
 
 // readBy returns the chain of retries that may have read an output before it was visible to other runs, or 0 if there

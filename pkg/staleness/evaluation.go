@@ -297,12 +297,24 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	if err != nil {
 		return false, fmt.Errorf("partition %s of asset %s: %w", partition, a.asset.Key, err)
 	}
+	omits := images.OmitsFuture()
 	for _, key := range slices.Concat(keys, hidden) {
-		if q, err := e.version(up, key); err != nil || q != nil && newer(p, q) {
+		if q, err := e.version(up, key); err != nil || q != nil && (newer(p, q) || omits && omitted(images, key, p, q)) {
 			return err == nil, err
 		}
 	}
 	return false, nil
+}
+
+// omitted reports whether p has omitted q, although q was visible: the period of q begins after the request of the run
+// that planned p. Only an output that was made before its period can be such a q.
+func omitted(images *space.Reader, key string, p, q *cell) bool {
+	if q.ahead == aheadUnknown {
+		if q.ahead = aheadNo; q.made != 0 && images.BeginsAfter(key, q.made.Time()) {
+			q.ahead = aheadYes
+		}
+	}
+	return q.ahead == aheadYes && images.BeginsAfter(key, p.planned.Time())
 }
 
 // image returns the partitions of an upstream asset that a partition would read if the partitions in

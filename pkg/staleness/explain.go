@@ -109,6 +109,11 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 			x.Sets = append(x.Sets, set)
 		}
 	}
+	images, err := e.readers.Of(reader.Key, dep)
+	if err != nil {
+		return err
+	}
+	omits := images.OmitsFuture()
 	if all {
 		expected, err := e.expected(up)
 		if err != nil {
@@ -119,10 +124,6 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 		}
 		keys = slices.AppendSeq(slices.Concat(expected, up.keys), maps.Keys(up.hidden))
 	} else {
-		images, err := e.readers.Of(reader.Key, dep)
-		if err != nil {
-			return err
-		}
 		hidden, err := e.hiddenLatest(images, x.Key, up, keys)
 		if err != nil {
 			return err
@@ -143,7 +144,8 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 				return err
 			}
 		}
-		if of, err := e.version(up, key); err == nil && of != nil && p != nil && newer(p, of) {
+		of, err := e.version(up, key)
+		if err == nil && of != nil && p != nil && (newer(p, of) || omits && omitted(images, key, p, of)) {
 			if newerOf.Count++; of.version > version {
 				newerOf.Key, newerOf.Status, version = key, status, of.version
 			}

@@ -8,6 +8,9 @@
 //     have happened.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
+//   - Future: p reads all or the newest periods of an upstream asset, and the output of one of them, q, was made before
+//     the period of q began. By now, the period has begun, and it begins after the request of the run that planned p. So p
+//     has omitted q, even if the same run made both.
 //   - Mark: a person marked it as stale.
 //   - Keys: p reads partitions of more than one key of a key set, and one of these keys was removed or
 //     added again after the state on which p was planned.

@@ -1,7 +1,7 @@
 // Tests of the graph of assets and of the tabs that show data and lineage: node --test tests/ui/graph.test.mjs
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { cleanUp, goTo, hostile, lab, launch, manyAssets, open, problemsOf, sees, serve } from "./harness.mjs";
+import { cleanUp, goTo, hostile, lab, launch, manyAssets, narrow, open, problemsOf, sees, serve } from "./harness.mjs";
 
 let browser;
 let page;
@@ -125,4 +125,16 @@ test("400 assets are shown at once, and more as groups", async () => {
   await larger.waitForFunction(() => document.querySelectorAll("li > a[id^='node ']").length === 56);
   quiet(larger);
   await larger.context().close();
+});
+
+test("a small screen shows the whole graph", async () => {
+  const size = page.viewportSize();
+  await page.setViewportSize(narrow);
+  await goTo(page, "assets?view=graph");
+  await node(/^mart\/ after /).waitFor();
+  const boxes = await page.locator("[id^='node ']").evaluateAll((nodes) => nodes.map((n) => n.getBoundingClientRect().toJSON()));
+  assert.ok(boxes.length > 5);
+  for (const box of boxes) assert.ok(box.left >= 0 && box.right <= narrow.width, `a node is at ${box.left} to ${box.right}`);
+  await page.setViewportSize(size);
+  quiet();
 });

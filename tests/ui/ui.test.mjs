@@ -318,6 +318,8 @@ test("on a small screen a task is a sheet over its run", async () => {
 
   await go(`runs/${id}?task=mart%2Fbad`, one);
   await sheet.waitFor();
+  const ring = () => getComputedStyle(document.activeElement).outlineStyle;
+  assert.equal(await one.evaluate(ring), "none", "a link to a task puts no ring around its name");
   await one.keyboard.press("Escape");
   await sheet.waitFor({ state: "detached" });
   assert.equal(new URL(one.url()).pathname.split("/").at(-1), id, "a link to a task closes to its run");

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, plural, shortID, span, stamp } from "../src/app/format";
+import { ago, bytes, plural, shortID, span, splitTimes, stamp } from "../src/app/format";
 
 describe("format", () => {
   it("formats durations with at most two units", () => {
@@ -52,5 +52,16 @@ describe("format", () => {
   it("formats UTC independent of the browser's zone", () => {
     expect(stamp(new Date("2025-03-30T01:30:05Z"), true)).toBe("2025-03-30 01:30:05");
     expect(stamp(new Date("x"), true)).toBe("");
+  });
+
+  it("finds the known times in a sentence", () => {
+    const text = "ana marked it as stale at 2025-01-15T14:03:07Z: wrong since 2025-01-14T00:00:00Z";
+    expect(splitTimes(text, [undefined, "2025-01-15T14:03:07.250Z"])).toEqual([
+      "ana marked it as stale at ",
+      "2025-01-15T14:03:07Z",
+      ": wrong since 2025-01-14T00:00:00Z",
+    ]);
+    expect(splitTimes(text, [])).toEqual([text]);
+    expect(splitTimes(text, ["2025-01-15T14:03:08Z"])).toEqual([text]);
   });
 });

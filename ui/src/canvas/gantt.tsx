@@ -56,8 +56,8 @@ function drawSegment(
   const width = Math.max(w, 1.5);
   switch (s.phase) {
     case "BLOCKED":
-      context.fillStyle = colours.border;
-      context.fillRect(x, middle - 1, width, 2);
+      context.fillStyle = colours.strong;
+      context.fillRect(x, middle, width, 1);
       break;
     case "RETRY_WAIT":
       context.fillStyle = colours.stale;
@@ -315,7 +315,7 @@ function Tip({
 function Legend({ colours }: { colours: Theme }) {
   const stripes = `repeating-linear-gradient(135deg, ${colours.stale} 0 1.5px, ${colours["stale-soft"]} 1.5px 4px)`;
   const items: [string, string][] = [
-    ["waits for upstream", `linear-gradient(${colours.border}, ${colours.border}) center / 100% 2px no-repeat`],
+    ["waits for upstream", `linear-gradient(${colours.strong}, ${colours.strong}) center / 100% 1px no-repeat`],
     ["waits for a limit", stripes],
     ["in the queue", `linear-gradient(${colours.strong}, ${colours.strong}) center / 100% 7px no-repeat`],
     ["succeeded", colours.fresh],

@@ -18,9 +18,12 @@ const height = 70;
 const furthest = 0.08;
 const nearest = 2;
 const far = 0.7; // below this scale, a node shows namespace and name only, in larger letters
+const thinnest = 1.3; // the least width of an edge, in pixels: it is greater at small scales
+const furtherAway = 0.5; // below this scale, a node shows its name only
 const small = 600; // the greatest width of a small screen, in pixels
 const readable = 0.75;
-const largest = 21; // the greatest size of these letters, in pixels
+const legible = 0.2; // below this scale, a graph on a small screen is a pattern without names
+const largest = 30; // the greatest size of these letters, in pixels: a node has room for two lines
 
 export const healthTone: Record<AssetGraphNode["health"], Tone> = {
   failed: "failed",
@@ -46,6 +49,10 @@ function state(node: AssetGraphNode): string {
   ] as const;
   return parts.flatMap(([n, word]) => (n ? `${count(n)} ${word}` : [])).join(", ");
 }
+
+// fittingScale returns the scale at which a frame has room for the whole graph.
+const fittingScale = (frame: HTMLElement, graph: Layout) =>
+  Math.min(1, frame.clientWidth / graph.width, frame.clientHeight / graph.height);
 
 const keysOf: Record<string, Way> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
 
@@ -88,8 +95,9 @@ export function GraphView({
       .on("zoom", ({ transform }: D3ZoomEvent<HTMLDivElement, unknown>) => {
         if (plane.current)
           plane.current.style.transform = `translate(${transform.x}px,${transform.y}px) scale(${transform.k})`;
-        element.dataset.far = String(transform.k < far);
+        element.dataset.far = transform.k < furtherAway ? "name" : String(transform.k < far);
         element.style.setProperty("--name", `${Math.min(largest, Math.round(11 / transform.k))}px`);
+        element.style.setProperty("--line", `${Math.max(thinnest, Math.round(1.6 / transform.k) / 2)}px`);
       });
     zooming.current = behavior;
     select(element).call(behavior).on("dblclick.zoom", null);
@@ -100,11 +108,11 @@ export function GraphView({
     const element = frame.current;
     if (!element || !layout || !zooming.current) return;
     const [w, h] = [element.clientWidth, element.clientHeight];
-    const k = Math.max(furthest, Math.min(1, w / layout.width, h / layout.height));
+    const k = Math.max(furthest, fittingScale(element, layout));
     const to = zoomIdentity.translate((w - layout.width * k) / 2, (h - layout.height * k) / 2).scale(k);
     select(element).call(zooming.current.transform, to);
   };
-  // showStart shows a part of a wide graph at a scale that is readable on a small screen: the part around a node, or
+  // showStart shows a part of a large graph at a scale that is readable on a small screen: the part around a node, or
   // the start of the graph if there is no node.
   const showStart = (node: { x: number; y: number } | undefined) => {
     const element = frame.current;
@@ -141,7 +149,7 @@ export function GraphView({
     const kept = selected ?? centre;
     const [from, to] = [old, layout].map((l) => l?.nodes.find((n) => n.id === kept));
     if (from && to) select(element).call(zooming.current.translateBy, from.x - to.x, from.y - to.y);
-    else if (element.clientWidth < small && element.clientWidth / layout.width < readable) showStart(to);
+    else if (element.clientWidth < small && fittingScale(element, layout) < legible) showStart(to);
     else showAll();
   }, [layout]);
   useCommands([

@@ -7,7 +7,7 @@ import { partitionFilters } from "../app/router";
 import { StripLegend, StripView } from "../canvas/strip";
 import type { Need } from "../parts/command";
 import { Decision } from "../parts/decision";
-import { Badge, Button, Command, Empty, Problem, Segmented, Skeleton, Time } from "../parts/parts";
+import { Badge, Button, Command, Empty, Problem, Segmented, Sentence, Skeleton, Time } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
 import type { Tone } from "../parts/status";
 import table from "../parts/table.module.css";
@@ -211,7 +211,9 @@ function Detail({ asset, partition }: { asset: string; partition: string }) {
         <strong>
           <bdi>{data.partition}</bdi>
         </strong>
-        <span>{data.headline}</span>
+        <span>
+          <Sentence text={data.headline} times={[data.mark?.at, data.quarantine?.at]} />
+        </span>
       </div>
       {data.status !== "fresh" && <Decision of={data.quarantine} />}
       {reasons.length > 0 && (

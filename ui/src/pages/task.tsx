@@ -5,7 +5,19 @@ import type { Attempt, TaskExplanation } from "../api/types";
 import { count, shortID, span } from "../app/format";
 import { LogView } from "../parts/log";
 import { useSheet } from "../parts/media";
-import { Badge, Button, Card, Command, Dialog, Problem, Skeleton, TabPanel, Tabs, Time } from "../parts/parts";
+import {
+  Badge,
+  Button,
+  Card,
+  Command,
+  Dialog,
+  Problem,
+  Sentence,
+  Skeleton,
+  TabPanel,
+  Tabs,
+  Time,
+} from "../parts/parts";
 import { taskTone, words } from "../parts/status";
 import page from "./page.module.css";
 import css from "./run.module.css";
@@ -124,6 +136,11 @@ export function sentence(headline: string, state: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+// timesOf returns the times that the headline of a task can contain.
+function timesOf({ timers, quarantine }: TaskExplanation): (string | undefined)[] {
+  return [...timers.map((timer) => timer.fire_at), quarantine?.at, quarantine?.expires_at];
+}
+
 function TaskName({ name, onSelect }: { name: string; onSelect: (task: string) => void }) {
   return (
     <button type="button" className={css.taskLink} onClick={() => onSelect(name)}>
@@ -142,7 +159,9 @@ function Why({ task, onSelect }: { task: TaskExplanation; onSelect: (task: strin
         <div>
           <Badge tone={taskTone[task.state]}>{words[task.state] ?? task.state}</Badge>
         </div>
-        <p className={css.headline}>{sentence(task.headline, task.state)}</p>
+        <p className={css.headline}>
+          <Sentence text={sentence(task.headline, task.state)} times={timesOf(task)} />
+        </p>
       </div>
       {task.cause.length > 0 && (
         <Section title="Root cause">

@@ -11,7 +11,7 @@ import {
 } from "react";
 import { Failure } from "../api/client";
 import { useNow, useReadOnly } from "../api/queries";
-import { ago, stamp, zoneName } from "../app/format";
+import { ago, splitTimes, stamp, zoneName } from "../app/format";
 import { useSettings } from "../app/settings";
 import { Icon, type IconName } from "./icons";
 import css from "./parts.module.css";
@@ -95,6 +95,11 @@ export function Time({ at, exact }: { at: string | undefined; exact?: boolean })
       {exact ? stamp(date, utc) : ago(date.getTime(), now)}
     </time>
   );
+}
+
+// Sentence shows a sentence of the server, with the given times in the form of the page.
+export function Sentence({ text, times }: { text: string; times: (string | undefined)[] }) {
+  return splitTimes(text, times).map((part, i) => (i % 2 ? <Time key={i} at={part} exact /> : part));
 }
 
 // Command shows a command of the command line, with a button that copies it. On a page that shows a bucket, the

@@ -20,6 +20,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -41,6 +42,7 @@ type Config struct {
 	// assets that run, deployedAssets other assets, and schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
+	graph    *plan.Graph       // of its assets
 	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds the random numbers of the cloud.
 	Cloud *cloudsim.Model
 	Seed  uint64

@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // Process is a process that was started for a benchmark.
@@ -97,6 +98,9 @@ func (cfg Config) withProject(ctx context.Context, stack *embedded.Stack, w Work
 		return err
 	}
 	cfg.release = compiled
+	if cfg.graph, err = plan.NewGraph(compiled.Code.Assets); err != nil {
+		return err
+	}
 	return cfg.measure(ctx, stack.Engine, stack.Snapshots, w, s)
 }
 

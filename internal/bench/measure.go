@@ -51,7 +51,7 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	}
 	request := engine.RunRequest{Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}}
 	if cfg.release != nil {
-		request.Release, request.Plan = cfg.release.SHA, plan.Request{Assets: cfg.release.Code.Assets}
+		request.Release, request.Plan = cfg.release.SHA, plan.Request{Assets: cfg.release.Code.Assets, Graph: cfg.graph}
 		for i := range assets {
 			request.Plan.Select = append(request.Plan.Select, assets[i].Key)
 		}

@@ -194,7 +194,8 @@ func (a *Automator) current(ctx context.Context, snap *snapshot.Snapshot) (*proj
 		if err != nil {
 			return nil, err
 		}
-		a.newest = &project{sha, release, code, selector.NewCatalog(code.Assets)}
+		a.newest = newProject(sha, release, code)
+		a.newest.catalog = selector.NewCatalog(code.Assets)
 	}
 	return a.newest, nil
 }

@@ -26,7 +26,10 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 		var err error
 		if p, err = a.pinned.get(b.Release, func() (*project, error) {
 			r, code, err := a.engine.ReadRelease(ctx, b.Release)
-			return &project{sha: b.Release, release: r, code: code}, err
+			if err != nil {
+				return nil, err
+			}
+			return newProject(b.Release, r, code), nil
 		}); err != nil {
 			return err
 		}
@@ -34,7 +37,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	run := engine.RunRequest{
 		Release: p.sha, MaxParallelism: p.release.MaxParallelism,
 		Trigger: event.Trigger{Type: "backfill", BackfillID: b.BackfillID, UserID: userOf(b.CreatedBy)},
-		Plan:    plan.Request{Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Form: plan.Fields},
+		Plan:    plan.Request{Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Graph: p.graph, Form: plan.Fields},
 	}
 	if run.Plan.Source == "" {
 		if run.Plan.Root = a.cfg.Root; run.Plan.Root == "" {

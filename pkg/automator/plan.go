@@ -24,7 +24,14 @@ type project struct {
 	sha     string
 	release *release.Release
 	code    *release.Code
+	graph   *plan.Graph // of the code's assets, or nil if planning reports a problem of the graph
 	catalog *selector.Catalog
+}
+
+func newProject(sha string, r *release.Release, code *release.Code) *project {
+	p := &project{sha: sha, release: r, code: code}
+	p.graph, _ = plan.NewGraph(code.Assets)
+	return p
 }
 
 // Codes of refusals.
@@ -160,7 +167,7 @@ func (a *Automator) request(spec *event.RunSpec, p *project, form plan.Form) (en
 		Release: p.sha, Roots: chosen.Roots, MaxParallelism: spec.MaxParallelism, TimeoutSec: spec.TimeoutSec, Labels: spec.Labels,
 		Need: engine.Need(spec.Only),
 		Plan: plan.Request{
-			Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Select: chosen.Named, Matched: chosen.Matched,
+			Source: p.release.Source, Data: p.release.Data, Assets: p.code.Assets, Graph: p.graph, Select: chosen.Named, Matched: chosen.Matched,
 			AllowIncomplete: spec.AllowIncomplete, Form: form,
 		},
 	}

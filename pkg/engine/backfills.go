@@ -80,7 +80,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	if err != nil {
 		return nil, err
 	}
-	g, err := plan.NewGraph(r.Plan.Assets)
+	g, err := r.Plan.AssetGraph()
 	if err != nil {
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func emptySet(r *plan.Request, selected map[ids.AssetKey]bool, c plan.Calendar) 
 
 // selectedAssets returns the assets that a request selects.
 func selectedAssets(r *plan.Request) (map[ids.AssetKey]bool, error) {
-	g, err := plan.NewGraph(r.Assets)
+	g, err := r.AssetGraph()
 	if err != nil {
 		return nil, err
 	}

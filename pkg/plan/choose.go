@@ -33,15 +33,16 @@ type chooser struct {
 }
 
 // selectAssets decides which partitions of which assets the run materializes.
-func (b *builder) selectAssets(order []ids.AssetKey) error {
+func (b *builder) selectAssets() error {
 	named, err := b.named()
 	if err != nil {
 		return err
 	}
-	b.chosen = setOf(slices.Concat(b.closure(named), b.request.Matched))
+	chosen := slices.Concat(b.closure(named), b.request.Matched)
+	b.chosen, b.within = setOf(chosen), b.graph.upstreamOrder(chosen)
 	c := chooser{builder: b, asked: setOf(named), applied: make([]bool, len(b.request.Partitions)), used: map[string]bool{}, advised: map[string]string{}}
 	partitioned := false
-	for _, key := range order {
+	for _, key := range b.within {
 		if !b.chosen[key] {
 			continue
 		}
@@ -73,7 +74,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	if c.total > b.most {
 		return b.tooMany()
 	}
-	for _, key := range order {
+	for _, key := range b.within {
 		if n := b.nodes[key]; n != nil {
 			b.order = append(b.order, n)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -19,10 +20,14 @@ type Graph struct {
 	index      map[ids.AssetKey]int
 	upstream   [][]int
 	downstream [][]int
+
+	// The first call of these functions computes their result. Several goroutines may plan on one graph.
+	topological func() (*topology, error)
+	secrets     func() []string
 }
 
-// NewGraph returns the graph of assets, which may be in any order. Its error names every
-// duplicate key and every unknown dependency.
+// NewGraph returns the graph of assets, which may be in any order. Its error names every duplicate key and every unknown
+// dependency. The caller must not change the assets afterwards.
 func NewGraph(assets []Asset) (*Graph, error) {
 	g := &Graph{
 		assets:     sortedByKey(assets),
@@ -30,6 +35,8 @@ func NewGraph(assets []Asset) (*Graph, error) {
 		upstream:   make([][]int, len(assets)),
 		downstream: make([][]int, len(assets)),
 	}
+	g.topological = sync.OnceValues(g.sort)
+	g.secrets = sync.OnceValue(func() []string { return secretVariables(g.assets) })
 	var errs []error
 	for i := range g.assets {
 		key := g.assets[i].Key
@@ -59,13 +66,17 @@ func NewGraph(assets []Asset) (*Graph, error) {
 	return g, nil
 }
 
-// sortedByKey returns a sorted copy of the assets. It moves numbers instead of assets, which are large.
+// sortedByKey returns the assets if they are sorted, or else a sorted copy. It moves numbers instead of assets, which are
+// large.
 func sortedByKey(assets []Asset) []Asset {
 	order := make([]int, len(assets))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return CompareKeys(assets[i].Key, assets[j].Key) })
+	if slices.IsSorted(order) {
+		return assets
+	}
 	sorted := make([]Asset, len(assets))
 	for to, from := range order {
 		sorted[to] = assets[from]
@@ -96,9 +107,35 @@ func (g *Graph) Keys() []ids.AssetKey {
 	return keys
 }
 
+// topology is the topological order of a graph.
+type topology struct {
+	keys []ids.AssetKey
+	rank []int // the position of each asset of the graph in keys
+}
+
 // Topological returns all asset keys, each after its dependencies. Among assets whose dependencies are all listed, the
-// least key comes first. The error names the cycles.
+// least key comes first. The error names the cycles. The caller must not change the slice.
 func (g *Graph) Topological() ([]ids.AssetKey, error) {
+	t, err := g.topological()
+	if err != nil {
+		return nil, err
+	}
+	return t.keys, nil
+}
+
+// upstreamOrder returns the given assets and their direct and indirect dependencies in topological order. The graph must
+// have no cycle, and the keys must be known.
+func (g *Graph) upstreamOrder(keys []ids.AssetKey) []ids.AssetKey {
+	t, err := g.topological()
+	if err != nil {
+		panic("plan: order a graph that has cycles") // the planner has refused it
+	}
+	closed := g.closure(g.upstream, keys)
+	slices.SortFunc(closed, func(i, j int) int { return cmp.Compare(t.rank[i], t.rank[j]) })
+	return g.keys(closed)
+}
+
+func (g *Graph) sort() (*topology, error) {
 	waiting := make([]int, len(g.assets))
 	var free intHeap
 	for i := range g.assets {
@@ -107,18 +144,19 @@ func (g *Graph) Topological() ([]ids.AssetKey, error) {
 			free = append(free, i) // free is in ascending order, so it is already a heap
 		}
 	}
-	order := make([]ids.AssetKey, 0, len(g.assets))
+	t := &topology{keys: make([]ids.AssetKey, 0, len(g.assets)), rank: make([]int, len(g.assets))}
 	for len(free) > 0 {
 		i, _ := heap.Pop(&free).(int)
-		order = append(order, g.assets[i].Key)
+		t.rank[i] = len(t.keys)
+		t.keys = append(t.keys, g.assets[i].Key)
 		for _, j := range g.downstream[i] {
 			if waiting[j]--; waiting[j] == 0 {
 				heap.Push(&free, j)
 			}
 		}
 	}
-	if len(order) == len(g.assets) {
-		return order, nil
+	if len(t.keys) == len(g.assets) {
+		return t, nil
 	}
 	var errs []error
 	for _, cycle := range g.Cycles() {
@@ -147,12 +185,25 @@ func (h *intHeap) Pop() any {
 
 // Upstream returns keys and their direct and indirect dependencies, sorted. It ignores unknown
 // keys.
-func (g *Graph) Upstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.upstream, keys) }
+func (g *Graph) Upstream(keys ...ids.AssetKey) []ids.AssetKey {
+	return g.keys(g.closure(g.upstream, keys))
+}
 
 // Downstream returns keys and everything that depends on them directly or indirectly, sorted.
-func (g *Graph) Downstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.downstream, keys) }
+func (g *Graph) Downstream(keys ...ids.AssetKey) []ids.AssetKey {
+	return g.keys(g.closure(g.downstream, keys))
+}
 
-func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []ids.AssetKey {
+func (g *Graph) keys(assets []int) []ids.AssetKey {
+	keys := make([]ids.AssetKey, len(assets))
+	for i, at := range assets {
+		keys[i] = g.assets[at].Key
+	}
+	return keys
+}
+
+// closure returns the positions, in ascending order, of the known keys and everything that next reaches from them.
+func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []int {
 	seen := make([]bool, len(g.assets))
 	var todo []int
 	add := func(i int) {
@@ -173,10 +224,10 @@ func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []ids.AssetKey {
 			add(j)
 		}
 	}
-	var closed []ids.AssetKey
+	var closed []int
 	for i, in := range seen {
 		if in {
-			closed = append(closed, g.assets[i].Key)
+			closed = append(closed, i)
 		}
 	}
 	return closed

@@ -18,9 +18,9 @@ import (
 
 // addOrder decides which order nodes to add and which tasks wait for them. It warns of each
 // asset in a gap that a task reads.
-func (b *builder) addOrder(order []ids.AssetKey) {
-	b.findGaps(order)
-	for _, key := range order {
+func (b *builder) addOrder() {
+	b.findGaps()
+	for _, key := range b.within {
 		asset, _ := b.graph.Asset(key)
 		n := b.nodes[key]
 		if g := b.gaps[key]; g != nil {
@@ -48,9 +48,9 @@ type gap struct {
 }
 
 // findGaps finds the assets that the run does not materialize, but that lie on a path between two assets of the run.
-func (b *builder) findGaps(order []ids.AssetKey) {
+func (b *builder) findGaps() {
 	b.gaps = map[ids.AssetKey]*gap{}
-	for _, key := range order {
+	for _, key := range b.within {
 		if b.nodes[key] != nil {
 			continue
 		}
@@ -63,7 +63,7 @@ func (b *builder) findGaps(order []ids.AssetKey) {
 		}
 	}
 	read := make(map[ids.AssetKey]bool, len(b.gaps))
-	for _, key := range slices.Backward(order) {
+	for _, key := range slices.Backward(b.within) {
 		if b.nodes[key] == nil && !read[key] {
 			delete(b.gaps, key)
 			continue

@@ -42,6 +42,8 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
+	// Graph is the graph of Assets. It may be nil; a caller that plans many requests of the same assets sets it.
+	Graph *Graph
 	// Select lists the assets that the user has named. Matched lists the assets that only a pattern or a
 	// tag selects. If All is set, every asset is selected instead.
 	Select, Matched []ids.AssetKey
@@ -81,19 +83,22 @@ type Request struct {
 	Calendar Calendar
 }
 
+// AssetGraph returns the graph of the request's assets.
+func (r *Request) AssetGraph() (*Graph, error) {
+	if r.Graph != nil {
+		return r.Graph, nil
+	}
+	return NewGraph(r.Assets)
+}
+
 // Build plans a run. Equal requests return equal plans, byte for byte. The error lists every problem and what to do
 // about it.
 func Build(r Request) (*Plan, error) {
-	g, err := NewGraph(r.Assets)
+	b, err := newBuilder(r, MaxTasks)
 	if err != nil {
 		return nil, err
 	}
-	order, err := g.Topological()
-	if err != nil {
-		return nil, err
-	}
-	b := newBuilder(r, g, MaxTasks)
-	if err := b.selectAssets(order); err != nil {
+	if err := b.selectAssets(); err != nil {
 		return nil, err
 	}
 	if err := b.dropDegraded(); err != nil {
@@ -105,9 +110,9 @@ func Build(r Request) (*Plan, error) {
 	if r.ChecksOnly {
 		b.nodes = map[ids.AssetKey]*node{} // no task reads an output of this run
 	}
-	b.addOrder(order)
+	b.addOrder()
 	b.shareInputs()
-	if err := b.addAssets(order); err != nil {
+	if err := b.addAssets(); err != nil {
 		return nil, err
 	}
 	b.warnOfExternal()
@@ -133,15 +138,23 @@ func Build(r Request) (*Plan, error) {
 	return b.plan, nil
 }
 
-func newBuilder(r Request, g *Graph, most int) *builder {
+// newBuilder returns an error if the graph of the assets has problems, such as cycles.
+func newBuilder(r Request, most int) (*builder, error) {
+	g, err := r.AssetGraph()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := g.Topological(); err != nil {
+		return nil, err
+	}
 	return &builder{
 		request: r, graph: g, most: most, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
 		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
 		plan: &Plan{
-			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: secretVariables(r.Assets),
+			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: g.secrets(),
 			Assets: map[string]Work{},
 		},
-	}
+	}, nil
 }
 
 // Choice are the partitions that a request selects.
@@ -155,16 +168,11 @@ type Choice struct {
 // Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
 // exceeds most.
 func Choose(r Request, most int) (*Choice, error) {
-	g, err := NewGraph(r.Assets)
+	b, err := newBuilder(r, most)
 	if err != nil {
 		return nil, err
 	}
-	order, err := g.Topological()
-	if err != nil {
-		return nil, err
-	}
-	b := newBuilder(r, g, most)
-	if err := b.selectAssets(order); err != nil {
+	if err := b.selectAssets(); err != nil {
 		return nil, err
 	}
 	c := &Choice{Partitions: make(map[ids.AssetKey][]string, len(b.order)), Selected: b.plan.Selected, Warnings: b.plan.Warnings}
@@ -175,14 +183,14 @@ func Choose(r Request, most int) (*Choice, error) {
 }
 
 // addAssets adds the tasks of the run.
-func (b *builder) addAssets(order []ids.AssetKey) error {
+func (b *builder) addAssets() error {
 	if b.request.ChecksOnly {
 		for _, n := range b.order {
 			b.addTasks(n)
 		}
 		return nil
 	}
-	for _, key := range order {
+	for _, key := range b.within {
 		b.addAsset(key)
 		if b.edges > MaxEdges {
 			return fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
@@ -226,8 +234,10 @@ type builder struct {
 	graph   *Graph
 	order   []*node // topological
 	nodes   map[ids.AssetKey]*node
-	// chosen are the selected assets, including those without a selected partition.
+	// chosen are the selected assets, including those without a selected partition. within are the chosen assets and all
+	// their direct and indirect dependencies, in topological order.
 	chosen  map[ids.AssetKey]bool
+	within  []ids.AssetKey
 	gaps    map[ids.AssetKey]*gap
 	earlier map[ids.AssetKey]map[string]Input
 	// expected are the expected partitions of assets whose partitions other assets read in full.

@@ -2,8 +2,11 @@ package plan_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -194,6 +197,29 @@ func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 
 // TestRetryReadsOutputsOfEarlierRun draws plans in which random tasks, and all tasks after them, have failed, and
 // retries these tasks.
+// Several goroutines plan different selections on one graph. Each plan equals the plan of a request without the graph.
+func TestPlansShareGraph(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		assets := drawAssets(t)
+		graph, err := plan.NewGraph(assets)
+		require.NoError(t, err)
+		var group errgroup.Group
+		for _, a := range assets {
+			r := plan.Request{Root: "/p", Assets: assets, Select: []ids.AssetKey{a.Key, assets[0].Key}, Upstream: rapid.Bool().Draw(t, "upstream"), AllowIncomplete: true}
+			alone, failed := plan.Build(r)
+			r.Graph = graph
+			group.Go(func() error {
+				shared, err := plan.Build(r)
+				if fmt.Sprint(failed) != fmt.Sprint(err) || !reflect.DeepEqual(alone, shared) {
+					return fmt.Errorf("%s: got %v (%w), expected %v (%w)", a.Key, shared, err, alone, failed)
+				}
+				return nil
+			})
+		}
+		require.NoError(t, group.Wait())
+	})
+}
+
 func TestRetryReadsOutputsOfEarlierRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := drawPlan(t)

@@ -33,6 +33,7 @@ type asset struct {
 	// the view exists only if the SQL names it.
 	sample bool
 	unread bool // the session's SQL does not mention the asset, so its files are unknown
+	listed bool // the session's SQL lists views but does not mention the asset, so only some of its files are known
 }
 
 // noParquet is the problem of an asset without rows.
@@ -52,9 +53,9 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return err
 	}
-	outputs := visibleOutputs
-	if source.SQL != "" && !listsViews(source.SQL) {
-		if outputs, err = db.onlyMentioned(ctx, strings.ToLower(source.SQL)); err != nil {
+	outputs, lower, lists := visibleOutputs, strings.ToLower(source.SQL), listsViews(source.SQL)
+	if lower != "" {
+		if outputs, err = db.onlyMentioned(ctx, lower, lists); err != nil {
 			return fmt.Errorf("table partition_status: %w", err)
 		}
 	}
@@ -78,6 +79,9 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		if total += len(a.files) - before; total > MaxFiles {
 			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
+	}
+	if lists {
+		db.listAssets(lower)
 	}
 	if err := db.loadCandidates(ctx, source, total); err != nil {
 		return err
@@ -108,31 +112,35 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
-// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions. It records
-// the other assets without their files, because reading the commit markers of many outputs takes long.
-func (db *DB) onlyMentioned(ctx context.Context, lower string) (outputs string, err error) {
+// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions, because reading
+// the commit markers of many outputs takes long. If the SQL lists views, the query also returns the newest outputs of
+// the other assets. Otherwise, onlyMentioned records these assets without their files.
+func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outputs string, err error) {
 	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	var keys []string
+	keys := []string{"''"} // no asset has this key
 	for row, err := range rows.All() {
 		if err != nil {
 			return "", err
 		}
 		key := fmt.Sprint(row[0])
 		namespace, name, _ := strings.Cut(key, "/")
-		if a := (&asset{namespace: namespace, name: name, unread: true}); !a.mentioned(lower) {
+		switch a := (&asset{namespace: namespace, name: name, unread: true}); {
+		case a.mentioned(lower):
+			keys = append(keys, quoteText(key))
+		case !lists:
 			db.assets = append(db.assets, a)
-			continue
 		}
-		keys = append(keys, quoteText(key))
 	}
-	if len(keys) == 0 {
-		return visibleOutputs + " AND false", nil
+	mentioned := "asset_key IN (" + strings.Join(keys, ", ") + ")"
+	if !lists {
+		return visibleOutputs + " AND " + mentioned, nil
 	}
-	return visibleOutputs + " AND asset_key IN (" + strings.Join(keys, ", ") + ")", nil
+	return fmt.Sprintf("%s QUALIFY %s OR row_number() OVER (PARTITION BY asset_key ORDER BY version_seq DESC, row_seq DESC) <= %d",
+		visibleOutputs, mentioned, newestOutputs), nil
 }
 
 // QuarantineSchema is the schema of the views of outputs in quarantine: the asset raw/orders has the view
@@ -339,16 +347,8 @@ func (db *DB) Lacks(namespace, name string) bool {
 	})
 }
 
-// listing finds the ways to list views in SQL. DESCRIBE without a name lists all views, and DESC means DESCRIBE only at
-// the start of a statement.
-var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b|\bsqlite_(temp_)?(master|schema)\b` +
-	`|\bpg_(attribute|class|namespace|tables|views)\b|\bdescribe\s*(;|\)|$)|(^|;|\()\s*desc\s*(;|\)|$)`)
-
-// listsViews reports whether SQL may list the views of all assets.
-func listsViews(sql string) bool { return listing.MatchString(sql) }
-
 // createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, it creates
-// the views of all assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL
+// views of all assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL
 // may be a column of an alias. If the query fails, hint reports the reason.
 //
 // createAssetViews verifies the files of each mentioned asset against their commit markers.
@@ -368,7 +368,7 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 		if a.created {
 			continue
 		}
-		rows, err := db.rows(ctx, a)
+		rows, err := db.view(ctx, a)
 		if err == nil {
 			err = db.exec(
 				ctx,
@@ -384,6 +384,14 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 		}
 	}
 	return nil
+}
+
+// view returns the query of an asset's view.
+func (db *DB) view(ctx context.Context, a *asset) (string, error) {
+	if a.listed {
+		return db.listedView(ctx, a)
+	}
+	return db.rows(ctx, a)
 }
 
 // hint explains why assets that the SQL mentions have no view.

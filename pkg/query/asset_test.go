@@ -19,7 +19,7 @@ import (
 const materialization = "01KAJ2T0000000000000000000"
 
 // output writes a partition's output with stock DuckDB, and its commit marker.
-func output(t *testing.T, r *revision, uri, file, sql string) {
+func output(t testing.TB, r *revision, uri, file, sql string) {
 	t.Helper()
 	defer commit(t, r, uri)
 	dir := filepath.Join(r.dir, filepath.FromSlash(uri))
@@ -35,7 +35,7 @@ func output(t *testing.T, r *revision, uri, file, sql string) {
 }
 
 // commit writes the commit marker of all files below a URI.
-func commit(t *testing.T, r *revision, uri string) {
+func commit(t testing.TB, r *revision, uri string) {
 	t.Helper()
 	m := contract.CommitMarker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.CommitMarkerFile{}}
 	dir := filepath.Join(r.dir, filepath.FromSlash(uri))
@@ -160,4 +160,35 @@ func TestSessionReadsMentionedAssetsOnly(t *testing.T) {
 	r.source.SQL = "FROM raw.orders"
 	_, err := r.open(t).Query(t.Context(), "FROM raw.other")
 	require.ErrorContains(t, err, "other", "no marker was read")
+}
+
+// A statement that lists views reads only the commit markers of the newest outputs of each asset, because there may be
+// many outputs.
+func TestListingReadsNewestMarkersOnly(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	output(t, r, "assets/raw/orders/20/"+materialization+"/m1/", "a.parquet", "SELECT 1 AS id, {'a b': 2.5} AS \"the \"\"note\" WHERE false")
+	var rows []*state.Partition
+	for i := range 22 {
+		uri := "assets/raw/orders/" + strconv.Itoa(i) + "/" + materialization + "/m1/"
+		if i == 18 || i == 19 || i == 21 { // outputs without rows
+			require.NoError(t, os.MkdirAll(filepath.Join(r.dir, filepath.FromSlash(uri)), 0o755))
+			commit(t, r, uri)
+		}
+		rows = append(rows, partition("raw/orders", `{"d":"`+strconv.Itoa(i)+`"}`, uri, int64(i+1))) // 0 to 17 have no markers
+	}
+	add(t, r, rows...)
+
+	columns := "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'raw'"
+	r.source.SQL = columns
+	db := r.open(t)
+	require.Equal(t, [][]any{{"id", "INTEGER"}, {`the "note`, `STRUCT("a b" DECIMAL(2,1))`}}, all(t, db, columns))
+
+	dynamic := "SELECT (SELECT count(*) FROM duckdb_views()) AS views, n FROM (SELECT count(*) AS n FROM query_table('raw' || '.orders'))"
+	r.source.SQL = dynamic
+	rowsOf, err := r.open(t).Query(t.Context(), dynamic)
+	if err == nil {
+		_, err = rowsOf.Collect(10)
+	}
+	require.ErrorContains(t, err, "this statement lists views, and does not name raw.orders: write raw.orders into the statement to read it")
 }

@@ -1,6 +1,9 @@
 package query_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +67,37 @@ func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
 			require.NoError(b, db.Close())
 		}
 	})
+}
+
+// BenchmarkListing lists the columns of an asset with 2,000 outputs. A session that knows its statements reads a few of
+// the commit markers.
+func BenchmarkListing(b *testing.B) {
+	const outputs, columns = 2_000, "SELECT count(*) FROM information_schema.columns WHERE table_schema = 'raw'"
+	r := newRevision(b)
+	output(b, r, "assets/raw/orders/0/"+materialization+"/m1/", "a.parquet", "SELECT 1 AS id, 'x' AS note")
+	first := filepath.Join(r.dir, "assets", "raw", "orders", "0", materialization, "m1", "a.parquet")
+	data, err := os.ReadFile(first)
+	require.NoError(b, err)
+	rows := make([]*state.Partition, outputs)
+	for i := range rows {
+		uri := fmt.Sprintf("assets/raw/orders/%d/%s/m1/", i, materialization)
+		rows[i] = partition("raw/orders", fmt.Sprintf(`{"d":"%d"}`, i), uri, int64(i+1))
+		if i > 0 {
+			dir := filepath.Join(r.dir, filepath.FromSlash(uri))
+			require.NoError(b, os.MkdirAll(dir, 0o755))
+			require.NoError(b, os.WriteFile(filepath.Join(dir, "a.parquet"), data, 0o600))
+			commit(b, r, uri)
+		}
+	}
+	add(b, r, rows...)
+	for name, sql := range map[string]string{"known statements": columns, "unknown statements": ""} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				r.source.SQL = sql
+				db := r.open(b)
+				require.Equal(b, [][]any{{int64(2)}}, all(b, db, columns))
+				require.NoError(b, db.Close())
+			}
+		})
+	}
 }

@@ -50,7 +50,8 @@ type Source struct {
 	// no links, so a filter on a partition column cannot skip files.
 	Links string
 	// SQL contains all statements that the session will run. The session then reads the commit markers only of assets that
-	// the SQL mentions. "": the statements are not known yet.
+	// the SQL mentions and, if the SQL lists views, of the newest outputs of other assets. "": the statements are not known
+	// yet.
 	SQL string
 	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string

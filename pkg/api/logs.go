@@ -46,7 +46,7 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 		return nil, err
 	}
 	row, err := engine.FindAttempt(rows, task, attempt)
-	if err == nil && readingOf(ctx).asOf != "" { // an earlier revision only chooses the attempt
+	if err == nil && readingOf(ctx).asOf != "" { // as_of only chooses the attempt; its newest rows are read
 		rows, task, row, err = s.newestAttempt(ctx, row)
 	}
 	if err != nil {

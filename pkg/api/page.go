@@ -53,10 +53,10 @@ type keptListing struct {
 	read bool      // read from the store
 }
 
-// newPages returns pages that sign their tokens with a key; nil: with a random key of this process.
+// newPages returns pages that sign their tokens with a key. If key is nil, they use a random key of this process.
 func newPages(key []byte, at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)) *pages {
 	own := make([]byte, sha256.Size)
-	if _, _ = rand.Read(own); len(key) > 0 { // never fails
+	if _, _ = rand.Read(own); len(key) > 0 { // rand.Read never fails
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte("servo page tokens"))
 		own = mac.Sum(nil)

@@ -135,11 +135,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		free = h.leave(session, rows, free)
 		return as(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
 	}
-	defer func() { _ = session.Close() }() // the answer is complete
+	defer func() { _ = session.Close() }() // the answer is complete, so an error does not matter
 	if err != nil {
 		return as(invalidRequest, err)
 	}
-	defer func() { _ = rows.Close() }() // as above
+	defer func() { _ = rows.Close() }() // the answer is complete, so an error does not matter
 	rows.MaxRowBytes = maxQueryBytes
 	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
 	w.Header().Set("Content-Type", format)

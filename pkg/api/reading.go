@@ -17,8 +17,8 @@ import (
 const (
 	// maxCatchUp is how long a read waits for the revision that its caller has seen.
 	maxCatchUp = 5 * time.Second
-	// maxAhead is the maximum number of revisions by which that revision may exceed the newest one: within maxCatchUp,
-	// a server publishes fewer.
+	// maxAhead is the maximum number of revisions by which that revision may exceed the newest one. Within maxCatchUp, a
+	// server publishes fewer revisions.
 	maxAhead = 100
 )
 

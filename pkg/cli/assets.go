@@ -235,13 +235,13 @@ var assetColumns = []column[assetInfo]{
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
 }
 
-// dataText says where the outputs of an asset are.
+// dataText says where the outputs of an asset are stored.
 type dataText struct {
 	stored    string // "": nowhere
 	published []string
 }
 
-// dataTexts returns where the outputs of an asset are.
+// dataTexts describes where the outputs of an asset are stored.
 func (a *app) dataTexts(ctx context.Context, p *project.Project, key ids.AssetKey) (texts dataText, err error) {
 	parts, err := a.parts(ctx, p)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -28,7 +28,7 @@ type usage struct {
 	VisibleBytes int64 `json:"visible_bytes"`
 }
 
-// usedPart is a part of the state, for people.
+// usedPart is a part of the state, with a name for people.
 type usedPart struct {
 	Name  string `json:"part"`
 	Files int    `json:"files"`
@@ -176,7 +176,7 @@ func usageText(u *usage) string {
 		fmt.Fprintf(table, "%s\t%s\t  %s\n", view.Grouped(int64(p.Files)), bytesText(p.Bytes), p.Name)
 	}
 	fmt.Fprintf(table, "%s\t%s\t  total\n", view.Grouped(int64(u.Files)), bytesText(u.Bytes))
-	_ = table.Flush() // into memory
+	_ = table.Flush() // writing to memory cannot fail
 	if u.VisibleBytes > 0 {
 		fmt.Fprintf(&text, "\nvisible outputs have %s; the state has %.2f times as many bytes\n", bytesText(u.VisibleBytes), float64(u.Bytes)/float64(u.VisibleBytes))
 	}

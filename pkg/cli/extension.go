@@ -172,7 +172,7 @@ func addExtension(ctx context.Context, e *worker.Extensions, from string) (path 
 	return path, verified, copyFile(from, path)
 }
 
-// copyFile copies a file. If it fails, an existing file at the target stays as it was.
+// copyFile copies a file. If it fails, an existing file at the target stays unchanged.
 func copyFile(from, to string) (err error) {
 	source, err := os.Open(from) //nolint:gosec // the user names the file
 	if err != nil {

@@ -79,7 +79,7 @@ func taskName(t *state.Task) string {
 	return ids.TaskKey(asset, partition)
 }
 
-// unknownCheck returns the error for a check of an asset that has no result.
+// unknownCheck returns the error for a check without a result.
 func unknownCheck(s *state.State, asset, check string) error {
 	var known []string
 	s.AssetChecks.Ascend(state.Key2{A: asset}, func(r *state.AssetCheck) bool {

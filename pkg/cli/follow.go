@@ -172,7 +172,7 @@ func unfinished(s *state.State) []*state.Run {
 
 // noteUnfinished prints which runs of other commands this process leaves unfinished.
 func (r *runner) noteUnfinished(ctx context.Context, s *session) {
-	snap, err := s.Current(context.WithoutCancel(ctx)) // in memory
+	snap, err := s.Current(context.WithoutCancel(ctx)) // the state is in memory, so this call does not block
 	if err != nil {
 		return
 	}

@@ -150,7 +150,7 @@ func (r *forgetResult) text() string {
 	for _, x := range r.Assets {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", x.Asset, x.Partitions, x.Rows, bytesText(x.Bytes), x.NewestAt.Time().Format(time.RFC3339))
 	}
-	_ = table.Flush() // into memory
+	_ = table.Flush() // writing to memory cannot fail
 	verb := "are hidden"
 	if r.DryRun {
 		verb = "would be hidden"

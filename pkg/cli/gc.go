@@ -105,7 +105,7 @@ func itemsText(text *strings.Builder, items []gc.Item, now event.Time) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(item.Asset, "-"), cmp.Or(item.Partition, "-"), item.Reason, item.Version,
 			view.Span(now.Sub(item.StoredAt)), bytesText(item.Bytes))
 	}
-	_ = table.Flush() // into memory
+	_ = table.Flush() // writing to memory cannot fail
 	if more := len(items) - maxItems; more > 0 {
 		fmt.Fprintf(text, "… and %d more; list them with -o json\n", more)
 	}
@@ -121,7 +121,7 @@ func gcText(r gc.Report, now event.Time) string {
 		for _, c := range r.Counts {
 			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", cmp.Or(c.Asset, "-"), c.Reason, c.Versions, c.Files, bytesText(c.Bytes))
 		}
-		_ = table.Flush() // into memory
+		_ = table.Flush() // writing to memory cannot fail
 	}
 	verb := "deleted"
 	if r.DryRun {

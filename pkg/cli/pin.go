@@ -137,7 +137,7 @@ func (a *app) listPins(ctx context.Context) error {
 			for _, p := range pins.Pins {
 				fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", p.Revision, p.Until.Time().Format(time.RFC3339), p.PinnedBy, p.Reason)
 			}
-			_ = table.Flush() // into memory
+			_ = table.Flush() // writing to memory cannot fail
 			return text.String()
 		})
 	})

@@ -39,7 +39,7 @@ type tail struct {
 	stream func(context.Context, *state.Attempt, io.Writer) error
 	// stored reads the log of an attempt that has ended.
 	stored func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
-	// part reads what a worker has stored of the log of a running attempt since the last call.
+	// part reads the text that a worker has added to the stored log of a running attempt since the last call.
 	part     func(context.Context, *state.Attempt, *engine.LogParts) ([]byte, error)
 	mostLook time.Duration
 
@@ -186,7 +186,7 @@ type partly struct {
 	length    int
 }
 
-// parts writes what another worker has stored of the log of an attempt.
+// parts writes the text that another worker has stored of the log of an attempt.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
 		return nil // wait until the attempt is delivered again or ends: its beginning was already shown
@@ -204,7 +204,7 @@ func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 		t.say("attempt %d of %s is executed again; the log is shown again from its beginning", attempt.Attempt, t.taskKey)
 		p.text, p.length = crc32.NewIEEE(), 0
 	}
-	_, _ = p.text.Write(text) // a hash accepts everything
+	_, _ = p.text.Write(text) // writing to a hash cannot fail
 	p.length += len(text)
 	// The execution may have ended, or a redelivery may be imminent.
 	if p.length == 0 && t.look == t.mostLook {

@@ -82,7 +82,7 @@ func fingerprint(root string) uint64 {
 				return fs.SkipAll
 			}
 			if err != nil || entry.IsDir() {
-				return nil //nolint:nilerr // see above
+				return nil //nolint:nilerr // unreadable files are ignored
 			}
 			if info, err := entry.Info(); err == nil {
 				add(name, info)

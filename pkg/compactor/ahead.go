@@ -14,9 +14,8 @@ import (
 // created the entry. It runs before the fold: a refused group advances neither the fold time nor a
 // watermark.
 //
-// The result depends only on the entry and on that time, and both are durable. So every compactor
-// and every rebuild refuses the same groups, whatever their clocks say and however late they read
-// the entry.
+// The result depends only on the entry and on that time, and both are durable. So every compactor and every rebuild
+// refuses the same groups, regardless of their clocks and of when they read the entry.
 func RefuseAhead(groups []fold.Group, stored time.Time) {
 	limit := stored.Add(ids.MaxAhead)
 	for i := range groups {

@@ -45,7 +45,8 @@ func TestDivergedWritersDoNotMixStates(t *testing.T) {
 	}
 }
 
-// This test fails if a replay accepts groups with the same sequence in any order.
+// This test fails if a replay folds groups with the same sequence number in an arbitrary order instead of rejecting
+// them.
 func TestVerifyRejectsTwoGroupsWithOneSequence(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

@@ -19,8 +19,9 @@ import (
 )
 
 // An entry is a gap if it, or a plan that it names, cannot be read. Other facts are folded, and complete_through
-// stays below the gap, so that every listing finds the entry again. Decisions of timers wait until no gap is left: a
-// gap may contain a fact that contradicts them. A gap closes when its entry is folded, or skipped by an operator.
+// stays below the gap, so that every listing finds the entry again. Decisions of timers wait until no gap is left,
+// because a gap may contain a fact that contradicts them. A gap closes when its entry is folded, or skipped by an
+// operator.
 
 const (
 	// readTries is how many reads of an entry must fail, one soon after another, before the entry is a gap.

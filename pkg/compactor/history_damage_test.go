@@ -46,8 +46,8 @@ func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w.step(c, w.append(w.Triggered(&event.RunTriggered{RunID: holder, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...))
 	w.step(c, w.append(w.Finished(holder, "a", 1, event.Succeeded)))
 
-	// One entry: a limit that this build does not know, and a run that is refused because
-	// another run has its key.
+	// This entry contains a limit that this build does not know, and a run that is refused because another run has its
+	// key.
 	refused := w.ids.New()
 	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
 	again := w.append(w.Triggered(&event.RunTriggered{RunID: refused, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...)

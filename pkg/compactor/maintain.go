@@ -94,8 +94,7 @@ func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, curre
 }
 
 // Shrink collects like Maintain, but keeps few revisions. A process calls it before it ends, if it
-// is the only user of the domain. The caller limits its time by ctx; the next process does the
-// remaining work.
+// is the only user of the domain. The caller limits its time by ctx. The next process does the remaining work.
 func (c *Compactor) Shrink(ctx context.Context) error {
 	select {
 	case c.maintenance.turn <- struct{}{}:

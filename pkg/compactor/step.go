@@ -21,9 +21,9 @@ const maxRestarts = 3
 // directly.
 //
 // A timer decides on all facts that were durable when it fired. So the listing that finds these
-// facts must begin after the timer fired. A timer that only the listing itself finds may have
-// fired during that listing: a listing takes several requests, and can miss facts that appear
-// meanwhile. Such timers wait for a second listing.
+// facts must begin after the timer fired. A timer that only the listing itself finds may have fired during that
+// listing. A listing takes several requests, and can miss facts that appear meanwhile. Such timers wait for a second
+// listing.
 //
 // An entry that cannot be read is not an error: the result names it.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
@@ -153,7 +153,7 @@ func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read
 }
 
 // decide adds the decisions of timers to the round's last publication. It also adds what the round has learned
-// about the ledger. While a gap is open, timers wait: the gap may contain a fact that contradicts them.
+// about the ledger. While a gap is open, timers wait, because the gap may contain a fact that contradicts them.
 func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
 		read.postpone(c.recorded)

@@ -26,7 +26,7 @@ func (s *storeTime) observe(t time.Time) {
 	}
 }
 
-// limit returns now, but no later than the store's time if one is known.
+// limit returns now or, if the store's time is known and earlier, the store's time.
 func (s *storeTime) limit(now time.Time) time.Time {
 	if known := s.Load(); known != 0 {
 		now = time.UnixMilli(min(known, now.UnixMilli()))

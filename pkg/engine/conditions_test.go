@@ -96,8 +96,8 @@ func TestStaleCommandFailsInSharedEntries(t *testing.T) {
 	})
 }
 
-// A repeated backfill of a schedule creates no ticks, even if the schedule has been paused in the meantime. It counts
-// the ticks of the first command.
+// A repeated backfill of a schedule creates no ticks, even if the schedule has been paused in the meantime. It
+// returns the number of ticks that the first command created.
 func TestScheduleBackfillWithKeyMakesTicksOnce(t *testing.T) {
 	w := newFixture(t, false)
 	w.defineSchedule("nightly")

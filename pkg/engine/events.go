@@ -76,7 +76,7 @@ type RecordedEvent struct {
 func entryRange(run *state.Run, f Filter) archive.Range {
 	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {
-		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // later events are stale
+		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // later events of the run are ignored as stale
 	}
 	return in
 }

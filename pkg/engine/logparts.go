@@ -22,7 +22,7 @@ type LogParts struct {
 	// read earlier.
 	at   time.Time
 	left map[string]bool
-	// Restarted is set by Next if its text is the beginning of the log of another execution of the attempt.
+	// Restarted is set by Next if the returned text is the beginning of the log of another execution of the attempt.
 	Restarted bool
 }
 
@@ -31,8 +31,8 @@ type LogParts struct {
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next switches to the execution that stored the newest part. It never switches back to an earlier execution: while
-// two executions write, it would show their texts again and again.
+// Next switches to the execution that stored the newest part. It never switches back to an earlier execution.
+// Otherwise it would show both texts again and again while two executions write.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {

@@ -57,7 +57,7 @@ const maxMarkers = 100
 // describes only those without any files. It returns "" if there are no such outputs.
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
-	if len(readers) == 0 { // the only relevant outputs have no files, and so no bytes
+	if len(readers) == 0 { // only outputs without files, and therefore without bytes, are relevant
 		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
 	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {

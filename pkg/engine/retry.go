@@ -97,7 +97,7 @@ func errLiveRetry(runID, live string) error {
 }
 
 // replacedOutputs warns if a later run has already computed partitions that a retry repeats. The retry replaces these
-// outputs with results of the parent's code and inputs.
+// outputs with results of the code and inputs of the parent, which is the retried run.
 func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
 	first, count := "", 0
 	for i := range built.Tasks {
@@ -194,7 +194,7 @@ const markerReads = 16
 // checkInputs returns the state that the retry may claim to have read. It is the state on which the parent was planned,
 // or an earlier one if that state showed a later output than the one that the retry reads. This happens if the parent
 // was requested before the run that made the later output, and was planned after it. A rebuild from the bare ledger
-// uses the time instead of the fold sequence, so both are lowered.
+// uses the time of the state instead of the fold sequence, so checkInputs lowers both.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{parent.InputsSeq, parent.InputsAt}
 	inputs := retryInputs(built)

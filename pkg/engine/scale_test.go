@@ -224,8 +224,9 @@ func peak() int {
 	return kib >> 10
 }
 
-// TestPartitionsAtScale measures a domain with 1,000 assets, whose number of partitions is the flag -partitions: see
-// `make bench-partitions`. It writes rows of partition_status through the tiers, and folds single runs.
+// TestPartitionsAtScale measures a domain with 1,000 assets. The flag -partitions sets the number of their
+// partitions: see `make bench-partitions`. It writes rows of partition_status through the tiers, and folds single
+// runs.
 func TestPartitionsAtScale(t *testing.T) {
 	if *partitionsFlag == 0 {
 		t.Skip("set -partitions")

@@ -169,7 +169,7 @@ func itemsOf(row *state.Alert) (items []string) {
 }
 
 // recovered removes items from the alerts about a subject. An alert without remaining items ends, and recovered
-// reports its cause.
+// reports that its cause is over.
 func (f *folder) recovered(subject, asset string, causes []string, items ...string) {
 	if f.st.Alerts.Len() == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A task may materialize several partitions: its batch. Their outputs are folders of one output with one commit
-// marker, and one event reports them all. So either all partitions become visible together or none.
+// A task may materialize several partitions, which are its batch. Their outputs are folders of one output with one
+// commit marker, and one event reports them all. So either all partitions become visible together or none.
 
 // whole fails a task with a batch if its worker reports a success, but does not report an output for each partition.
 // The partitions of a batch become visible together or not at all. A worker that does not support batches reports no

@@ -94,7 +94,7 @@ func namesOf(list string) []string {
 	var names []string
 	if list != "" {
 		if err := json.Unmarshal([]byte(list), &names); err != nil {
-			panic("fold: names of checks: " + err.Error()) // cannot happen: jsonOf has written the text
+			panic("fold: names of checks: " + err.Error()) // jsonOf writes only valid JSON
 		}
 	}
 	return names

@@ -96,7 +96,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 	def.TimeoutSec, def.HeartbeatTimeoutSec = 300, 1000
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 310}, def)
 	w.MustFold(w.Started(run, "a", 1))
-	timer := w.Timer(event.TimerLiveness) // 15 s after it, both deadlines have passed
+	timer := w.Timer(event.TimerLiveness) // 15 s after this timer is due, both deadlines have passed
 	w.Now = timer.FireAt.Time().Add(15 * time.Second)
 	w.MustFold(w.Fire(timer))
 	row := w.State.Runs.Get(run)

@@ -139,7 +139,7 @@ func TestOneLivenessTimerAtEarliestDeadline(t *testing.T) {
 func TestLivenessTimerUsesEachQueueNameOnce(t *testing.T) {
 	w := foldtest.New(t)
 	names := map[string]bool{}
-	for range 5 { // all five within one second
+	for range 5 { // five runs within one second
 		run := w.Run(foldtest.Task("a"))
 		w.MustFold(w.Started(run, "a", 1))
 		name := w.Timer(event.TimerLiveness).QueueTaskName

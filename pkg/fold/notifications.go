@@ -16,7 +16,7 @@ const (
 	MaxMessages = 20
 	// MaxNotificationTries is how often a notification is tried before it becomes UNDELIVERABLE.
 	MaxNotificationTries = 5
-	// MaxNotificationAge is the maximum age of a notification that is sent.
+	// MaxNotificationAge is the age up to which a notification is still sent.
 	MaxNotificationAge = 24 * time.Hour
 
 	hour = time.Hour

@@ -280,7 +280,7 @@ func (f *folder) keepWake() {
 func specOf(s *state.Schedule) *event.Schedule {
 	spec := new(event.Schedule)
 	if err := json.Unmarshal([]byte(s.Spec), spec); err != nil {
-		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // jsonOf has written the text
+		panic("fold: definition of schedule " + s.ScheduleID + ": " + err.Error()) // jsonOf writes only valid JSON
 	}
 	return spec
 }

@@ -179,8 +179,8 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 }
 
 // overtaken reports whether an upstream task has succeeded, but its output is not visible, because a run that was
-// triggered later had already materialized the partition. Readers in the upstream's own run still read the output
-// that is not visible. A group node represents its upstreams.
+// triggered later had already materialized the partition. Tasks of the upstream's own run still read this output. A
+// group node represents its upstreams.
 func (f *folder) overtaken(up *state.Task) bool {
 	if up.Kind == event.KindGroup {
 		return up.LeftOut > 0

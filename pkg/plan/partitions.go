@@ -24,7 +24,7 @@ const (
 	// RequiresComplete rejects a run if an expected partition of an upstream asset is missing. It is
 	// the default.
 	RequiresComplete = "complete"
-	// RequiresAvailable reads the partitions that exist, and warns.
+	// RequiresAvailable lets a run read the partitions that exist, and warns of missing ones.
 	RequiresAvailable = "available"
 )
 

@@ -52,8 +52,8 @@ type Request struct {
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must have every selected dimension
 	// and value; for other assets, selections that do not fit are ignored. If no selection restricts the time of an
-	// asset that is not in Select, its partitions follow from those of the other assets: they are the partitions that
-	// other selected partitions read or, if there are none, the partitions that read selected partitions.
+	// asset that is not in Select, its partitions follow from those of the other assets. They are the partitions that
+	// other selected partitions read. If there are none, they are the partitions that read selected partitions.
 	Partitions []Selection
 	// Only lists, for each selected asset, the partitions to materialize, sorted. If it is set, it replaces Partitions.
 	Only map[ids.AssetKey][]string
@@ -251,7 +251,7 @@ type builder struct {
 	errs     []error
 }
 
-// maxErrors is how many errors a message lists at most.
+// maxErrors is the maximum number of errors that a message lists.
 const maxErrors = 20
 
 func joinSome(errs []error) error {

@@ -17,7 +17,7 @@ import (
 
 // Plan is the execution plan of a run, stored content-addressed under plans/tenant={t}/workspace={w}/{sha256}.json.
 // It tells a worker how to execute each task. Data that many tasks share, for example an asset's query or a group's
-// members, is stored once: the size grows with the number of tasks plus assets, not with their product.
+// members, is stored once. So the size grows with the number of tasks plus assets, not with their product.
 type Plan struct {
 	SchemaVersion int `json:"schema_version"` // 1
 	// Root is the absolute folder of the project's files, for workers on the same machine.

@@ -150,7 +150,7 @@ func (c *codeReader) collect(a *declared) {
 	}
 }
 
-// collectChecks adds files to checks that are commands: the files that the commands name.
+// collectChecks adds to each check that is a command the files that the command names.
 func (c *codeReader) collectChecks(checks []quality.Check) {
 	for i := range checks {
 		for _, name := range checks[i].Command {

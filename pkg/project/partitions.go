@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// periods is a time dimension while its fields are read.
+// periods holds the fields of a time dimension while they are read.
 type periods struct {
 	space.Dimension
 	start, end *yaml.Node

@@ -26,7 +26,7 @@ type Change struct {
 	// OldCode and NewCode are the code fingerprints.
 	OldCode string `json:"old_code,omitempty"`
 	NewCode string `json:"new_code,omitempty"`
-	// Columns are the changed columns of the query's result, if only its select list differs.
+	// Columns are the changed columns of the query's result, if only the select list of the query differs.
 	Columns []ColumnChange `json:"columns,omitempty"`
 	// Reasons name the other differences, for example query, command, file lib/rates.py or variable days.
 	Reasons []string `json:"reasons,omitempty"`

@@ -133,7 +133,7 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 	}
 }
 
-// The prefixes of an extension are policy: a further prefix makes nothing stale.
+// The prefixes of an extension are policy: an additional prefix makes no partition stale.
 func TestPrefixesArePolicy(t *testing.T) {
 	was, is := assets(), assets()
 	was[0].Work.External = []plan.External{{Extension: "httpfs", Prefixes: []string{"s3://a/"}}}

@@ -49,7 +49,7 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 		if row.Group == compactor.WholeEntry || row.Reason == event.ReasonUnsupported {
 			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}
 		}
-		p.entry, _ = ulid.ParseStrict(row.Entry) // no error: entry names are ULIDs
+		p.entry, _ = ulid.ParseStrict(row.Entry) // cannot fail: entry names are ULIDs
 		var err error
 		if p.ofGroup, err = ulid.ParseStrict(row.Group); err != nil || p.ofGroup.String() != row.Group {
 			p.odd = row.Group

@@ -81,8 +81,8 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// Once loaded is set, columns and newest cover all partitions. Until then, some has the cells that
-	// were looked up one by one. A nil cell means that the partition is not materialized.
+	// Once loaded is set, columns and newest cover all partitions. Until then, the map some has the cells that were
+	// looked up one by one. A nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool

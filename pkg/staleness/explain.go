@@ -45,7 +45,7 @@ type Source struct {
 	Row    *state.Partition
 	// Mark is the mark that hides the partition; nil: it is not hidden.
 	Mark *state.Mark
-	// Count is the number of such partitions. In Via, it counts those with the same status.
+	// Count is the number of such partitions. In [Explanation.Via], it counts only partitions with the same status.
 	Count int
 }
 

@@ -189,7 +189,7 @@ type Cells []byte
 // The states of partitions.
 const (
 	CellLeft      = 'l' // to be done
-	CellRunning   = 'r' // left, and a task of the current run
+	CellRunning   = 'r' // left, and being materialized by the current run
 	CellDone      = 'd' // materialized, or its task had nothing to do
 	CellFailed    = 'f'
 	CellSkipped   = 's' // not tried: an upstream failed, an input is missing, or its run was cancelled

@@ -47,8 +47,8 @@ type DeadlineMiss struct {
 	AssetKey string     `col:"asset_key,dict"`
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at"`
-	// Missing are the partitions without a newer output, as a JSON list. More counts the partitions beyond the
-	// first 1,000.
+	// Missing are the partitions that have had no output since the deadline was missed, as a JSON list. More counts the
+	// partitions beyond the first 1,000.
 	Missing  string     `col:"missing,null"`
 	More     int64      `col:"more"`
 	MissedAt event.Time `col:"missed_at"`

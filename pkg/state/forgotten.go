@@ -10,7 +10,7 @@ type ForgottenAsset struct {
 	// command was folded are hidden: the order of the ledger counts, because the clocks that make ids may be wrong.
 	CommandID string `col:"command_id"`
 	// RunsBelow is the id of the command if a rebuild without the recorded order has folded it, otherwise "". Outputs of
-	// runs with smaller ids are hidden, too: such a rebuild may fold their reports after the command.
+	// runs with smaller ids are hidden, too, because such a rebuild may fold their reports after the command.
 	RunsBelow   string     `col:"runs_below,null"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`

@@ -17,9 +17,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Binding a query resolves its columns, functions, types and files without executing it. Its inputs are replaced by
-// empty files with the known columns. Bind finds the columns of a query's output by binding the query, and reads the
-// columns of a command's output from the footers of its files.
+// Binding a query resolves its columns, functions, types and files without executing it. Empty files with the known
+// columns replace the inputs of the query. Bind finds the columns of a query's output by binding the query, and reads
+// the columns of a command's output from the footers of its files.
 
 // Binding holds the arguments of [Bind].
 type Binding struct {

@@ -112,7 +112,7 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 		return event.Cancelled, &event.Error{Code: CodeCancelled, Category: CategoryCancelled, Message: bounded(cancelled.Error())}
 	case errors.Is(cause, errTimedOut):
 		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: event.CategoryTimeout, Message: errTimedOut.Error(), Retryable: true}
-	case cause != nil: // Close interrupted the execution at its beginning, or killed it when it stopped waiting
+	case cause != nil: // Close interrupted the execution, or stopped waiting for it and killed it
 		return event.Failed, &event.Error{
 			Code: CodeInterrupted, Category: CategoryInfrastructure, Message: errInterrupted.Error(), Retryable: true,
 		}

@@ -37,7 +37,7 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// manualClock is a clock for tests. A sleep whose duration is in the field manual ends when the test calls the method
+// manualClock is a clock for tests. A sleep whose duration is in the list manual ends when the test calls the method
 // fire. Any other sleep is a backoff: it ends immediately, and the clock advances by its duration.
 type manualClock struct {
 	mu       sync.Mutex

@@ -108,7 +108,7 @@ func (p *logParts) read() {
 		if len(text) == 0 {
 			return
 		}
-		_, _ = p.masked.Write(text) // a buffer accepts everything
+		_, _ = p.masked.Write(text) // writing to a buffer cannot fail
 		p.at = next
 	}
 }

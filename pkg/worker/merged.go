@@ -44,7 +44,7 @@ func (in *input) isMerged(part int) bool {
 // useMerged returns the inputs with the merged files that the query can read. It also records which inputs should be
 // merged after the task.
 func (a *attempt) useMerged(ctx context.Context, d *database, t *work, inputs []input) []input {
-	inputs = slices.Clone(inputs) // the checks read the single files
+	inputs = slices.Clone(inputs) // the checks read the single files of the original inputs
 	for i := range inputs {
 		in := &inputs[i]
 		if slices.Contains(t.plan.NoMerge, in.asset.String()) {

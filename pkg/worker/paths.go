@@ -147,7 +147,7 @@ func (r *resolver) path(location any, path string, whole bool) {
 	}
 	if strings.Contains(path, "://") {
 		if whole {
-			r.literals = append(r.literals, literal{path, int(at)}) // binding rejects a URL
+			r.literals = append(r.literals, literal{path, int(at)}) // if the path is a URL, binding rejects it
 		}
 		return
 	}

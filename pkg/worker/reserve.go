@@ -20,7 +20,7 @@ type reservation struct {
 	granted  chan struct{} // closed when the task may start
 }
 
-// memory admits tasks while the memory of all running tasks fits. It is safe for concurrent use.
+// memory admits tasks as long as the memory of all running tasks fits into the limit. It is safe for concurrent use.
 type memory struct {
 	capacity int64
 

@@ -181,7 +181,7 @@ func TestQueryPathsAreRelativeToProject(t *testing.T) {
 			WHERE a.v IN (SELECT v FROM read_csv('./data/x.csv', header = true))`,
 		Dimensions: map[string]string{"name": "VARCHAR"},
 	}}, task("a/b", `{"name":"x"}`, nil))
-	w.config.DuckDB.MemoryLimit = "1GB" // for nine CSV readers
+	w.config.DuckDB.MemoryLimit = "1GB" // enough for nine CSV readers
 	w.worker, w.server = w.open(w.config)
 	w.file("data/x.csv", "v\n7\n")
 	w.file("data/it's/x.csv", "v\n8\n")

@@ -129,7 +129,7 @@ func appendValue(dst []byte, field protoreflect.FieldDescriptor, v protoreflect.
 	}
 	n, ok := v.Interface().(int64)
 	if !ok {
-		return append(dst, v.String()...), nil // 32 bits
+		return append(dst, v.String()...), nil // an integer of 32 bits needs no check
 	}
 	if n > maxInteger || n < -maxInteger {
 		return nil, fmt.Errorf("%d has more than 53 bits", n)

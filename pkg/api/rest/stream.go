@@ -192,7 +192,7 @@ func (e *eventWriter) problem(p *servov1.Problem) error {
 	return nil
 }
 
-// finish answers if the call has ended without a complete answer.
+// finish completes the response if the call has ended without a complete answer.
 func (e *eventWriter) finish() {
 	switch {
 	case e.ended || e.failed != nil:

@@ -139,7 +139,7 @@ func TestGraphExpandedGroupReachesEveryAsset(t *testing.T) {
 			}
 		}
 		if len(g.Nodes) < 100 {
-			opened = append(opened, id) // the groups in it are visible only if it is open
+			opened = append(opened, id) // the groups in this group are visible only while it is open
 		}
 	}
 	require.Len(t, shown, len(assets))

@@ -192,7 +192,7 @@ func (f *from) expressionDay(v any) (value, bool) {
 func canonical(v any) string {
 	text, err := json.Marshal(unplaced(v))
 	if err != nil {
-		return "" // impossible: v was JSON
+		return "" // cannot happen: v was decoded from JSON
 	}
 	return strings.ToLower(string(text))
 }
@@ -345,7 +345,7 @@ func (f *from) star(item map[string]any, result, explicit *columns) {
 		if len(d.names) == 0 {
 			continue
 		}
-		own := len(d.names) == 1 || len(f.relations) == 1 // no other table has a column of this name
+		own := len(d.names) == 1 || len(f.relations) == 1 // the name cannot refer to a column of another table
 		if own || strings.EqualFold(name, d.names[len(d.names)-2]) {
 			delete(result.named, strings.ToLower(d.names[len(d.names)-1]))
 			result.set(d.names[len(d.names)-1], d.value)

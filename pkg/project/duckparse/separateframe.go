@@ -156,7 +156,7 @@ func (s *separation) id(f *frame, v any) string {
 	}
 	text, err := json.Marshal(resolved)
 	if err != nil {
-		return "" // impossible: v was JSON
+		return "" // cannot happen: v was decoded from JSON
 	}
 	return string(text)
 }

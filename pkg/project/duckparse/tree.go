@@ -62,7 +62,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	contains(rest, func(n map[string]any) {
 		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
 	})
-	// If a query has neither groups nor columns, a new aggregate would reduce its result to one row.
+	// If a query has neither groups nor references to columns, a new aggregate would reduce its result to one row.
 	t.Extensible = rows && (references || len(groups) > 0) && word(node["aggregate_handling"]) != "FORCE_AGGREGATES"
 	return t
 }

@@ -118,7 +118,7 @@ func TestLanguageUnrevisedPlacesExist(t *testing.T) {
 	}
 }
 
-// eachText calls check for every file with text whose language has been revised.
+// eachText calls the function check for every file with text whose language has been revised.
 func eachText(t *testing.T, check func(path, text string)) {
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {

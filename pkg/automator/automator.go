@@ -1,10 +1,9 @@
-// Package automator does what the fold cannot decide by itself: it plans the requests that are to become
-// runs, asks the calendar for the instants of schedules, and defines the schedules of a release. This
-// package is not a stable API.
+// Package automator makes the decisions that the fold cannot make by itself: it plans requested runs, asks the
+// calendar for the instants of schedules, and defines the schedules of a release. This package is not a stable API.
 //
-// An automator is a stateless shell beside the dispatcher. It finds its work in the projections, and every
-// event that it appends names the state that it saw. The id of the run that a request starts is derived from
-// the request. So each piece of work takes effect only once, even if two automators do it at the same time, or
+// An automator runs beside the dispatcher and keeps no state that must survive. It finds its work in the projections,
+// and every event that it appends names the state that it saw. The id of the run that a request starts is derived
+// from the request. So each piece of work takes effect only once, even if two automators do it at the same time, or
 // one repeats it after a crash.
 package automator
 
@@ -36,7 +35,7 @@ type Config struct {
 	Clock  clock.Clock
 	Logger *slog.Logger
 	// Root is the folder of the project. Tasks of a release without an archive of the project's files execute in that
-	// folder. If Root is "", the automator refuses requests of such releases.
+	// folder. If Root is "", the automator refuses requests for such releases.
 	Root string
 }
 
@@ -131,7 +130,8 @@ const (
 	failedLeft // the remaining work was handled recently without effect, and is repeated later
 )
 
-// pass handles some of the work of the current state. It skips the work that done has recorded recently.
+// pass handles some of the work of the current state. It skips the work that the parameter done has recorded
+// recently.
 func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {
@@ -147,7 +147,8 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
 	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
-	// Replace the definition of a schedule only after the old definition has decided all instants up to the deployment.
+	// Replace the definition of a schedule only after all instants up to the deployment are decided by the old
+	// definition.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil
 	}
@@ -157,7 +158,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	return someLeft, a.handle(ctx, snap, work)
 }
 
-// handle does the work of a snapshot. Its parts run at the same time, so that their events share ledger
+// handle does the work of a snapshot. The parts of this work run at the same time, so that their events share ledger
 // entries.
 func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work control.Automation) error {
 	var g errgroup.Group

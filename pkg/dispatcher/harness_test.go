@@ -36,7 +36,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tick is a clock that only pass and Sleep advance. Sleep does not block.
+// tick is a clock that only the methods pass and Sleep advance. Sleep does not block.
 type tick struct {
 	mu  sync.Mutex
 	now time.Time
@@ -66,8 +66,8 @@ var (
 	forged = contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": bytes.Repeat([]byte("x"), contract.MinSecret)}}
 )
 
-// fixture is a domain with its dispatcher. Nothing runs by itself: the queue stores its tasks, and
-// the ledger is folded by fold.
+// fixture is a domain with its dispatcher. Nothing runs by itself: the queue only stores its tasks, and only the
+// method fold folds the ledger.
 type fixture struct {
 	*foldtest.World // builds events; its state is not used
 

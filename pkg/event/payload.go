@@ -130,7 +130,7 @@ type TaskDef struct {
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
 	RetryMaxDelayMS     int64 `json:"retry_max_delay_ms,omitempty"`
-	// RetryMultiplierPermille is the backoff factor in thousandths: 2000 doubles.
+	// RetryMultiplierPermille is the backoff factor in thousandths: 2000 doubles the delay.
 	RetryMultiplierPermille int32 `json:"retry_multiplier_permille,omitempty"`
 	// RetryJitterPermille is the random part of the delay, in thousandths.
 	RetryJitterPermille int32 `json:"retry_jitter_permille,omitempty"`

@@ -198,8 +198,7 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	return m, past(err)
 }
 
-// List yields the revisions that LoadAt can return in ascending order: pinned ones,
-// then live ones.
+// List yields, in ascending order, the revisions that LoadAt can return: pinned ones, then live ones.
 func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		b, _, err := s.Boundary(ctx)

@@ -148,7 +148,7 @@ func TestPartitionColumnsHaveAllValues(t *testing.T) {
 	}
 }
 
-// batch writes a batch of days, of which the first one has rows, and its commit marker. It returns the rows of the
+// batch writes a batch of days and its commit marker. Only the first day has rows. batch returns the rows of the
 // partitions.
 func batch(t *testing.T, r *revision, days int) []*state.Partition {
 	t.Helper()

@@ -47,7 +47,7 @@ type server struct {
 	traces   *trace.Tracer
 	clock    clock.Clock
 	logger   *slog.Logger
-	// timeouts holds the timeouts of routes that take longer than requestTimeout.
+	// timeouts holds the timeouts of routes that may take longer than requestTimeout.
 	timeouts map[string]time.Duration
 	warnings *warnings
 	// metricsAt is the endpoint of metrics. nil: not served.

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// eachTable calls test once for each table, with its position in [state.Declarations].
+// eachTable calls the function test once for each table, with its position in [state.Declarations].
 func eachTable(t *testing.T, test func(t *testing.T, i int, d *state.Declaration)) {
 	t.Helper()
 	for i, d := range state.Declarations() {

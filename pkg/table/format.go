@@ -7,8 +7,7 @@ import (
 
 // Format encodes the rows of any table as the bytes of a file.
 type Format interface {
-	// Encode encodes n rows with distinct keys in ascending order. row returns each as a
-	// struct.
+	// Encode encodes n rows with distinct keys in ascending order. The function row returns each row as a struct.
 	Encode(s *Schema, n int, row func(i int) reflect.Value) ([]byte, error)
 	// Decode calls add for each row of a file and sets the fields of the struct that add
 	// returns.

@@ -81,7 +81,7 @@ func TestExpiredTableHasNoHistoryIndex(t *testing.T) {
 	f.verify()
 }
 
-// In an earlier version, a lost index caused bases to be written repeatedly and never published.
+// This test fails if bases are written repeatedly but never published while the index is missing.
 func TestLostIndexDoesNotBlockBases(t *testing.T) {
 	f := newFixture(t, eager)
 	f.endedRun()

@@ -155,16 +155,38 @@ func (o *oracle) freshness(f *followed) {
 			o.violation("I-21 never fresh when stale", "%v", err)
 			return
 		}
+		codes := codesOf(assets, &assets[i])
 		for _, p := range partitions {
 			if p.Status != staleness.Fresh {
 				continue
 			}
 			row := f.state.Partitions.Get(state.Key2{A: assets[i].Key.String(), B: p.Key})
-			if row.Code != "" && row.Code != assets[i].Code {
+			if row.Code != "" && !slices.Contains(codes(p.Key), row.Code) {
 				o.violation("I-21 never fresh when stale", "%s is fresh with code %s, but %s is current", row.TaskKey, row.Code, assets[i].Code)
 			}
 			o.freshInputs(f, row, o.freshMark(f, row))
 		}
+	}
+}
+
+// codesOf returns the fingerprints with which a partition of an asset may be fresh. The first partitions of an asset that
+// reads itself have windows that begin before the first period.
+func codesOf(assets []plan.Asset, a *plan.Asset) func(partition string) []string {
+	g, err := plan.NewGraph(assets)
+	if err != nil {
+		panic("sim: " + err.Error())
+	}
+	windows, err := g.Readers(plan.Calendar{}).Windows(a)
+	if err != nil {
+		panic("sim: " + err.Error())
+	}
+	codes := windows.Codes(a.Code)
+	return func(partition string) []string {
+		clip, err := windows.Clip(partition)
+		if err != nil {
+			panic("sim: " + err.Error())
+		}
+		return codes[clip]
 	}
 }
 

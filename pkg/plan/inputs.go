@@ -119,6 +119,10 @@ func (b *builder) addTasks(n *node) {
 	b.setColumns(n.asset)
 	b.setSchema(n.asset)
 	edges := b.edgesOf(n)
+	windows, err := b.readers.Windows(n.asset)
+	if err != nil {
+		return // edgesOf has reported the error
+	}
 	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
 	gather := map[ids.AssetKey]*gathered{}
 	for i := range n.count() {
@@ -128,6 +132,12 @@ func (b *builder) addTasks(n *node) {
 			b.errs = append(b.errs, err)
 			return
 		}
+		clip, err := windows.Clip(cells...)
+		if err != nil {
+			b.errs = append(b.errs, fmt.Errorf("asset %s: %w", n.asset.Key, err))
+			return
+		}
+		task.Code = windows.Code(task.Code, clip)
 		for _, e := range edges {
 			r := e.all
 			if e.images != nil {

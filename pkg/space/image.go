@@ -305,6 +305,32 @@ func (r *Reader) Begun(key string) bool {
 	return true
 }
 
+// ReadsWindow reports whether partitions read windows.
+func (r *Reader) ReadsWindow() bool {
+	return slices.ContainsFunc(r.parts, func(p mapPart) bool { return p.Op == Window })
+}
+
+// Clipped reports whether the window of a partition begins before the declared start of the upstream asset, or ends
+// after its declared end.
+func (r *Reader) Clipped(key string) (start, end bool, err error) {
+	values, err := r.Downstream.Parse(key)
+	if err != nil {
+		return false, false, err
+	}
+	for i := range r.parts {
+		p, up := &r.parts[i], &r.up[i]
+		if p.Op != Window {
+			continue
+		}
+		n, err := up.index(values[p.reader])
+		if err != nil {
+			return false, false, err
+		}
+		start, end = start || n+p.From < up.first, end || n+p.To > up.last
+	}
+	return start, end, nil
+}
+
 // OmitsFuture reports whether partitions read only those upstream periods that have begun.
 func (r *Reader) OmitsFuture() bool {
 	for i := range r.parts {

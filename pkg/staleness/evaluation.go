@@ -91,9 +91,11 @@ type evaluated struct {
 	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
-	// codes are the numbers of all fingerprints that are accepted as the current code. Nil: the current
-	// code is unknown.
-	codes []uint32
+	// codes are the numbers of all fingerprints that are accepted as the current code, by the windows that are cut off.
+	// Nil: the current code is unknown.
+	codes [][]uint32
+	// windows are the dependencies that the asset reads through windows.
+	windows plan.Windows
 	// expected are the keys that the asset should have, sorted. listed is set once expected is known.
 	expected []string
 	listed   bool
@@ -125,15 +127,8 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	}
 	a := &evaluated{asset: asset, members: members, some: map[string]*cell{}}
 	if asset.Code != "" {
-		a.codes = []uint32{e.texts.number(asset.Code)}
-		if e.data.Accepted != nil {
-			codes, err := e.data.Accepted(key, asset.Code)
-			if err != nil {
-				return nil, err
-			}
-			for _, code := range codes {
-				a.codes = append(a.codes, e.texts.number(code))
-			}
+		if err := e.accept(a); err != nil {
+			return nil, err
 		}
 	}
 	if e.data.Marks != nil {
@@ -141,6 +136,32 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	}
 	e.assets[key] = a
 	return a, nil
+}
+
+// accept sets the fingerprints that are accepted as the current code of an asset.
+func (e *Evaluation) accept(a *evaluated) (err error) {
+	if a.windows, err = e.readers.Windows(a.asset); err != nil {
+		return err
+	}
+	codes := []string{a.asset.Code}
+	if e.data.Accepted != nil {
+		more, err := e.data.Accepted(a.asset.Key, a.asset.Code)
+		if err != nil {
+			return err
+		}
+		codes = append(codes, more...)
+	}
+	for _, code := range codes {
+		for clip, made := range a.windows.Codes(code) {
+			if clip == len(a.codes) {
+				a.codes = append(a.codes, nil)
+			}
+			for _, code := range made {
+				a.codes[clip] = append(a.codes[clip], e.texts.number(code))
+			}
+		}
+	}
+	return nil
 }
 
 // note records the marks of an asset.
@@ -238,8 +259,12 @@ func (a *evaluated) expects(partition string) bool {
 
 // changed reports whether a partition was made by code that is not current. Unknown code counts as
 // current.
-func (a *evaluated) changed(c *cell) bool {
-	return a.codes != nil && c.code != 0 && !slices.Contains(a.codes, c.code)
+func (a *evaluated) changed(partition string, c *cell) (bool, error) {
+	if a.codes == nil || c.code == 0 {
+		return false, nil
+	}
+	clip, err := a.windows.Clip(partition)
+	return !slices.Contains(a.codes[clip], c.code), err
 }
 
 // early reports whether the run of a partition was requested before the partition's period had ended, and
@@ -250,8 +275,8 @@ func (a *evaluated) early(partition string, p *cell) bool {
 
 // status returns the status of a materialized partition.
 func (e *Evaluation) status(a *evaluated, partition string, p *cell) (Status, error) {
-	if p.marked || a.changed(p) || a.early(partition, p) {
-		return Stale, nil
+	if changed, err := a.changed(partition, p); err != nil || changed || p.marked || a.early(partition, p) {
+		return Stale, err
 	}
 	for _, dep := range a.asset.Deps {
 		up, err := e.asset(dep)

@@ -16,6 +16,9 @@ type Explanation struct {
 	// Current is the current code of the asset; "": unknown. Changed means that other code made the partition.
 	Current string
 	Changed bool
+	// Windowed means that the asset reads through windows. Then Changed may also mean that an upstream asset declares
+	// another start or end.
+	Windowed bool
 	// Early means that the run of the partition was requested before its period had ended.
 	Early bool
 	// Mark is the mark that a person has set for the output; nil: none. If it hides the output, Row is
@@ -55,13 +58,22 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	if err != nil {
 		return Explanation{}, err
 	}
-	x := Explanation{Partition: Partition{Key: partition, Status: Unexpected}, Current: a.asset.Code}
+	x := Explanation{Partition: Partition{Key: partition, Status: Unexpected}}
 	p, err := e.cell(a, partition)
 	if err != nil {
 		return x, err
 	}
+	x.Current = a.asset.Code
 	if p != nil {
-		x.Changed, x.Early = a.changed(p), a.early(partition, p)
+		x.Early = a.early(partition, p)
+		if x.Changed, err = a.changed(partition, p); err != nil {
+			return x, err
+		}
+		clip, err := a.windows.Clip(partition)
+		if err != nil {
+			return x, err
+		}
+		x.Current, x.Windowed = a.windows.Code(a.asset.Code, clip), len(a.windows) > 0
 		if x.Status, err = e.status(a, partition, p); err != nil {
 			return x, err
 		}

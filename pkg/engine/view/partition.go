@@ -42,6 +42,8 @@ type PartitionExplanation struct {
 	Pending []UpstreamPartition `json:"pending"`
 	// declared describes the declared partitions of the asset, if this one is not among them.
 	declared string
+	// windowed means that the code of a partition also depends on the declared start and end of an upstream asset.
+	windowed bool
 }
 
 // Marked is a mark that a person has set on an output: stale, fresh or missing.
@@ -98,7 +100,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, d
 		KeySets: found.Sets, Mark: MarkOf(found.Mark), Quarantine: decision,
 		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
-	x.declared = found.Declared
+	x.declared, x.windowed = found.Declared, found.Windowed
 	x.Headline = x.headline()
 	return x, nil
 }
@@ -135,6 +137,8 @@ func (x *PartitionExplanation) headline() string {
 	switch {
 	case x.CodeChanged && x.Holds != nil && x.Holds.Code == state.ChangedCode:
 		reasons = append(reasons, "files of its code were written while its task ran")
+	case x.CodeChanged && x.windowed:
+		reasons = append(reasons, "its code has changed, or the declared start or end of an asset that it reads through a window")
 	case x.CodeChanged:
 		reasons = append(reasons, "its code has changed")
 	}

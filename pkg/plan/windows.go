@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// The first partitions of an asset may have windows that reach to periods before the declared start of an upstream
+// asset, and the last ones to periods after its end. If the start moves, these partitions read other periods, and only
+// these. So their code also covers the starts or the ends of the assets that they read through windows.
+
+// Windows are the dependencies that an asset reads through windows. Its code does not cover their declared ranges.
+type Windows []window
+
+type window struct {
+	dep   ids.AssetKey
+	reads *space.Reader
+}
+
+// Clip says which windows of a partition are cut off.
+type Clip uint8
+
+// Values of [Clip].
+const (
+	ClipStart Clip = 1 << iota // a window begins before the declared start
+	ClipEnd                    // a window ends after the declared end
+
+	clips = ClipStart + ClipEnd + 1 // the number of values
+)
+
+// Windows returns the dependencies that an asset reads through windows, without those that only its checks read.
+func (r *Readers) Windows(a *Asset) (Windows, error) {
+	var all Windows
+	for _, dep := range a.Deps {
+		reads, err := r.Of(a.Key, dep)
+		if err != nil {
+			return nil, err
+		}
+		if reads.ReadsWindow() && !slices.Contains(a.CheckDeps, dep) {
+			all = append(all, window{dep, reads})
+		}
+	}
+	return all, nil
+}
+
+// Clip returns which windows of some partitions are cut off.
+func (w Windows) Clip(partitions ...string) (Clip, error) {
+	clip := Clip(0)
+	for _, partition := range partitions {
+		for i := range w {
+			start, end, err := w[i].reads.Clipped(partition)
+			if err != nil {
+				return 0, err
+			}
+			if start {
+				clip |= ClipStart
+			}
+			if end {
+				clip |= ClipEnd
+			}
+		}
+	}
+	return clip, nil
+}
+
+// Code returns the fingerprint that a task records, if code is the fingerprint of its asset and clip says which windows
+// of its partitions are cut off.
+func (w Windows) Code(code string, clip Clip) string {
+	if code == "" || clip == 0 {
+		return code
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s", code)
+	for i := range w {
+		at := w[i].reads.Upstream.Time()
+		if clip&ClipStart != 0 {
+			fmt.Fprintf(hash, "|%s start %s", w[i].dep, at.Start)
+		}
+		if clip&ClipEnd != 0 {
+			fmt.Fprintf(hash, "|%s end %s", w[i].dep, at.End)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:len(code)]
+}
+
+// Codes returns, for each value of [Clip], the fingerprints with which a partition may have been made if code is the
+// fingerprint of its asset. There are several, because the other partitions of its batch determine the fingerprint, too.
+func (w Windows) Codes(code string) [][]string {
+	if len(w) == 0 {
+		return [][]string{{code}} // Clip returns 0 for all partitions
+	}
+	all := make([][]string, clips)
+	for clip := range clips {
+		for batch := range clips {
+			if batch&clip == clip {
+				all[clip] = append(all[clip], w.Code(code, batch))
+			}
+		}
+	}
+	return all
+}

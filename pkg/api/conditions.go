@@ -57,8 +57,8 @@ func conditionsOf(method protoreflect.MethodDescriptor, user string, header http
 	return c, err
 }
 
-// fingerprintOf hashes a request. It does not hash the effects of the request: a repeated request may find another
-// state, but must still count as a repetition of the first one.
+// fingerprintOf hashes a request. It does not hash the effects of the request, because a repeated request may find
+// another state, but must still count as a repetition of the first one.
 func fingerprintOf(method protoreflect.MethodDescriptor, request proto.Message) (string, error) {
 	canonical := proto.Clone(request).ProtoReflect()
 	for _, name := range []protoreflect.Name{"tenant_id", "workspace_id"} {

@@ -38,8 +38,8 @@ type pages struct {
 	// at reads a revision from the store.
 	at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
 
-	// loading holds the revisions that are being read from the store: after a restart, all clients request the same
-	// revision.
+	// loading holds the revisions that are being read from the store. It is shared because all clients request the same
+	// revision after a restart.
 	loading shared[int64, *snapshot.Snapshot]
 
 	mu   sync.Mutex

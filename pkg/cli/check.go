@@ -36,8 +36,8 @@ func (a *app) checkCommand() *cobra.Command {
 	return cmd
 }
 
-// check triggers a run that only executes checks. Unlike `servo run`, it deploys nothing: a deployment would change
-// which partitions are stale.
+// check triggers a run that only executes checks. Unlike `servo run`, it deploys nothing, because a deployment would
+// change which partitions are stale.
 func (a *app) check(ctx context.Context, f runFlags, args []string) error {
 	request, err := f.request(args)
 	if err != nil {

@@ -164,8 +164,8 @@ func (a *app) problemText(p project.Problem) string {
 	return text
 }
 
-// userName returns the name of the user who runs this program, or "unknown": a container may not have a name for the
-// user.
+// userName returns the name of the user who runs this program, or "unknown", because a container may have no name for
+// the user.
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
 // stateOf returns the state folder or the bucket of a project. It comes from --state or, without this flag, from the

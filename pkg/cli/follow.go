@@ -135,8 +135,8 @@ func (r *runner) stopped(ctx context.Context) bool {
 }
 
 // awaitOthers waits for runs of other commands that this process executes and would otherwise
-// interrupt. It leaves runs that schedules start meanwhile to the next process: a schedule may start runs forever. The
-// user can stop waiting without losing anything.
+// interrupt. It leaves runs that schedules start meanwhile to the next process, because a schedule may start runs
+// forever. The user can stop waiting without losing anything.
 func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true

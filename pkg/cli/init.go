@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// template is the project that servo init creates. Its file dot-gitignore becomes .gitignore: a file with that name
-// in the template would also apply to the repository of Servo.
+// template is the project that servo init creates. Its file dot-gitignore becomes .gitignore. In the template, a file
+// with the name .gitignore would also apply to the repository of Servo.
 //
 //go:embed all:template
 var template embed.FS

@@ -30,7 +30,7 @@ const (
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the requested attempt. 0: show all attempts from the newest one on.
+	// only is the number of the requested attempt. 0: show the newest attempt and all that follow it.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)

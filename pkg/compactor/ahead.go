@@ -11,8 +11,7 @@ import (
 
 // RefuseAhead turns groups of an entry into CLOCK_AHEAD dead letters if the entry's name, or an id
 // or a timestamp in the group, is more than [ids.MaxAhead] ahead of the time at which the store
-// created the entry. It runs before the fold: a refused group advances neither the fold time nor a
-// watermark.
+// created the entry. It runs before the fold, so a refused group advances neither the fold time nor a watermark.
 //
 // The result depends only on the entry and on that time, and both are durable. So every compactor and every rebuild
 // refuses the same groups, regardless of their clocks and of when they read the entry.

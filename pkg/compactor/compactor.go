@@ -48,7 +48,7 @@ type Config struct {
 	Writer string
 	Options
 	// ArchiveSlots is a channel whose capacity limits how many compactors archive at the same time. All compactors of a
-	// process share it: a day ends for all of them at once, and archiving takes memory. Nil: no limit.
+	// process share it, because a day ends for all of them at once and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
 	// Traces creates a span for each publish, and for each run that the publish ends. Nil: no spans.
@@ -252,8 +252,8 @@ func ignoreDone(ctx context.Context, err error) error {
 	return err
 }
 
-// stepWithRetries takes a step, and retries with backoff until it succeeds or ctx is done. Entries
-// are never dropped: a store that is full or unreachable may recover.
+// stepWithRetries takes a step, and retries with backoff until it succeeds or ctx is done. Entries are never dropped,
+// because a store that is full or unreachable may recover.
 func (c *Compactor) stepWithRetries(ctx context.Context, r Request) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {

@@ -78,7 +78,7 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 	return revisions || files, err
 }
 
-// pinned returns the revisions that people have pinned, and whether this process knows the newest revision: a newer
+// pinned returns the revisions that people have pinned, and whether this process knows the newest revision. A newer
 // revision may contain more pins.
 func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, current bool, err error) {
 	snap, _ := c.Latest().Get()

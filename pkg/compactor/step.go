@@ -173,8 +173,8 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	if r.Barrier {
 		c.gaps.relist(read)
 	}
-	// If the ledger has nothing new, the only new fact is the listing. It is not worth a manifest: the next manifest
-	// records it.
+	// If the ledger has nothing new, the only new fact is the listing. It is not worth a manifest of its own, because
+	// the next manifest records it anyway.
 	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {

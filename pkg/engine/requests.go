@@ -180,8 +180,8 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 var ErrOvertaken = errors.New("a later run came first")
 
 // checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.
-// The live state contains the rows of all such partitions: a row leaves it only when no earlier run can write the
-// partition any more.
+// The live state contains the rows of all such partitions, because a row leaves it only when no earlier run can write
+// the partition any more.
 func checkOvertaken(snap *snapshot.Snapshot, built *plan.Plan, run string) error {
 	for i := range built.Tasks {
 		t := &built.Tasks[i]

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task of a run that a name denotes. It returns the first of these tasks that exists: the task
+// FindTask returns the task that a name denotes in a run. It returns the first of these tasks that exists: the task
 // with this key; the task that materializes the named partition together with others; the only task of the asset with
 // this key; the only task whose key contains the name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {

@@ -12,9 +12,8 @@ import (
 // accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
 // the current one, or nil and the verdict.
 //
-// The current attempt is accepted in every state that is not terminal. A later attempt is adopted: its report proves
-// that the attempt was dispatched because of a decision that this state does not contain. An earlier attempt is
-// stale.
+// The current attempt is accepted in every state that is not terminal. A later attempt is adopted, because its report
+// proves that the attempt was dispatched by a decision that this state does not contain. An earlier attempt is stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
@@ -307,8 +306,8 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 // wins. Within a run, the output of the task with the greater key wins. The order in which tasks finish does not
 // matter.
 //
-// The row of a partition may have left the live state. In this case, t wins: a row leaves only when every task that
-// can still write its partition belongs to a later run (ADR 076).
+// The row of a partition may have left the live state. In this case, t wins, because a row leaves only when every
+// task that can still write its partition belongs to a later run (ADR 076).
 func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return

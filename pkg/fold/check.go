@@ -75,8 +75,8 @@ func triggersOther(g Group, run string) bool {
 // The run of a request is an exception, because it may be planned at any later time. The request keeps its partitions
 // live.
 //
-// For commands that create requests, this ensures that a second delivery of the command has no effect: the rows of
-// the command are kept for longer than this age.
+// For commands that create requests, this ensures that a second delivery of the command has no effect, because the
+// rows of the command are kept for longer than this age.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""
 	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {

@@ -60,8 +60,8 @@ func TestCommandChangesOnlyTheVersionItNames(t *testing.T) {
 	require.Equal(t, state.Folded, w.command(event.VerbResume, named(w.row().EditTag())).Row.Outcome)
 }
 
-// A command uses its key even if there is nothing to change: a late repetition must not undo changes that others have
-// made since.
+// A command uses its key even if there is nothing to change, because a late repetition must not undo changes that
+// others have made since.
 func TestKeysOfSetAreChangedOnce(t *testing.T) {
 	w := foldtest.New(t)
 	change := func(key, fingerprint string, add, remove []string) state.EntryOutcome {

@@ -251,8 +251,8 @@ func (f *folder) wake(now event.Time) {
 const MaxWoken = 10_000
 
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. It keeps a timer that fires earlier than that time: when this timer fires, the fold sets the
-// next one.
+// notification waits. It keeps a timer that fires earlier than that time, because the fold sets the next one when
+// this timer fires.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {

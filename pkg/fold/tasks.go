@@ -64,8 +64,8 @@ func (f *folder) makeReady(current *state.Task) {
 }
 
 // beginAttempt makes n the current attempt and clears the fields of the previous one. The first attempt determines
-// which upstreams the task has read. An upstream may still be open: a rebuild from the bare ledger folds timers last, so
-// it adopts a task before it folds the timer that ended an upstream.
+// which upstreams the task has read. An upstream may still be open, because a rebuild from the bare ledger folds
+// timers last. So it adopts a task before it folds the timer that ended an upstream.
 func (f *folder) beginAttempt(t *state.Task, n int32) {
 	if t.Attempt == 0 && (t.DepsSatisfied < t.DepsTotal || t.LeftOut > 0) {
 		t.LeftOut = f.seq

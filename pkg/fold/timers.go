@@ -162,8 +162,8 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 const maxLivenessDelay = 30 * time.Second
 
 // keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. It keeps a timer that
-// fires earlier: when this timer fires, the fold sets the next one. Without deadlines, it keeps the timer while runs
-// are live.
+// fires earlier, because the fold sets the next one when this timer fires. Without deadlines, it keeps the timer
+// while runs are live.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled

@@ -197,7 +197,8 @@ func (n *node) addBatch(keys []string, cells []ids.Partition, list []int) {
 const maxBatchKey = 100
 
 // batchKey returns the key of the task of a batch: "mart/sales[date=2025-01-01..2025-02-19]". No task of a single
-// partition has such a key: the value of a period never contains "..", and task keys escape the commas of other values.
+// partition has such a key, because the value of a period never contains "..", and task keys escape the commas of
+// other values.
 func batchKey(a *Asset, cells []ids.Partition) string {
 	var b strings.Builder
 	b.WriteString(a.Key.String())

@@ -95,7 +95,7 @@ func readByChecks(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return !to[dep.String()] })
 }
 
-// dropDeferred leaves out the deferred assets: the selections do not determine their partitions.
+// dropDeferred leaves out the deferred assets, because the selections do not determine their partitions.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
 		c.warn("skipped %s: it is partitioned by %s, which %s does not select", n.asset.Key, dimensionNames(n.asset.Partitions), c.request.Form.Name(OptionPartitions))

@@ -16,9 +16,9 @@ func sortInputs(items []Input) {
 
 // Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on them. A dependent task
 // must run again: either it read the output of a repeated task, or its trigger rule let it run on incomplete inputs.
-// Outputs of tasks that are not repeated become inputs from an earlier run: outputs has their materializations, by task
-// key. The new plan keeps the group nodes that its tasks need. A task that depends on a repeated task only through an
-// order node is not repeated, because it reads nothing of that task.
+// Outputs of tasks that are not repeated become inputs from an earlier run. The parameter outputs contains their
+// materializations, by task key. The new plan keeps the group nodes that its tasks need. A task that depends on a
+// repeated task only through an order node is not repeated, because it reads nothing of that task.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
@@ -83,9 +83,9 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 }
 
 // drop reports whether a task cannot run. Such a task requires quality of an output that is degraded, or it depends on
-// a dropped task. A trigger rule that tolerates failures does not help: the fold would not learn that the task ran
-// without the dropped upstream. It would count the output of the task as fresh, although the task has not read the
-// older output of the upstream, which may be visible. The upstreams of the task must be added first.
+// a dropped task. A trigger rule that tolerates failures does not help, because the fold would not learn that the
+// task ran without the dropped upstream. It would count the output of the task as fresh, although the task has not
+// read the older output of the upstream, which may be visible. The upstreams of the task must be added first.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false

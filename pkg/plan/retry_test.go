@@ -57,8 +57,9 @@ func TestRetryIgnoresOrderNodes(t *testing.T) {
 	require.Len(t, again.Tasks, 1)
 }
 
-// u requires quality of x, whose output is degraded, so the retry cannot repeat u. Tasks that read u cannot run without
-// it: their outputs would count as fresh, although they have not read the older output of u, which may be visible.
+// u requires quality of x, whose output is degraded, so the retry cannot repeat u. Tasks that read u cannot run
+// without it, because their outputs would count as fresh, although they have not read the older output of u, which
+// may be visible.
 func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
 	task := func(key, rule string, deps ...string) plan.Task {
 		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}

@@ -198,8 +198,8 @@ func (c *codeReader) relative(name string) string {
 }
 
 // collectMatches adds the files that a query reads through a pattern to the code of an asset without partitions. It
-// ignores partitioned assets: their partitions usually read different files, so a new file would wrongly make all
-// partitions stale.
+// ignores partitioned assets, because their partitions usually read different files, and a new file would wrongly
+// make all partitions stale.
 func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if a.Work.SQL == "" || a.Partitions != nil {
 		return

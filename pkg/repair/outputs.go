@@ -26,7 +26,7 @@ type outputs struct {
 	bad []string
 	// reads maps a materialization to the live run that reads it or has made it. Nil: not loaded yet.
 	reads map[string]string
-	// unread is a live run whose plan is unreadable: it may read any output.
+	// unread is a live run whose plan is unreadable. Such a run may read any output.
 	unread string
 }
 

@@ -9,8 +9,8 @@ import (
 // cell has the columns of a row that an evaluation needs. With the key, a cell has about 80 bytes; a row has 600.
 type cell struct {
 	version, inputs, leftOut int64
-	// made is when the run was requested. planned is when the first run of its chain of retries was requested: a retry
-	// keeps the plan of that run.
+	// made is when the run was requested. planned is when the first run of its chain of retries was requested, because a
+	// retry keeps the plan of that run.
 	made, planned event.Time
 	// code, run, root and readIn are numbers that stand for texts (see texts). 0 stands for an empty text. For readIn,
 	// see [state.Partition.ReadIn].

@@ -331,8 +331,8 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	return false, nil
 }
 
-// omitted reports whether p has omitted q, although q was visible: the period of q begins after the request of the run
-// that planned p. Only an output that was made before its period can be such a q.
+// omitted reports whether p has omitted q, although q was visible, because the period of q begins after the request
+// of the run that planned p. Only an output that was made before its period can be such a q.
 func omitted(images *space.Reader, key string, p, q *cell) bool {
 	if q.ahead == aheadUnknown {
 		if q.ahead = aheadNo; q.made != 0 && images.BeginsAfter(key, q.made.Time()) {

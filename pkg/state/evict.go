@@ -140,8 +140,8 @@ func (s *State) HasEntry(entry string) bool {
 	return found
 }
 
-// Evict removes and returns the rows that a cutoff assigns to history. It records no changes. It
-// also removes the rows of runs that the state does not have: merged deltas may contain them.
+// Evict removes and returns the rows that a cutoff assigns to history. It records no changes. It also removes the
+// rows of runs that the state does not have, because merged deltas may contain such rows.
 func (s *State) Evict(c Cutoff) *Rows {
 	if c.Time == 0 {
 		return &Rows{}

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MaxPins limits the pins of a domain that have not ended: each may keep a whole copy of the outputs.
+// MaxPins limits the pins of a domain that have not ended, because each may keep a whole copy of the outputs.
 const MaxPins = 10
 
 // Pin is a row of revision_pins: a person keeps a revision, with the outputs that it shows.

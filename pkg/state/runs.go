@@ -156,8 +156,8 @@ func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
 
 func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConflict, *RunKeyConflict]) }
 
-// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit
-// stays: its version prevents earlier commands from setting the limit again.
+// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit stays, because its
+// version prevents earlier commands from setting the limit again.
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace

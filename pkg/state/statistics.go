@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MaxSamples limits the successful attempts that the statistics of an asset describe: the newest ones.
+// MaxSamples is the maximum number of successful attempts, the newest ones, that the statistics of an asset describe.
 const MaxSamples = 32
 
 // AssetStatistics is a row of asset_statistics: the durations, output sizes and costs of the newest successful

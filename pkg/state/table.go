@@ -315,8 +315,8 @@ func (d *declared[K, R, P]) without(list, newer any) any {
 	return listOf(d.Without(rowsOf[R](list), rowsOf[R](newer)))
 }
 
-// diff compares the rows of two tables. Equal rows, the usual case, need no comparison of keys: a table lists each key
-// once, in ascending order.
+// diff compares the rows of two tables. Equal rows, the usual case, need no comparison of keys, because a table lists
+// each key once, in ascending order.
 func (d *declared[K, R, P]) diff(want, got any) iter.Seq[string] {
 	a, b := rowsOf[R](want), rowsOf[R](got)
 	if slices.EqualFunc(a, b, func(one, other *R) bool { return one == other || *one == *other }) {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Verify rebuilds the indexes from the rows and returns an error if the current indexes differ. A
-// difference is a bug: a state loaded from files would make other decisions than the state that
-// wrote them.
+// Verify rebuilds the indexes from the rows and returns an error if the current indexes differ. A difference is a
+// bug, because a state loaded from files would make other decisions than the state that wrote them.
 func (s *State) Verify() error {
 	fresh := New(s.Domain)
 	fresh.Load(s.All())

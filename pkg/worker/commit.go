@@ -237,8 +237,8 @@ func (a *attempt) discard(ctx context.Context, m *contract.CommitMarker) {
 	a.cleanups = append(a.cleanups, func() { a.deleteFiles(ctx, m) })
 }
 
-// deleteFiles deletes the files that this execution has stored. It stops at the first error. The remaining files do no
-// harm: no marker names their directory.
+// deleteFiles deletes the files that this execution has stored. It stops at the first error. The remaining files do
+// no harm, because no marker names their directory.
 func (a *attempt) deleteFiles(ctx context.Context, m *contract.CommitMarker) {
 	clean, cancel := context.WithTimeout(a.job.life, deleteTimeout)
 	defer cancel()

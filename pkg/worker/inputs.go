@@ -67,8 +67,8 @@ func (in *input) parquet() []string {
 }
 
 // rows returns the local paths of the input's Parquet files or of the merged files that replace them. It fails if
-// there are no Parquet files. It also fails if a partition has rows only in text files: without these rows, the
-// result would be wrong.
+// there are no Parquet files. It also fails if a partition has rows only in text files, because the result would be
+// wrong without these rows.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
 	for i := range in.merged {

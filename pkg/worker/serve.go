@@ -102,8 +102,8 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reject answers a delivery that is not a valid task. The status is an error: after a success, the queue would delete
-// the delivery, although the control plane would never receive a report.
+// reject answers a delivery that is not a valid task. The status is an error, because after a success the queue would
+// delete the delivery, although the control plane would never receive a report.
 func (w *Worker) reject(rw http.ResponseWriter, r *http.Request, status int, err error) {
 	w.cfg.Logger.ErrorContext(r.Context(), "rejected an envelope", "status", status, "error", err)
 	problem := &contract.Problem{Status: status, Detail: err.Error()}

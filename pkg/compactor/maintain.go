@@ -18,7 +18,8 @@ const (
 	perAge = 3
 	// backlogEvery is the interval between maintenance rounds while each round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps limits how often the floor rises: each time by at least Retention.Orphans divided by floorSteps.
+	// floorSteps limits how often the floor rises. Each time, it rises by at least Retention.Orphans divided by
+	// floorSteps.
 	floorSteps = 10
 )
 

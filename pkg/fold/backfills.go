@@ -292,7 +292,7 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 }
 
 // requeue puts a chunk back into the state WAITING. It increments the chunk's try, so that the next request gets a
-// new id: each id is used only once.
+// new id, because each id is used only once.
 func (f *folder) requeue(row *state.Chunk) {
 	row.State, row.RequestID, row.EndedAt = state.ChunkWaiting, "", 0
 	row.Try++

@@ -4,8 +4,8 @@
 // A materialized partition p is stale if at least one of these holds:
 //
 //   - Code: its code is neither the current code of the asset nor accepted in its place.
-//   - Early: its run was requested before its period had ended and ready_after had passed. By now, both
-//     have happened.
+//   - Early: its run was requested before its period had ended, or less than ready_after after the end. By now,
+//     ready_after has passed since the end.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
 //   - Future: p reads all or the newest periods of an upstream asset, and the output of one of them, q, was made before

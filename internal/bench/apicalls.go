@@ -21,6 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -60,7 +61,11 @@ func API(ctx context.Context, cfg APIConfig) (calls []Call, err error) {
 	if err != nil {
 		return nil, err
 	}
-	project := &api.Project{Name: "corpus", Assets: c.Assets}
+	graph, err := plan.NewGraph(c.Assets)
+	if err != nil {
+		return nil, err
+	}
+	project := &api.Project{Name: "corpus", Assets: c.Assets, Graph: graph}
 	began := cfg.Clock.Now()
 	stack, err := embedded.Start(ctx, embedded.Options{
 		Dir: cfg.state(), Domain: Domain(), Clock: cfg.Clock, Logger: cfg.Logger, Actor: "bench",

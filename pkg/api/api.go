@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -26,6 +27,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/servov1/servov1connect"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
 // Project is the project whose assets runs materialize.
@@ -33,6 +35,8 @@ type Project struct {
 	Name   string
 	Root   string
 	Assets []plan.Asset
+	// Graph is the graph of Assets. If it is nil, each call that needs it makes it.
+	Graph *plan.Graph
 	// Data lists the folders that queries may read: see [plan.Request].
 	Data []string
 	// MaxParallelism limits each run; 0: no limit.
@@ -235,6 +239,23 @@ func (s *server) project() (*Project, error) {
 		return nil, as(wrongState, err)
 	}
 	return p, nil
+}
+
+// graph returns the graph of the project's assets.
+func (p *Project) graph() (*plan.Graph, error) {
+	if p.Graph != nil {
+		return p.Graph, nil
+	}
+	return plan.NewGraph(p.Assets)
+}
+
+// evaluate returns the evaluation of staleness of the project's assets on a snapshot.
+func (p *Project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
+	g, err := p.graph()
+	if err != nil {
+		return nil, err
+	}
+	return engine.Evaluate(ctx, snap, g, now), nil
 }
 
 // page opens a page of a listing.

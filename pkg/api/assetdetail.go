@@ -20,9 +20,9 @@ type judge struct {
 }
 
 // newJudge returns a judge for the snapshot and the time of a page. failures are the failed partitions of all assets.
-func newJudge(ctx context.Context, p *page, assets []plan.Asset, failures map[string][]engine.Failure) *judge {
+func newJudge(ctx context.Context, p *page, project *Project, failures map[string][]engine.Failure) *judge {
 	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: failures}
-	j.evaluation, j.unknown = engine.Staleness(ctx, p.snap, assets, p.now)
+	j.evaluation, j.unknown = project.evaluate(ctx, p.snap, p.now)
 	return j
 }
 

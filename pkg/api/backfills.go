@@ -41,7 +41,7 @@ func (s *server) GetBackfill(ctx context.Context, r *servov1.GetBackfillRequest)
 // backfillOf returns the backfill that a request describes.
 func backfillOf(r *servov1.CreateBackfillRequest, p *Project) (b engine.BackfillRequest, err error) {
 	b = engine.BackfillRequest{
-		Plan: plan.Request{Assets: p.Assets, AllowIncomplete: r.GetAllowIncomplete(), Form: plan.Fields}, Need: engine.Need(r.GetOnly()), Chunk: int(r.GetChunk()),
+		Plan: plan.Request{Assets: p.Assets, Graph: p.Graph, AllowIncomplete: r.GetAllowIncomplete(), Form: plan.Fields}, Need: engine.Need(r.GetOnly()), Chunk: int(r.GetChunk()),
 		MaxParallel: r.GetMaxParallel(), Newest: r.GetOrder() == event.NewestFirst, Ordered: r.GetOrdered(), StopAfter: r.GetStopAfter(),
 		Priority: engine.BackfillPriority, Pool: r.GetPool(), Release: p.Release,
 	}

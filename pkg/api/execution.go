@@ -343,7 +343,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: r.GetRunKey(), Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},
 		Plan: plan.Request{
-			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(), Form: plan.Fields,
+			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, Graph: p.Graph, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(), Form: plan.Fields,
 		},
 	}
 	if request.RunKey, request.Fingerprint, err = runKey(ctx, r); err != nil {

@@ -176,7 +176,7 @@ func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*pl
 	if err != nil {
 		return nil, err
 	}
-	judge, readers := newJudge(ctx, at, p.Assets, failures), j.readersIn(p)
+	judge, readers := newJudge(ctx, at, p, failures), j.readersIn(p)
 	for i, asset := range assets {
 		if found[i] != nil {
 			continue

@@ -35,7 +35,7 @@ func (s *server) ListPartitions(ctx context.Context, r *servov1.ListPartitionsRe
 		return nil, err
 	}
 	list := &servov1.ListPartitionsResponse{Revision: opened.snap.Revision, AssetKey: asset.Key.String()}
-	evaluation, err := engine.Staleness(ctx, opened.snap, p.Assets, opened.now)
+	evaluation, err := p.evaluate(ctx, opened.snap, opened.now)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func summarize(
 	ctx context.Context, p *Project, snap *snapshot.Snapshot, asset *plan.Asset, failed engine.Failed, r *servov1.GetPartitionSummaryRequest,
 	now time.Time,
 ) (*servov1.PartitionSummary, error) {
-	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
+	evaluation, err := p.evaluate(ctx, snap, now)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 		return nil, err
 	}
 	now := s.now(ctx, snap)
-	evaluation, err := engine.Staleness(ctx, snap, p.Assets, now)
+	evaluation, err := p.evaluate(ctx, snap, now)
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func (a *Automator) missing(ctx context.Context, snap *snapshot.Snapshot, row *s
 		if now.IsZero() {
 			now = a.cfg.Clock.Now()
 		}
-		if e, err = engine.Staleness(ctx, snap, p.code.Assets, now); err != nil {
+		if e, err = p.evaluate(ctx, snap, now); err != nil {
 			return nil, err
 		}
 		known[at] = e

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
@@ -16,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/staleness"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -32,6 +34,14 @@ func newProject(sha string, r *release.Release, code *release.Code) *project {
 	p := &project{sha: sha, release: r, code: code}
 	p.graph, _ = plan.NewGraph(code.Assets)
 	return p
+}
+
+// evaluate returns the evaluation of staleness of the project's assets on a snapshot.
+func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
+	if p.graph == nil {
+		return engine.Staleness(ctx, snap, p.code.Assets, now) // which returns the problem of the graph
+	}
+	return engine.Evaluate(ctx, snap, p.graph, now), nil
 }
 
 // Codes of refusals.

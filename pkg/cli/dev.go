@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -59,6 +60,7 @@ type loaded struct {
 	project *project.Project
 	// usable means that project has assets. Otherwise it has only settings.
 	usable bool
+	graph  *plan.Graph // of the project's assets
 	// release is the deployed release of project, and source the archive of its files.
 	release, source string
 	// absent is the error of calls that need assets while there are none; nil: errNoProject.
@@ -76,7 +78,7 @@ func (l *loaded) get() (*api.Project, error) {
 	}
 	p := l.project
 	served := &api.Project{
-		Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism, Release: l.release, Source: l.source,
+		Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, Graph: l.graph, MaxParallelism: p.MaxParallelism, Release: l.release, Source: l.source,
 	}
 	if l.source != "" {
 		served.Root = ""
@@ -90,6 +92,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	defer l.mu.Unlock()
 	before = l.project
 	l.project, l.usable = p, true
+	l.graph, _ = plan.NewGraph(p.Assets) // calls report its problem
 	return before
 }
 
@@ -98,6 +101,7 @@ func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.project, l.usable, l.release, l.source = p, true, sha, source
+	l.graph, _ = plan.NewGraph(p.Assets) // calls report its problem
 }
 
 // codeFiles returns the files of the project that belong to the code of its assets.

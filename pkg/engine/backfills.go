@@ -141,7 +141,7 @@ func (p *PlannedBackfill) checkInputs(
 	if p.Chunks.Total() > maxChecked {
 		return nil
 	}
-	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
+	e, err := evaluated(ctx, snap, &r.Plan, now)
 	if err != nil {
 		return err
 	}

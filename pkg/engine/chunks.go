@@ -109,7 +109,7 @@ func (p *chunkPlanner) read(ctx context.Context) error {
 	if err := p.checkDefinitions(); err != nil {
 		return err
 	}
-	if p.evaluation, err = Staleness(ctx, p.snap, p.request.Run.Plan.Assets, p.now); err != nil {
+	if p.evaluation, err = evaluated(ctx, p.snap, &p.request.Run.Plan, p.now); err != nil {
 		return err
 	}
 	p.evaluation.AllowIncomplete(p.backfill.AllowIncomplete)

@@ -42,6 +42,11 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 	if err != nil {
 		return nil, err
 	}
+	return Evaluate(ctx, snap, g, now), nil
+}
+
+// Evaluate does the work of [Staleness] for assets whose graph is known.
+func Evaluate(ctx context.Context, snap *snapshot.Snapshot, g *plan.Graph, now time.Time) *staleness.Evaluation {
 	return staleness.New(g, staleness.Data{
 		Rows: func(asset ids.AssetKey) iter.Seq2[*state.Partition, error] {
 			return snap.Versions(ctx, asset.String())
@@ -60,7 +65,16 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 		},
 		Calendar:   view.Calendar(snap.State, now),
 		KeyChanges: snap.State.KeyChanges,
-	}), nil
+	})
+}
+
+// evaluated returns the evaluation of the assets of a request.
+func evaluated(ctx context.Context, snap *snapshot.Snapshot, r *plan.Request, now time.Time) (*staleness.Evaluation, error) {
+	g, err := r.AssetGraph()
+	if err != nil {
+		return nil, err
+	}
+	return Evaluate(ctx, snap, g, now), nil
 }
 
 // Choose sets Plan.Only of a request to the partitions that need to run, and returns warnings. If no partition needs
@@ -69,7 +83,7 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	if r.Need == "" {
 		return nil, chooseByStatus(ctx, snap, r, now)
 	}
-	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
+	e, err := evaluated(ctx, snap, &r.Plan, now)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 			return fmt.Errorf("choose partitions: %s has no status, but another selection has one: add the status to both, or start two runs", r.Plan.Form.Select(s.String()))
 		}
 	}
-	e, err := Staleness(ctx, snap, r.Plan.Assets, now)
+	e, err := evaluated(ctx, snap, &r.Plan, now)
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ type Project struct {
 	Data []string
 	// MaxParallelism limits each run; 0: no limit.
 	MaxParallelism int32
-	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the archive of its
-	// files: with an archive, workers do not need Root.
+	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the archive of the
+	// release's files. With an archive, workers do not need Root.
 	Release, Source string
 }
 
@@ -73,7 +73,8 @@ type Config struct {
 const (
 	// maxBody is the largest accepted request, in bytes.
 	maxBody = 4 << 20
-	// compressFrom is the size from which an answer is compressed, in bytes, if the caller accepts compressed answers.
+	// compressFrom is the minimum size in bytes of an answer that is compressed, if the caller accepts compressed
+	// answers.
 	compressFrom = 4 << 10
 )
 

@@ -63,7 +63,7 @@ type loaded struct {
 	graph  *plan.Graph // of the project's assets
 	// release is the deployed release of project, and source the archive of its files.
 	release, source string
-	// absent is the error of calls that need assets while there are none; nil: errNoProject.
+	// absent is the error of a call that needs assets if there are none; nil: errNoProject.
 	absent error
 }
 

@@ -37,7 +37,7 @@ const (
 type BackfillRequest struct {
 	// Plan selects assets and partitions.
 	Plan plan.Request
-	// Need chooses the partitions of the selection that have a status; "": all of them.
+	// Need chooses partitions of the selection by their status; "": all of them.
 	Need Need
 	// Chunk is the number of partitions of a chunk; 0: a default.
 	Chunk int
@@ -294,8 +294,8 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits es
 	return estimate.Of(tasks, past, limits), nil
 }
 
-// tasksOf returns the tasks of a chunk. A batch is assumed to be full, although the planner makes smaller ones of
-// partitions that do not follow each other.
+// tasksOf returns the tasks of a chunk. It assumes that all batches are full, although the planner makes smaller
+// batches if partitions are not consecutive.
 func (p *PlannedBackfill) tasksOf(chunk []backfill.Cell, pool string) (tasks []estimate.Task) {
 	last := map[ids.AssetKey]int{}
 	for _, cell := range chunk {
@@ -352,7 +352,7 @@ func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string
 	}
 	if snap.State.Backfills.Get(created.BackfillID) == nil {
 		if id, err := e.repeated(snap); err != nil || id != "" {
-			return id, err // a call with the same key was faster
+			return id, err // a concurrent call with the same key came first
 		}
 		row := groupRow(snap, group)
 		if row != nil && row.Outcome == state.Conflict {

@@ -17,7 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// DefinitionError means that a release does not have an asset of a backfill, or partitions the asset differently.
+// DefinitionError means that a release does not have an asset of a backfill, or that it partitions the asset
+// differently.
 type DefinitionError struct{ Err error }
 
 // Error implements error.

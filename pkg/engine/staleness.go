@@ -20,16 +20,14 @@ import (
 // Need determines which partitions of the selected assets a run materializes.
 type Need string
 
-// These are the values of [Need]. The zero value takes the partitions that the request selects.
+// These are the values of [Need]. The zero value means all partitions that the request selects.
 const (
-	// NeedStale takes the partitions that are stale or missing, and the partitions that read one of
-	// them.
+	// NeedStale means the partitions that are stale or missing, and the partitions that read one of them.
 	NeedStale Need = "stale"
-	// NeedMissing takes the partitions that are missing.
+	// NeedMissing means the partitions that are missing.
 	NeedMissing Need = "missing"
-	// NeedFailed takes the partitions that failed and that no later run has materialized. A partition failed if its task
-	// failed, or if its task was cancelled because its run timed out. NeedFailed reads the newest 100 runs with such
-	// tasks.
+	// NeedFailed means the partitions that failed and that no later run has materialized. A partition failed if its task
+	// failed, or if its task was cancelled because its run timed out. Only the newest 100 runs with such tasks are read.
 	NeedFailed Need = "failed"
 )
 

@@ -32,7 +32,7 @@ type APIConfig struct {
 	Size    corpus.Size
 	Seed    uint64
 	Samples int // number of calls of each kind
-	// Only matches the names of the kinds of calls to measure; nil: all.
+	// The expression in the field Only matches the names of the kinds of calls to measure; nil: all.
 	Only   *regexp.Regexp
 	Clock  clock.Clock
 	Logger *slog.Logger

@@ -48,7 +48,7 @@ func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now tim
 const (
 	unplannable = "UNPLANNABLE"       // the request does not fit the release
 	noRelease   = "NO_RELEASE"        // no release is deployed
-	overtaken   = "OVERTAKEN"         // a run that was requested later has made an output of the run
+	overtaken   = "OVERTAKEN"         // a run that was requested later has already materialized a partition of the run
 	unavailable = "STORE_UNAVAILABLE" // the state or the release could not be read
 )
 
@@ -146,8 +146,9 @@ func userOf(principal string) string {
 	return ""
 }
 
-// formOf returns the form in which the refusal of a request names its options. Users read the refusals of ticks beside
-// the schedule's fields. Other requests are fields of the API, even if a command has recorded them.
+// formOf returns the form in which the refusal of a request names its options. The refusal of a tick names fields of
+// the schedule, because users see it beside the schedule. Every other refusal names fields of the API, even if a
+// command recorded the request.
 func formOf(row *state.RunRequest) plan.Form {
 	if row.ScheduleID != "" {
 		return plan.Schedule

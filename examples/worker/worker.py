@@ -98,7 +98,7 @@ def unavailable(message):
 FIELDS = set("""
     asset_key attempt attempt_id auth authorization callbacks contract_version expires_at finished heartbeat
     heartbeat_timeout_sec key_id materialization_id partition_key plan_ref run_id signature started task_key tenant_id
-    timeout_sec traceparent tracestate workspace_id
+    timeout_sec traceparent tracestate without workspace_id
 """.split())
 
 
@@ -182,6 +182,11 @@ def log_segment(task_key):
 
 
 BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def task_hash(task_key):
+    """Returns the hash of a task key as in the field "without" of an envelope."""
+    return base64.urlsafe_b64encode(hashlib.sha256(task_key.encode()).digest()[:6]).decode()
 
 
 def materialization_id(tenant, workspace, run_id, task_key):
@@ -451,14 +456,18 @@ class Task:
     def inputs(self, definition, plan, scratch):
         """Downloads the inputs and returns their files by asset."""
         found = {}
-        tolerant = definition.get("trigger_rule") in ("all_done", "none_failed")
+        without = self.env.get("without", "")
+        tolerant = without == "*" and definition.get("trigger_rule") in ("all_done", "none_failed")
+        failed = {without[i:i + 8] for i in range(0, len(without), 8)}
         for n, (asset, source) in enumerate(sorted(definition.get("inputs", {}).items())):
             items = plan["groups"][source["group"]] if "group" in source else source.get("items", [])
             found[asset] = []
             for m, item in enumerate(items):
+                if "task_key" in item and task_hash(item["task_key"]) in failed:
+                    continue  # the upstream failed or was skipped
                 marker = self.input_marker(asset, item, plan)
                 if marker is None and tolerant and "task_key" in item:
-                    continue  # the upstream failed or was skipped
+                    continue  # the upstream probably failed or was skipped
                 if marker is None:
                     message = f"{asset} {item.get('partition_key', '')} was never committed, or was deleted"
                     raise Failure("MISSING_INPUT", "infrastructure", message, True)

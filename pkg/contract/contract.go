@@ -48,6 +48,9 @@ type Envelope struct {
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`
+	// Without describes the upstream tasks that did not succeed, if the trigger rule of the task allows them. The task
+	// must not read their outputs.
+	Without Without `json:"without,omitempty"`
 	// CausalToken is a ULID smaller than every id that this dispatch causes.
 	CausalToken string `json:"causal_token,omitempty"`
 	// Traceparent and Tracestate identify the dispatch span (W3C Trace Context).

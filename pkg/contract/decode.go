@@ -109,6 +109,9 @@ func DecodeEnvelope(data []byte) (*Envelope, error) {
 	if env.Callbacks.Started == "" {
 		c.fail("callbacks.started", "is missing")
 	}
+	if _, _, err := env.Without.Tasks(); err != nil {
+		c.fail("without", "%v", err)
+	}
 	c.text("traceparent", env.Traceparent, event.MaxName)
 	c.text("tracestate", env.Tracestate, event.MaxRef)
 	if c.err != nil {

@@ -147,7 +147,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			d.log(ctx, actions[0], err)
 			continue
 		}
-		for _, o := range d.orders(snap.Revision, actions) {
+		for _, o := range d.orders(snap, actions) {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -168,16 +168,16 @@ func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
 	}
 }
 
-// Execute executes actions that were derived from a published revision, and waits for them. If one
+// Execute executes actions that were derived from a published state, and waits for them. If one
 // fails, the others are still executed.
-func (d *Dispatcher) Execute(ctx context.Context, revision int64, actions []control.Action) error {
-	return d.execute(ctx, revision, actions, func(control.Action, error) {})
+func (d *Dispatcher) Execute(ctx context.Context, snap *snapshot.Snapshot, actions []control.Action) error {
+	return d.execute(ctx, snap, actions, func(control.Action, error) {})
 }
 
 // execute implements [Dispatcher.Execute]. It calls the function done with the result of each
 // action, from several goroutines.
-func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []control.Action, done func(control.Action, error)) error {
-	orders := d.orders(revision, actions)
+func (d *Dispatcher) execute(ctx context.Context, snap *snapshot.Snapshot, actions []control.Action, done func(control.Action, error)) error {
+	orders := d.orders(snap, actions)
 	slices.SortStableFunc(orders, func(a, b order) int { return dispatchesLast(a) - dispatchesLast(b) })
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -206,7 +206,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 		return err
 	}
 	now := event.At(d.cfg.Clock.Now())
-	return d.Execute(ctx, snap.Revision, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
+	return d.Execute(ctx, snap, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
 }
 
 // sweepTurns limits how long a sweep waits in the fair queue, because the sweeps of other domains wait for this one.
@@ -226,7 +226,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	}
 	turns, cancel := context.WithTimeout(ctx, sweepTurns)
 	defer cancel()
-	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, now))
+	err = d.executeNew(turns, snap, control.Sweep(snap.State, now))
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		d.cfg.Logger.WarnContext(ctx, "the sweep timed out before it had queued everything; the next sweep continues",
 			slog.String("domain", d.cfg.Domain.String()), slog.Any("error", err))
@@ -248,16 +248,35 @@ type order struct {
 	control.Action
 	token    string // the causal token: events of the execution sort after it
 	revision int64  // published, and at least as new as the action's source
+	// without describes the upstreams of a dispatched task that did not succeed.
+	without contract.Without
 	// traceparent and tracestate identify the span of the dispatch. "": no span.
 	traceparent, tracestate string
 }
 
-func (d *Dispatcher) orders(revision int64, actions []control.Action) []order {
+// orders returns orders for actions. The snapshot is at least as new as the state that the actions come from.
+func (d *Dispatcher) orders(snap *snapshot.Snapshot, actions []control.Action) []order {
 	orders := make([]order, len(actions))
 	for i, a := range actions {
-		orders[i] = order{Action: a, token: d.cfg.IDs.New(), revision: revision}
+		orders[i] = order{Action: a, token: d.cfg.IDs.New(), revision: snap.Revision}
+		if create, ok := a.(control.CreateDispatch); ok {
+			orders[i].without = without(snap.State, create.Row)
+		}
 	}
 	return orders
+}
+
+// without describes the upstreams of a dispatched task that did not succeed. All of them have ended, unless a rebuild
+// from the bare ledger has adopted the task.
+func without(s *state.State, row *state.Dispatch) contract.Without {
+	t := s.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
+	switch {
+	case t == nil || t.DepsSatisfied == t.DepsTotal: // without a task, the dispatch is outdated
+		return ""
+	case t.DepsResolved < t.DepsTotal:
+		return contract.UnknownWithout
+	}
+	return contract.WithoutTasks(s.Unmet(row.RunID, row.TaskKey))
 }
 
 func (d *Dispatcher) act(ctx context.Context, o order) error {
@@ -360,7 +379,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.cfg.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		LogBytes: event.MaxLog, CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
+		LogBytes: event.MaxLog, Without: o.without, CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
 	env.Auth.ExpiresAt = event.At(d.cfg.Clock.Now().Add(startedValid))
 	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.cfg.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.cfg.Keys)

@@ -47,9 +47,9 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 	run := w.trigger(foldtest.Task("a"))
 	actions := w.react()
 	require.Len(t, actions, 1)
-	require.NoError(t, w.d.Execute(t.Context(), 1, actions))
+	require.NoError(t, w.d.Execute(t.Context(), w.snapshot(), actions))
 	w.pass(time.Minute)
-	require.NoError(t, w.dispatcher(w.snapshots).Execute(t.Context(), 1, actions), "by another instance, later")
+	require.NoError(t, w.dispatcher(w.snapshots).Execute(t.Context(), w.snapshot(), actions), "by another instance, later")
 	require.Equal(t, []string{w.outbox(run, "a").QueueTaskName}, w.dispatches())
 	acks := appended[*event.DispatchEnqueued](w)
 	require.Len(t, acks, 2)
@@ -344,4 +344,27 @@ func TestRunExecutesSubmittedActions(t *testing.T) {
 	require.Equal(t, []string{w.outbox(run, "a").QueueTaskName}, w.dispatches())
 	var env contract.Envelope
 	require.NoError(t, json.Unmarshal(w.queue.tasks[0].Body, &env))
+}
+
+// A task that tolerates failures is dispatched with the upstreams that did not succeed. It must not read them, whatever
+// they have committed.
+func TestDispatchNamesUpstreamsWithoutSuccess(t *testing.T) {
+	w := newFixture(t)
+	reader := foldtest.Task("reader", "failed", "good")
+	reader.TriggerRule = event.RuleAllDone
+	run := w.trigger(foldtest.Task("failed"), foldtest.Task("good"), reader, foldtest.Task("other", "good"))
+	for _, key := range []string{"failed", "good"} {
+		w.append(w.Finished(run, key, 1, map[bool]event.Outcome{true: event.Succeeded, false: event.Failed}[key == "good"]))
+	}
+	w.fold()
+	require.NoError(t, w.d.Execute(t.Context(), w.snapshot(), w.react()))
+	sent := map[string]contract.Without{}
+	for _, task := range w.queue.created() {
+		env, err := contract.DecodeEnvelope(task.Body)
+		require.NoError(t, err)
+		sent[env.TaskKey] = env.Without
+	}
+	require.Equal(t, contract.WithoutTasks([]string{"failed"}), sent["reader"])
+	require.Contains(t, sent, "other")
+	require.Empty(t, sent["other"])
 }

@@ -150,6 +150,13 @@ func (s *spool) names(queueName string) []string {
 	return names
 }
 
+// created returns the tasks that were created.
+func (s *spool) created() []queue.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tasks)
+}
+
 // watched reports on a channel that a caller waits for a snapshot.
 type watched struct {
 	dispatcher.Snapshots
@@ -298,6 +305,11 @@ func (w *fixture) fold() {
 func (w *fixture) state() *state.State {
 	snap, _ := w.compactor.c.Latest().Get()
 	return snap.State
+}
+
+func (w *fixture) snapshot() *snapshot.Snapshot {
+	snap, _ := w.compactor.c.Latest().Get()
+	return snap
 }
 
 func (w *fixture) revision() int64 {

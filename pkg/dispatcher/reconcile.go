@@ -98,7 +98,7 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.cfg.Domain, err)
 	}
 	d.automate(snap.State, false)
-	return d.executeNew(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.cfg.Clock.Now())))
+	return d.executeNew(ctx, snap, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.cfg.Clock.Now())))
 }
 
 // reached returns the current snapshot, or waits until it has at least the given revision.
@@ -125,7 +125,7 @@ func (d *Dispatcher) newest(ctx context.Context, revision int64) (*snapshot.Snap
 
 // executeNew executes those actions that this process is not executing and has not executed
 // recently.
-func (d *Dispatcher) executeNew(ctx context.Context, revision int64, actions []control.Action) error {
+func (d *Dispatcher) executeNew(ctx context.Context, snap *snapshot.Snapshot, actions []control.Action) error {
 	now := event.At(d.cfg.Clock.Now())
 	mine := actions[:0]
 	for _, a := range actions {
@@ -133,7 +133,7 @@ func (d *Dispatcher) executeNew(ctx context.Context, revision int64, actions []c
 			mine = append(mine, a)
 		}
 	}
-	return d.execute(ctx, revision, mine, func(a control.Action, err error) {
+	return d.execute(ctx, snap, mine, func(a control.Action, err error) {
 		switch a.(type) {
 		case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
 			if err == nil {
@@ -200,5 +200,5 @@ func (d *Dispatcher) Refill(ctx context.Context, revision int64) error {
 	if err != nil {
 		return err
 	}
-	return d.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(d.cfg.Clock.Now())))
+	return d.Execute(ctx, snap, control.Refill(snap.State, event.At(d.cfg.Clock.Now())))
 }

@@ -46,7 +46,7 @@ func (s *Stack) resume(ctx, running context.Context) error {
 // refill fills the queue with the pending work of a snapshot. The queue starts to deliver afterwards, so that the
 // tasks with the greatest priority are delivered first.
 func (s *Stack) refill(ctx context.Context, snap *snapshot.Snapshot) {
-	err := s.dispatch.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
+	err := s.dispatch.Execute(ctx, snap, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	if err != nil && ctx.Err() == nil {
 		s.opts.Logger.WarnContext(ctx, "the queue lacks some tasks; they will be queued later", slog.Any("error", err))
 	}

@@ -27,6 +27,7 @@ type index struct {
 	// dead letter waits for a newer build.
 	waiting  sorted[Key3]
 	expiries sorted[keyExpiry]
+	unmet    sorted[Key3] // run, downstream and upstream of each edge that is resolved, but not to SUCCESS
 	chains   sorted[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
 	// candidates is the number of pending candidates.
@@ -122,6 +123,7 @@ func newIndex() *index {
 		deadlines:  newSorted(lessDeadline),
 		chains:     newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
 		waiting:    newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
+		unmet:      newSorted(func(a, b Key3) bool { return compare3(a, b) < 0 }),
 		automation: newAutomation(),
 		backfills:  newBackfills(),
 		alerting:   newAlerting(),
@@ -134,7 +136,7 @@ func newIndex() *index {
 func (x *index) copy() *index {
 	c := *x
 	c.ready, c.heads, c.deadlines = x.ready.copy(), x.heads.copy(), x.deadlines.copy()
-	c.waiting, c.expiries, c.chains = x.waiting.copy(), x.expiries.copy(), x.chains.copy()
+	c.waiting, c.expiries, c.chains, c.unmet = x.waiting.copy(), x.expiries.copy(), x.chains.copy(), x.unmet.copy()
 	c.automation = x.automation.copy()
 	c.backfills = x.backfills.copy()
 	c.alerting = x.alerting.copy()
@@ -320,6 +322,17 @@ func (row *RunKey) reindex(s *State, old *RunKey) {
 		x.expiries.Set(keyExpiry{row.ExpiresAt, row.RunKey})
 	}
 }
+
+func (row *Dep) reindex(s *State, old *Dep) {
+	if old.isUnmet() {
+		s.index.unmet.Delete(Key3{old.RunID, old.Downstream, old.Upstream})
+	}
+	if row.isUnmet() && !row.Deleted {
+		s.index.unmet.Set(Key3{row.RunID, row.Downstream, row.Upstream})
+	}
+}
+
+func (row *Dep) isUnmet() bool { return row != nil && row.Resolution != "" && !row.Satisfied }
 
 func (row *Entry) reindex(s *State, old *Entry) {
 	x := s.index

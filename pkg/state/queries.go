@@ -122,6 +122,19 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
+// Unmet returns the upstream tasks of a task that ended, but did not satisfy the edge to it, in the order of their keys.
+func (s *State) Unmet(runID, taskKey string) []string {
+	var upstreams []string
+	s.index.unmet.Ascend(Key3{A: runID, B: taskKey}, func(k Key3) bool {
+		if k.A != runID || k.B != taskKey {
+			return false
+		}
+		upstreams = append(upstreams, k.C)
+		return true
+	})
+	return upstreams
+}
+
 // Redrivable returns the keys of the dead letters to fold again: dead letters that an older build
 // did not support, and dead letters that wait for a run that exists now.
 func (s *State) Redrivable() []Key2 {

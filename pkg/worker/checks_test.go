@@ -45,9 +45,9 @@ func resultsOf(results []event.CheckResult) map[string]string {
 }
 
 // end executes the next attempt and returns its report, regardless of the outcome.
-func (w *fixture) end(key string, attempt int32) *contract.Finished {
+func (w *fixture) end(key string, attempt int32, change ...func(*contract.Envelope)) *contract.Finished {
 	w.t.Helper()
-	post(w.t, w.server.URL, w.envelope(key, attempt))
+	post(w.t, w.server.URL, w.envelope(key, attempt, change...))
 	return w.control.last(w.t)
 }
 
@@ -398,6 +398,47 @@ func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	}
 }
 
+// without describes upstreams that did not succeed.
+func without(w contract.Without) func(*contract.Envelope) {
+	return func(env *contract.Envelope) { env.Without = w }
+}
+
+// A worker without checks commits the output of an upstream. The next attempt adopts it, and the checks pass, so the
+// upstream succeeds. A task that tolerates failures reads this output, although the marker has no results of checks.
+func TestI21AllDoneReadsAdoptedOutput(t *testing.T) {
+	const up, down = "a/b", "c/d"
+	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)
+	reader.TriggerRule = event.RuleAllDone
+	w := newFixture(t, nil, map[string]plan.Work{
+		up:   checked(query("SELECT 1 AS x"), quality.Check{Name: "rows", Kind: quality.RowCount, Params: quality.Params{Min: number("1")}}),
+		down: shell("ls $SERVO_INPUT_A_B > $SERVO_OUTPUT/found"),
+	}, task(up, "", nil), reader)
+	w.commitUnchecked(up)
+	require.Equal(t, event.Succeeded, w.end(up, 2).Outcome)
+	end := w.end(down, 1, without(contract.UnknownWithout))
+	require.Equal(t, event.Failed, end.Outcome, "the dispatcher does not say whether the upstream succeeded")
+	require.True(t, end.Error.Retryable)
+	require.Contains(t, end.Error.Message, "does not show whether it has succeeded")
+	end = w.end(down, 2)
+	require.Equal(t, event.Succeeded, end.Outcome)
+	require.NotEmpty(t, w.read(end.Output.URI+"found"))
+}
+
+// A task that tolerates failures must not ignore the lost marker of an upstream that succeeded.
+func TestAllDoneFailsWithoutMarkerOfSucceededUpstream(t *testing.T) {
+	const up, down = "a/b", "c/d"
+	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)
+	reader.TriggerRule = event.RuleAllDone
+	w := newFixture(t, nil, map[string]plan.Work{up: query("SELECT 1 AS x"), down: shell("ls $SERVO_INPUT_A_B > $SERVO_OUTPUT/found")}, task(up, "", nil), reader)
+	end := w.end(down, 1)
+	require.Equal(t, event.Failed, end.Outcome)
+	require.Equal(t, worker.CodeMissingInput, end.Error.Code)
+	for attempt, w1 := range []contract.Without{contract.WithoutTasks([]string{up}), contract.UnknownWithout} {
+		end = w.end(down, int32(attempt)+2, without(w1)) //nolint:gosec // two attempts
+		require.Equal(t, event.Succeeded, end.Outcome)
+	}
+}
+
 // TestI23AllDoneReadsNoUnauditedOutput: a task that tolerates failures of its upstreams does not read an upstream
 // output that a check blocks.
 func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
@@ -410,7 +451,7 @@ func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
 	}, task(up, "", nil), reader)
 	w.commitUnchecked(up)
 	w.end(up, 2)
-	end := w.end(down, 1)
+	end := w.end(down, 1, without(contract.WithoutTasks([]string{up})))
 	require.Equal(t, event.Succeeded, end.Outcome)
 	require.Empty(t, w.read(end.Output.URI+"found"))
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
@@ -133,6 +134,10 @@ func (in *input) withoutParquet(label string, names []string) error {
 
 // resolve returns the task's inputs by asset key, with the commit marker of each partition.
 func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
+	failed, known, err := a.env.Without.Tasks()
+	if err != nil {
+		return nil, permanent(CodeInvalidInput, "read which upstreams of %s failed: %w", a.env.TaskKey, err)
+	}
 	inputs := make([]input, 0, len(t.task.Inputs))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
@@ -149,17 +154,16 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 		in := input{asset: asset, parts: make([]part, len(items))}
 		for i := range items {
 			group.Go(func() error {
+				upstream := items[i].TaskKey
+				if upstream != "" && failed(upstream) {
+					return nil // the trigger rule allows it
+				}
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
-				if err == nil && items[i].TaskKey != "" && t.task.TriggerRule == event.RuleAllDone && !audited(t.plan.Assets[name].Checks, in.parts[i].marker) {
-					// The output may have been committed by a worker that runs no checks, and the checks may have failed later. Do
-					// not read such an output.
-					in.parts[i] = part{}
+				if upstream == "" || known || !t.toleratesFailure() {
+					return err
 				}
-				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
-					return nil // the trigger rule allows an upstream without output
-				}
-				return err
+				return guessed(t.plan.Assets[name].Checks, &in.parts[i], upstream, err)
 			})
 		}
 		inputs = append(inputs, in)
@@ -171,6 +175,19 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 		inputs[i].parts = slices.DeleteFunc(inputs[i].parts, func(p part) bool { return p.marker == nil })
 	}
 	return inputs, nil
+}
+
+// guessed decides from the commit marker whether to read the output of an upstream, if the dispatcher does not say
+// whether the upstream succeeded. Without a marker, it did not. A worker that runs no checks may have committed the
+// output; then the marker does not show whether the checks have passed.
+func guessed(checks []quality.Check, p *part, upstream string, err error) error {
+	switch {
+	case errors.Is(err, blob.ErrNotFound):
+		return nil
+	case err == nil && !audited(checks, p.marker):
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the marker of the upstream task %s does not show whether it has succeeded: the next attempt may know", upstream))
+	}
+	return err
 }
 
 // toleratesFailure reports whether the task runs even if an upstream has no output.

@@ -85,7 +85,7 @@ func TestI23QuarantinedOutputIsNotAnInput(t *testing.T) {
 	w := newFixture(t, nil, assets, task(up, "", nil), reader)
 	blocked := w.end(up, 1)
 	require.NotNil(t, blocked.Output)
-	end := w.end(down, 1)
+	end := w.end(down, 1, without(contract.WithoutTasks([]string{up})))
 	require.Equal(t, event.Succeeded, end.Outcome)
 	require.Equal(t, "0", strings.TrimSpace(w.read(end.Output.URI+"found")))
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -405,4 +406,22 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			require.True(t, row.State.Final(), "%s is %s", row.NotificationID, row.State)
 		}
 	})
+}
+
+// A message whose white space is collapsed may become shorter than the limit, although it was cut within a character.
+func TestMessageOfAlertIsUTF8(t *testing.T) {
+	w := newAlerted(t, rule("failed", event.CauseTaskFailed))
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 1))
+	p := w.Finished(run, "a", 1, event.Failed)
+	p.Error.Retryable = false
+	p.Error.Message = "Error:" + strings.Repeat(" ", 2041) + "│ box │"
+	w.MustFold(p)
+	require.Positive(t, w.State.Alerts.Len())
+	for row := range w.State.Alerts.All {
+		require.True(t, utf8.ValidString(row.Message), "%q", row.Message)
+	}
+	for row := range w.State.Notifications.All {
+		require.True(t, utf8.ValidString(row.Message), "%q", row.Message)
+	}
 }

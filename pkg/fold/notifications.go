@@ -168,7 +168,9 @@ func listed(list string, names ...string) string {
 
 // brief returns the beginning of a message in one line.
 func brief(message string) string {
-	message = strings.Join(strings.Fields(message[:min(len(message), 2*maxBrief)]), " ")
+	// The cut may split a character, and a table rejects text that is not UTF-8.
+	message = strings.ToValidUTF8(message[:min(len(message), 2*maxBrief)], "")
+	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxBrief {
 		message = strings.ToValidUTF8(message[:maxBrief], "") + "…"
 	}

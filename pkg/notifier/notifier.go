@@ -237,7 +237,9 @@ func explain(x *engine.Notification) string {
 // maxError is the maximum length of the recorded error of a try, in bytes.
 const maxError = 1000
 
+// limited returns the beginning of a text as UTF-8. A mail server may answer in another encoding.
 func limited(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > maxError {
 		return strings.ToValidUTF8(text[:maxError], "") + "…"
 	}

@@ -219,3 +219,18 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 }
+
+// A mail server may answer in Latin-1: "550 Boîte pleine".
+func TestNotifierRecordsAnswersThatAreNotUTF8(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.refuse = errors.New("send to a@example.org: 550 Bo\xeete pleine")
+		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour) // virtual time
+		defer stop()
+		require.NoError(t, s.notifier.Drain(ctx))
+		row := s.of("ops")
+		require.Equal(t, state.NotificationWaiting, row.State)
+		require.Equal(t, "send to a@example.org: 550 Bo\uFFFDte pleine", row.Error)
+	})
+}

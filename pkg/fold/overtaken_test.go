@@ -49,6 +49,21 @@ func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, w.State.Partitions.Get(state.Key2{A: "b"}).Incomplete())
 }
 
+// A task that only waits for an order node reads none of the tasks before the node.
+func TestReaderAfterOrderNodeIsComplete(t *testing.T) {
+	w := foldtest.New(t)
+	node := event.TaskDef{TaskKey: "o", Kind: event.KindGroup, DependsOn: []string{"a"}, TriggerRule: event.RuleAllDone}
+	first := w.Run(assetTask("a"), node, assetTask("c", "o"))
+	w.Pass(minute)
+	second := w.Run(assetTask("a"))
+	for _, done := range []*event.TaskFinished{
+		w.Finished(second, "a", 1, event.Succeeded), w.Finished(first, "a", 1, event.Succeeded), w.Finished(first, "c", 1, event.Succeeded),
+	} {
+		w.MustFold(done)
+	}
+	require.False(t, w.State.Partitions.Get(state.Key2{A: "c"}).Incomplete())
+}
+
 // A later run has materialized one partition of a batch. This partition is not the one that names the task.
 func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	for _, test := range []struct {

@@ -180,10 +180,11 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 
 // overtaken reports whether an upstream task has succeeded, but its output is not visible, because a run that was
 // triggered later had already materialized the partition. Tasks of the upstream's own run still read this output. A
-// group node represents its upstreams.
+// group node represents its upstreams, unless it is an order node: a task after an order node does not read the tasks
+// before it.
 func (f *folder) overtaken(up *state.Task) bool {
 	if up.Kind == event.KindGroup {
-		return up.LeftOut > 0
+		return up.LeftOut > 0 && up.TriggerRule != event.RuleAllDone
 	}
 	if up.AssetKey == "" || up.Kind == event.KindCheck {
 		return false

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,24 +135,33 @@ func (a *app) openQuery(
 // declaredBy returns a function that returns the declarations of a release. Queries do not read partitions that the
 // release no longer declares, because their dimensions, values or ranges have changed. They still read the partitions
 // of removed assets.
-func (a *app) declaredBy(store blob.Store, p *project.Project) func(context.Context, string) (*query.Declarations, error) {
-	return func(ctx context.Context, sha string) (*query.Declarations, error) {
+func (a *app) declaredBy(
+	store blob.Store, p *project.Project,
+) func(context.Context, string, func(string) ([]string, error)) (*query.Declarations, error) {
+	return func(ctx context.Context, sha string, keys func(string) ([]string, error)) (*query.Declarations, error) {
 		_, code, err := engine.ReadRelease(ctx, store, p.Domain, sha)
 		if err != nil {
 			a.warn("the results may contain partitions that assets no longer declare: %v", err)
 			return nil, nil
 		}
-		times := plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone}
+		var failed error
+		sets := map[string][]string{}
+		times := plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone, Keys: func(set string) []string {
+			if _, has := sets[set]; !has {
+				list, err := keys(set)
+				sets[set], failed = list, cmp.Or(failed, err)
+			}
+			return sets[set]
+		}}
 		known, columns := map[string]*space.Members{}, map[string][]space.Column{}
 		for i := range code.Assets {
 			asset := &code.Assets[i]
 			columns[asset.Key.String()] = asset.PartitionColumns()
-			if asset.Partitions != nil && slices.ContainsFunc(asset.Partitions.Dimensions, func(d space.Dimension) bool { return d.Kind == space.Dynamic }) {
-				continue // the release does not contain the keys of a dynamic dimension
-			}
-			if known[asset.Key.String()], err = times.Members(asset.Partitions); err != nil {
+			members, err := times.Members(asset.Partitions)
+			if err = cmp.Or(failed, err); err != nil {
 				return nil, fmt.Errorf("asset %s: %w", asset.Key, err)
 			}
+			known[asset.Key.String()] = members
 		}
 		return &query.Declarations{
 			Has:     func(asset, partition string) bool { return known[asset] == nil || known[asset].Has(partition) },

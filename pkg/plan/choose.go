@@ -366,7 +366,7 @@ func (c *chooser) readBy(n *node) map[string]bool {
 	return keys
 }
 
-// readersIn returns the partitions of a deferred asset that read chosen partitions.
+// readersIn returns the partitions of a deferred asset that have begun and that read chosen partitions.
 func (c *chooser) readersIn(n *node) map[string]bool {
 	keys := map[string]bool{}
 	for _, dep := range n.asset.Deps {
@@ -381,7 +381,9 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 		for _, key := range up.keys {
 			if back, all, err := edge.Preimage(key); err == nil && !all {
 				for _, k := range back {
-					keys[k] = true
+					if !keys[k] && edge.ReaderBegun(k) {
+						keys[k] = true
+					}
 				}
 			}
 		}

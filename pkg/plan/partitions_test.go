@@ -160,6 +160,32 @@ func TestBuildReadsWindowAndLatest(t *testing.T) {
 	require.Equal(t, []string{day("2012-01-01"), day("2012-01-02")}, image.Keys)
 }
 
+// A window reads days before its partition, so partitions of the next days would read the selected day too.
+func TestBuildChoosesNoReadersThatHaveNotBegun(t *testing.T) {
+	days := daily("clean/days", "2025-03-01", "", "raw/hours")
+	days.Partitions.Dimensions[0].Timezone = "Europe/Paris"
+	rolling := daily("clean/rolling", "2025-03-01", "", "clean/days")
+	rolling.Partitions.Dimensions[0].Timezone = "Europe/Paris"
+	rolling.Reads = []plan.Dep{{Asset: mustKey("clean/days"), Map: space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: -1}}}}}
+	r := plan.Request{
+		Assets: []plan.Asset{hourly("raw/hours", "Europe/Paris"), days, rolling}, All: true, AllowIncomplete: true,
+		Partitions: selection(t, "hour=2025-03-08T05:00+01:00"), Calendar: calendarAt("2025-03-08T12:00:00Z"),
+	}
+	tasks := func() []string {
+		p, err := plan.Build(r)
+		require.NoError(t, err)
+		var tasks []string
+		for i := range p.Tasks {
+			tasks = append(tasks, p.Tasks[i].TaskKey)
+		}
+		return tasks
+	}
+	today := []string{"raw/hours[hour=2025-03-08T05%3A00+01%3A00]", "clean/days[date=2025-03-08]", "clean/rolling[date=2025-03-08]"}
+	require.Equal(t, today, tasks())
+	r.Calendar.Future = true
+	require.Equal(t, append(today, "clean/rolling[date=2025-03-09]"), tasks())
+}
+
 func TestBuildOfSeveralDimensions(t *testing.T) {
 	dimensions := []space.Dimension{space.Days("2025-01-01", "2025-01-03").Dimensions[0], {Name: "region", Kind: space.Static, Values: []string{"eu", "us"}}}
 	byRegion := asset("raw/sales")

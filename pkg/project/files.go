@@ -132,6 +132,9 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 		return nil
 	}
 	if !declares {
+		if lower := strings.ToLower(extension); lower == ".sql" || lower == ".yaml" || lower == ".yml" {
+			l.report(place{file: name}, "rename it", "the name ends in %s, so the file declares no asset; expected %s", extension, lower)
+		}
 		return nil
 	}
 	text, ok := l.readFile(name)

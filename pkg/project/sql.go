@@ -17,6 +17,9 @@ import (
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
+	// headerMisspelt matches a first comment that was probably meant as a header, such as "/* servo:". Without an error,
+	// the fields in it would be ignored.
+	headerMisspelt = regexp.MustCompile(`(?i)^(?:\s|--[^\n]*\n)*(/\*[\s*!]*servo\b[ \t]*:?)(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
 
 // splitHeader returns the YAML in a file's header and the offset where the query starts. Spaces replace everything
@@ -58,6 +61,10 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	body := text[start:]
 	if at := headerLate.FindIndex(body); at != nil && header == nil {
 		l.report(offsetPlace(name, text, start+at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
+		return
+	}
+	if at := headerMisspelt.FindSubmatchIndex(body); at != nil && header == nil {
+		l.report(offsetPlace(name, text, start+at[2]), "write /* servo", "the comment with the asset's fields starts with %q", body[at[2]:at[3]])
 		return
 	}
 	n := f.parse(header)

@@ -216,9 +216,30 @@ func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err
 		if err != nil {
 			return nil, fmt.Errorf("table deployments: %w", err)
 		}
-		return source.Declared(ctx, fmt.Sprint(row[0]))
+		return source.Declared(ctx, fmt.Sprint(row[0]), func(set string) ([]string, error) { return db.keysOf(ctx, set) })
 	}
 	return nil, nil
+}
+
+// keysOf returns the keys of a key set in ascending order.
+func (db *DB) keysOf(ctx context.Context, set string) (keys []string, err error) {
+	rows, err := db.runOne(ctx, "SELECT keys FROM key_sets WHERE key_set = "+quoteText(set)+" ORDER BY first_key", nil)
+	if err != nil {
+		return nil, fmt.Errorf("table key_sets: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for row, err := range rows.All() {
+		if err != nil {
+			return nil, fmt.Errorf("table key_sets: %w", err)
+		}
+		block := state.KeyBlock{Keys: fmt.Sprint(row[0])}
+		for k := range block.All() {
+			if !k.Removed {
+				keys = append(keys, k.Key)
+			}
+		}
+	}
+	return keys, nil
 }
 
 // assetOf returns the asset of a key and adds it if it is new. Keys must arrive in order.

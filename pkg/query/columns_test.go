@@ -25,7 +25,7 @@ func declare(t *testing.T, r *revision, columns ...space.Column) {
 	t.Helper()
 	add(t, r, &state.Deployment{Release: "r", Meta: meta(1)})
 	r.source.Links = t.TempDir()
-	r.source.Declared = func(context.Context, string) (*query.Declarations, error) {
+	r.source.Declared = func(context.Context, string, func(string) ([]string, error)) (*query.Declarations, error) {
 		return &query.Declarations{Columns: func(string) []space.Column { return columns }}, nil
 	}
 }

@@ -289,16 +289,22 @@ func (r *Reader) Expects(key string) bool { return r.members.Expects(key) }
 
 // Begun reports whether the period of an upstream partition has begun. It also returns true if the
 // partition has no period, or if the calendar allows future periods.
-func (r *Reader) Begun(key string) bool {
-	values, err := r.Upstream.Parse(key)
+func (r *Reader) Begun(key string) bool { return r.calendar.hasBegun(r.Upstream, r.up, key) }
+
+// ReaderBegun is like [Reader.Begun] for a partition of the reader.
+func (r *Reader) ReaderBegun(key string) bool { return r.calendar.hasBegun(r.Downstream, r.down, key) }
+
+// hasBegun reports whether the periods of a partition have begun. The axes are those of its space.
+func (c Calendar) hasBegun(s *Space, axes []axis, key string) bool {
+	values, err := s.Parse(key)
 	if err != nil {
 		return false
 	}
-	for i := range r.up {
-		if !r.up[i].IsTime() || r.calendar.Zone == nil || r.calendar.Future {
+	for i := range axes {
+		if !axes[i].IsTime() || c.Zone == nil || c.Future {
 			continue
 		}
-		if n, err := r.up[i].index(values[i]); err != nil || n > r.up[i].current(r.calendar.Now) {
+		if n, err := axes[i].index(values[i]); err != nil || n > axes[i].current(c.Now) {
 			return false
 		}
 	}

@@ -50,7 +50,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 		a.warn("nothing is published: `publish` in %s applies to state folders only, and the store is a bucket", project.ConfigFile)
 	}
 	c := &candidate{project: p, against: against}
-	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
+	in := release.Input{Assets: p.Assets, Problems: p.Problems, Parser: duckparse.Version, Settings: release.Settings{
 		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
 		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars, Publish: p.Publish, Schedules: p.Schedules,
 		Channels: p.Channels, Alerts: p.Alerts, Watched: p.Watched,
@@ -79,7 +79,7 @@ func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project,
 	if err != nil {
 		return nil, err
 	}
-	if c.Compiled, err = release.Compile(in, c.before, trees); err != nil {
+	if c.Compiled, err = release.Compile(in, &release.Compiled{Release: c.summary, Code: c.before}, trees); err != nil {
 		return nil, err
 	}
 	c.before = c.before.WithTrees(duckparse.Version, trees)
@@ -221,6 +221,7 @@ func (a *app) deployLocal(
 		if err := check(snap); err != nil {
 			return nil, "", err
 		}
+		a.warnOfEmptyRules(c)
 		if err := s.SaveRelease(ctx, c.Compiled, nil); err != nil {
 			return nil, "", err
 		}
@@ -232,6 +233,16 @@ func (a *app) deployLocal(
 			continue
 		}
 		return c.project, c.SHA, err
+	}
+}
+
+// warnOfEmptyRules warns of alert rules that the release leaves out.
+func (a *app) warnOfEmptyRules(c *candidate) {
+	for i := range c.project.Alerts {
+		r := &c.project.Alerts[i]
+		if !slices.ContainsFunc(c.Alerts, func(kept event.AlertRule) bool { return kept.Name == r.Name }) {
+			a.warn("the alert rule %s is not deployed: files with problems hide the assets that it selects (%s): run `servo validate`", r.Name, r.Select)
+		}
 	}
 }
 

@@ -83,6 +83,7 @@ func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true
 	}
+	p.Problems = files
 	for i := range p.Assets {
 		a := &p.Assets[i]
 		if files[a.File] {

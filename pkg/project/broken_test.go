@@ -9,6 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/release"
 )
 
 // brokenProject returns a project with one asset without problems, and one asset for each kind of problem.
@@ -61,4 +62,40 @@ func TestLoadReturnsNoProjectIfSettingsAreBroken(t *testing.T) {
 	p, err := project.LoadFS(t.Context(), files, "/p", options)
 	require.Error(t, err)
 	require.Nil(t, p)
+}
+
+// A deployment compares a project that has problems with the deployed release: see [release.Compile].
+func TestBrokenFilesStayInTheRelease(t *testing.T) {
+	files := fstest.MapFS{
+		"servo.yaml": {Data: []byte("name: demo\nchannels:\n  file: {file: {path: alerts.jsonl}}\n" +
+			"alerts:\n- {name: gold, on: [task_failed], select: 'tag:gold', to: [file]}\n")},
+		"assets/raw/a.sql": {Data: []byte("/* servo\ntags: [gold]\ndeadline: {by: \"07:00\"}\n*/\nSELECT 1 AS x")},
+		"assets/raw/load.yaml": {Data: []byte("assets:\n- asset: raw/one\n  run: {command: [sh, -c, 'exit 0']}\n" +
+			"- asset: raw/two\n  run: {command: [sh, -c, 'exit 0']}\n")},
+		"assets/mart/b.sql": {Data: []byte("/* servo\ndeadline: {by: \"09:00\"}\n*/\nSELECT * FROM raw.a")},
+		"assets/mart/c.sql": {Data: []byte("SELECT 3 AS z")},
+	}
+	compile := func(previous *release.Compiled) *release.Compiled {
+		p, err := project.LoadFS(t.Context(), files, "/p", options)
+		if previous == nil {
+			require.NoError(t, err)
+		} else {
+			require.ErrorAs(t, err, new(project.Problems))
+		}
+		c, err := release.Compile(release.Input{
+			Settings: release.Settings{Project: "demo", Alerts: p.Alerts, Watched: p.Watched}, Assets: p.Assets, Problems: p.Problems, Parser: "1",
+		}, previous, nil)
+		require.NoError(t, err)
+		return c
+	}
+	before := compile(nil)
+	require.Len(t, before.Alerts[0].Assets, 1)
+	require.Len(t, before.Watched, 2)
+
+	files["assets/raw/a.sql"] = &fstest.MapFile{Data: []byte("/* servo\ntags: gold: x\n*/\nSELECT 1 AS x")}
+	files["assets/raw/load.yaml"] = &fstest.MapFile{Data: []byte("assets:\n- asset: raw/one\n  run: {command: [sh, -c, 'exit 0']}\n-asset: raw/two\n")}
+	after := compile(before)
+	require.Equal(t, before.Assets, after.Assets)
+	require.Equal(t, before.Watched, after.Watched)
+	require.Equal(t, before.Alerts, after.Alerts)
 }

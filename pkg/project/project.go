@@ -78,6 +78,8 @@ type Project struct {
 	Alerts   []event.AlertRule
 	// Watched are the deadlines, freshness and SLAs of assets, sorted by asset.
 	Watched []event.WatchedAsset
+	// Problems contains the files with problems.
+	Problems map[string]bool
 }
 
 // Workers configures the workers on this machine. If a field is 0, the worker uses its own default.

@@ -131,7 +131,7 @@ func (l *loader) linkPromises() {
 				d.DaysAfter = cmp.Or(d.DaysAfter, 1)
 			}
 		}
-		if a.Key.String() != "/" && a.Broken == "" {
+		if a.Key.String() != "/" {
 			p.Asset = a.Key.String()
 			l.project.Watched = append(l.project.Watched, p.WatchedAsset)
 		}

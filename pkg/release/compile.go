@@ -18,30 +18,21 @@ type Input struct {
 	Parser string
 	// Source is the hash of the source archive, if there is one.
 	Source string
+	// Problems contains the files with problems.
+	Problems map[string]bool
 }
 
-// Compile returns the release of a project. previous is the code of the deployed release, or nil. An asset whose text,
-// dependencies and settings are unchanged keeps its deployed fingerprint, even if another version of the parser
-// computed it. An asset whose file is broken keeps its deployed definition. trees maps assets to the syntax trees of
-// their previous queries, parsed with in.Parser: see [Reparse].
-func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
-	c := &Code{SchemaVersion: SchemaVersion, Parser: in.Parser, Assets: []plan.Asset{}}
-	for i := range in.Assets {
-		a := in.Assets[i]
-		var before *plan.Asset
-		if previous != nil {
-			before = find(previous.Assets, a.Key)
-		}
-		switch {
-		case a.Broken == "" && before != nil && unchanged(&a, before, in.Assets, previous.Assets, trees[a.Key]):
-			a.Code = before.Code
-		case a.Broken != "" && before != nil:
-			a = *before
-		case a.Broken != "":
-			continue
-		}
-		c.Assets = append(c.Assets, a)
-	}
+// Compile returns the release of a project. previous is the deployed release, or nil. An asset whose text, dependencies
+// and settings are unchanged keeps its deployed fingerprint, even if another version of the parser computed it. An asset
+// whose file is broken keeps its deployed definition, and so does an asset that a file with problems no longer declares.
+// Assets in such files keep their deployed promises, and alert rules keep their deployed assets. trees maps assets to the
+// syntax trees of their previous queries, parsed with in.Parser: see [Reparse].
+func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
+	m := newMerge(&in, previous)
+	m.define(trees)
+	m.isolate()
+	c := &Code{SchemaVersion: SchemaVersion, Parser: in.Parser, Assets: m.assets}
+	in.Watched, in.Alerts = m.watched(), m.alerts()
 	r := &Release{SchemaVersion: SchemaVersion, Settings: in.Settings, Source: in.Source, Assets: make([]Asset, len(c.Assets))}
 	for i := range c.Assets {
 		a := &c.Assets[i]

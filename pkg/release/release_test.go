@@ -49,7 +49,7 @@ func inZone(zone string) *space.Space {
 	return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", Timezone: zone})
 }
 
-func compile(t *testing.T, list []plan.Asset, previous *release.Code) *release.Compiled {
+func compile(t *testing.T, list []plan.Asset, previous *release.Compiled) *release.Compiled {
 	t.Helper()
 	release.SetCodes(list)
 	c, err := release.Compile(release.Input{Settings: release.Settings{Project: "p"}, Assets: list, Parser: "1"}, previous, nil)
@@ -179,21 +179,21 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 	require.Equal(t, []string{"SELECT 1", "SELECT 2"}, queries)
 	require.Len(t, keys, 2)
 	trees := map[ids.AssetKey]*plan.Tree{key("a"): tree("f2", "x=1", "y=2"), key("b"): tree("g2", "z=1")}
-	after, err := release.Compile(in, before.Code, trees)
+	after, err := release.Compile(in, before, trees)
 	require.NoError(t, err)
 	for i := range after.Assets {
 		require.Equal(t, before.Assets[i].Code, after.Assets[i].Code)
 	}
 	require.Empty(t, release.Diff(before.Code.WithTrees("2", trees), after.Code))
 	// The next release keeps this fingerprint, too.
-	again, err := release.Compile(in, after.Code, nil)
+	again, err := release.Compile(in, after, nil)
 	require.NoError(t, err)
 	require.Equal(t, after.SHA, again.SHA)
 	// A real change results in another fingerprint.
 	list[1].Text.Tree = tree("g2", "z=2")
 	list[1].Work.SQL = "select 3"
 	release.SetCodes(list)
-	changed, err := release.Compile(release.Input{Assets: list, Parser: "2"}, before.Code, trees)
+	changed, err := release.Compile(release.Input{Assets: list, Parser: "2"}, before, trees)
 	require.NoError(t, err)
 	require.NotEqual(t, before.Assets[1].Code, changed.Assets[1].Code)
 	require.Equal(t, before.Assets[0].Code, changed.Assets[0].Code)
@@ -203,7 +203,7 @@ func TestBrokenAssetsKeepTheirDeployedDefinition(t *testing.T) {
 	before := compile(t, assets(), nil)
 	list := assets()
 	list[0].Broken, list[0].Work.SQL, list[0].Text = "x.sql has problems", "", plan.Text{}
-	require.Equal(t, before.SHA, compile(t, list, before.Code).SHA)
+	require.Equal(t, before.SHA, compile(t, list, before).SHA)
 	require.Len(t, compile(t, list, nil).Assets, 2)
 }
 

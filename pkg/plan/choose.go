@@ -52,6 +52,7 @@ func (b *builder) selectAssets() error {
 				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be materialized: %s: run `servo validate`", key, asset.Broken))
 			}
 			b.plan.LeftOut = append(b.plan.LeftOut, key.String())
+			b.omitted[key] = nil
 			continue
 		}
 		partitioned = partitioned || asset.Partitions != nil

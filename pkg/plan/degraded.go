@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
@@ -12,23 +13,24 @@ import (
 // degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// dropDegraded leaves out the partitions that would read a degraded output of an earlier run although their assets
-// require quality. Whether outputs of this run are degraded is known only after their checks.
-func (b *builder) dropDegraded() error {
+// leaveOut leaves out the partitions that would read a degraded output of an earlier run although their assets require
+// quality, and the assets that have problems. The partitions that read these are left out, too: in a run they would be
+// skipped after a task that fails or is skipped. Whether outputs of this run are degraded is known only after their
+// checks.
+func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]
 	for _, n := range b.order {
-		dropped, input, err := b.dropFrom(n)
+		omissions, err := b.omit(n)
 		if err != nil {
 			return err
 		}
-		if len(dropped) > 0 {
+		for _, o := range omissions {
 			name := n.asset.Key.String()
 			if n.asset.Partitions != nil {
-				name += " " + n.asset.Partitions.Describe(dropped, dropped)
+				name += " " + n.asset.Partitions.Describe(o.keys, o.keys)
 			}
-			reports = append(reports, fmt.Sprintf("left out %s: %s: the output of %s is degraded: make it again, or remove require_quality",
-				name, CodeUpstreamDegraded, input))
+			reports = append(reports, fmt.Sprintf("left out %s: %s", name, o.why))
 		}
 		if len(n.keys) == 0 {
 			delete(b.nodes, n.asset.Key)
@@ -46,39 +48,96 @@ func (b *builder) dropDegraded() error {
 	return nil
 }
 
-// dropFrom removes the partitions of a node that would read a degraded output. input is one of these outputs.
-func (b *builder) dropFrom(n *node) (dropped []string, input string, err error) {
-	var deps []ids.AssetKey
+// omission holds the partitions of an asset that the run leaves out for one reason.
+type omission struct {
+	why  string
+	keys []string
+}
+
+// omit removes the partitions of a node that the run leaves out.
+func (b *builder) omit(n *node) ([]omission, error) {
+	var degraded, omitted []ids.AssetKey
 	for _, d := range n.asset.Reads {
 		if d.RequireQuality {
-			deps = append(deps, d.Asset)
+			degraded = append(degraded, d.Asset)
 		}
 	}
-	if len(deps) == 0 {
-		return nil, "", nil
-	}
-	keys := n.keys
-	n.keys, n.at = nil, map[string]int{}
-	tasks := n.tasks
-	n.tasks = nil
-	for i, key := range keys {
-		found := ""
-		for _, dep := range deps {
-			if found, err = b.degradedInput(n, dep, key); found != "" || err != nil {
-				break
-			}
+	for _, dep := range n.asset.Deps {
+		if _, some := b.omitted[dep]; some && n.asset.TriggerRule != event.RuleAllDone && !b.request.ChecksOnly {
+			omitted = append(omitted, dep)
 		}
+	}
+	if len(degraded) == 0 && len(omitted) == 0 {
+		return nil, nil
+	}
+	all, tasks := n.keys, n.tasks
+	n.keys, n.tasks, n.at = nil, nil, map[string]int{}
+	var found []omission
+	for i, key := range all {
+		why, err := b.reasonToOmit(n, key, degraded, omitted)
 		if err != nil {
-			return nil, "", fmt.Errorf("asset %s: %w", n.asset.Key, err)
+			return nil, fmt.Errorf("asset %s: %w", n.asset.Key, err)
 		}
-		if found != "" {
-			dropped, input = append(dropped, key), found
+		if why == "" {
+			n.at[key] = len(n.keys)
+			n.keys, n.tasks = append(n.keys, key), append(n.tasks, tasks[i])
 			continue
 		}
-		n.at[key] = len(n.keys)
-		n.keys, n.tasks = append(n.keys, key), append(n.tasks, tasks[i])
+		b.omitPartition(n.asset.Key, key)
+		at := slices.IndexFunc(found, func(o omission) bool { return o.why == why })
+		if at < 0 {
+			at = len(found)
+			found = append(found, omission{why: why})
+		}
+		found[at].keys = append(found[at].keys, key)
 	}
-	return dropped, input, nil
+	return found, nil
+}
+
+func (b *builder) omitPartition(asset ids.AssetKey, key string) {
+	if b.omitted[asset] == nil {
+		b.omitted[asset] = map[string]bool{}
+	}
+	b.omitted[asset][key] = true
+}
+
+// reasonToOmit returns why the run leaves out a partition, or "". degraded are the dependencies whose degraded outputs
+// it must not read, and omitted the dependencies of which partitions are left out.
+func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
+	for _, dep := range degraded {
+		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {
+			return fmt.Sprintf("%s: the output of %s is degraded: make it again, or remove require_quality", CodeUpstreamDegraded, input), err
+		}
+	}
+	for _, dep := range omitted {
+		if b.readsOmitted(n, dep, key) {
+			if upstream, _ := b.graph.Asset(dep); upstream.Broken != "" {
+				return fmt.Sprintf("it reads %s, whose file has problems", dep), nil
+			}
+			return fmt.Sprintf("it reads %s, which is left out", dep), nil
+		}
+	}
+	return "", nil
+}
+
+// readsOmitted reports whether a partition reads a partition of a dependency that the run leaves out.
+func (b *builder) readsOmitted(n *node, dep ids.AssetKey, key string) bool {
+	upstream, _ := b.graph.Asset(dep)
+	if upstream.Broken != "" {
+		return true
+	}
+	edge, err := b.readers.Of(n.asset.Key, dep)
+	if err != nil {
+		return false // addTasks reports the error
+	}
+	if edge.ReadsAll() {
+		return true
+	}
+	image, err := edge.Image(key)
+	if err == nil && image.Latest {
+		image.Keys = edge.Newest(image.Keys, func(k string) bool { return b.omitted[dep][k] || b.exists(dep, k) })
+	}
+	return err == nil && slices.ContainsFunc(image.Keys, func(k string) bool { return b.omitted[dep][k] })
 }
 
 // degradedInput returns a degraded output of an earlier run that a partition would read, or "".

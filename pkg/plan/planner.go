@@ -101,7 +101,7 @@ func Build(r Request) (*Plan, error) {
 	if err := b.selectAssets(); err != nil {
 		return nil, err
 	}
-	if err := b.dropDegraded(); err != nil {
+	if err := b.leaveOut(); err != nil {
 		return nil, err
 	}
 	if err := b.batchAssets(); err != nil {
@@ -148,7 +148,7 @@ func newBuilder(r Request, most int) (*builder, error) {
 		return nil, err
 	}
 	return &builder{
-		request: r, graph: g, most: most, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
+		request: r, graph: g, most: most, nodes: map[ids.AssetKey]*node{}, omitted: map[ids.AssetKey]map[string]bool{}, earlier: map[ids.AssetKey]map[string]Input{},
 		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
 		plan: &Plan{
 			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: g.secrets(),
@@ -236,9 +236,11 @@ type builder struct {
 	nodes   map[ids.AssetKey]*node
 	// chosen are the selected assets, including those without a selected partition. within are the chosen assets and all
 	// their direct and indirect dependencies, in topological order.
-	chosen  map[ids.AssetKey]bool
-	within  []ids.AssetKey
-	gaps    map[ids.AssetKey]*gap
+	chosen map[ids.AssetKey]bool
+	within []ids.AssetKey
+	gaps   map[ids.AssetKey]*gap
+	// omitted are the partitions that are selected and left out. An asset with problems has an entry without partitions.
+	omitted map[ids.AssetKey]map[string]bool
 	earlier map[ids.AssetKey]map[string]Input
 	// expected are the expected partitions of assets whose partitions other assets read in full.
 	expected map[ids.AssetKey][]string

@@ -332,6 +332,17 @@ func selections(r selection) ([]plan.Selection, error) {
 
 // TriggerRun implements the call.
 func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (*servov1.TriggerRunResponse, error) {
+	key, fingerprint, err := runKey(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if fingerprint != "" { // a repeated request attaches to its run, even if its assets are gone by now
+		if handle, found, err := s.as(ctx).Triggered(ctx, key, fingerprint); err != nil {
+			return nil, err
+		} else if found {
+			return s.started(ctx, handle)
+		}
+	}
 	p, err := s.project()
 	if err != nil {
 		return nil, err
@@ -340,14 +351,11 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		return nil, invalid("only", "chooses the partitions by their status: leave out partitions")
 	}
 	request := engine.RunRequest{
-		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: r.GetRunKey(), Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
+		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: key, Fingerprint: fingerprint, Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},
 		Plan: plan.Request{
 			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, Graph: p.Graph, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(), Form: plan.Fields,
 		},
-	}
-	if request.RunKey, request.Fingerprint, err = runKey(ctx, r); err != nil {
-		return nil, err
 	}
 	chosen, err := choose(r, p.Assets)
 	if err != nil {

@@ -49,6 +49,48 @@ func TestIdempotencyKeyAttaches(t *testing.T) {
 	require.NotEqual(t, first.GetRunId(), other.GetRunId())
 }
 
+func TestIdempotencyKeyAttachesWithoutAssetsOfRun(t *testing.T) {
+	f := serve(t, asset("raw/a", "exit 0"), asset("raw/b", "exit 0"))
+	c := f.connect(t)
+	request := &servov1.TriggerRunRequest{Assets: []string{"raw/a"}}
+	first, err := c.execution.TriggerRun(withKey(t.Context(), "k"), request)
+	require.NoError(t, err)
+	f.await(t, first.GetRunId())
+	attaches := func() {
+		again, err := c.execution.TriggerRun(withKey(t.Context(), "k"), request)
+		require.NoError(t, err)
+		require.True(t, again.GetAttached())
+		require.Equal(t, first.GetRunId(), again.GetRunId())
+	}
+	f.project.Assets = f.project.Assets[1:] // raw/a was renamed or deleted
+	attaches()
+	f.project = nil // the project has problems
+	attaches()
+}
+
+// The plan of a request for stale partitions shrinks as soon as a task of its run has ended.
+func TestRunKeyOfStalePartitionsAttaches(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	f := serve(t, asset("raw/a", "exit 0"), asset("raw/b", "until [ -e "+gate+" ]; do sleep 0.02; done", "raw/a"))
+	c := f.connect(t)
+	request := &servov1.TriggerRunRequest{All: true, Only: "stale", RunKey: "nightly"}
+	first, err := c.execution.TriggerRun(t.Context(), request)
+	require.NoError(t, err)
+	f.awaitAttempt(t, first.GetRunId(), "raw/b") // raw/a has ended, so it is fresh now
+	again, err := c.execution.TriggerRun(t.Context(), request)
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.NoError(t, err)
+	require.Equal(t, first.GetRunId(), again.GetRunId())
+	f.await(t, first.GetRunId())
+	again, err = c.execution.TriggerRun(t.Context(), request)
+	require.NoError(t, err, "nothing is stale, but the run exists")
+	require.Equal(t, first.GetRunId(), again.GetRunId())
+
+	request.Only = "missing"
+	_, err = c.execution.TriggerRun(t.Context(), request)
+	require.Equal(t, connect.CodeAlreadyExists, connect.CodeOf(err), err)
+}
+
 func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
 	f := serve(t, asset("raw/a", "exit 0"))
 	c := f.connect(t)

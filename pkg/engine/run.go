@@ -26,7 +26,7 @@ type RunRequest struct {
 	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
 	// Fingerprint identifies the request among requests with the same run key. If it is "", the hash of the plan
-	// identifies the request. With a fingerprint, a repeated request attaches to its run even if its plan would be
+	// identifies the request; if the request chooses partitions by their status, a hash of the request does. With a fingerprint, a repeated request attaches to its run even if its plan would be
 	// different now.
 	Fingerprint    string
 	Trigger        event.Trigger
@@ -64,8 +64,15 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		return RunHandle{}, err
 	}
 	now := e.cfg.Clock.Now()
-	if owner := snap.State.RunKeys.Get(r.RunKey); r.Fingerprint != "" && owner != nil && owner.ExpiresAt > event.At(now) {
-		return attach(ctx, snap, owner, r.Fingerprint) // planning the request again may fail, because its inputs may be gone
+	if r.RunKey != "" && r.Fingerprint == "" && r.choosesByStatus() {
+		if r.Fingerprint, err = r.fingerprint(); err != nil {
+			return RunHandle{}, err
+		}
+	}
+	if r.Fingerprint != "" { // planning the request again may fail, because its inputs may be gone
+		if handle, found, err := triggered(ctx, snap, r.RunKey, r.Fingerprint, now); found || err != nil {
+			return handle, err
+		}
 	}
 	warnings, err := Choose(ctx, snap, &r, now)
 	if err != nil {
@@ -217,6 +224,25 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	return attach(ctx, snap, owner, p.Fingerprint)
 }
 
+// Triggered returns the run of an earlier request with a run key, if there is one and the key has not expired. It is
+// [ErrConflict] if the earlier request had another fingerprint.
+func (e *Engine) Triggered(ctx context.Context, key, fingerprint string) (handle RunHandle, found bool, err error) {
+	snap, err := e.Current(ctx)
+	if err != nil {
+		return RunHandle{}, false, err
+	}
+	return triggered(ctx, snap, key, fingerprint, e.cfg.Clock.Now())
+}
+
+func triggered(ctx context.Context, snap *snapshot.Snapshot, key, fingerprint string, now time.Time) (handle RunHandle, found bool, err error) {
+	owner := snap.State.RunKeys.Get(key)
+	if owner == nil || owner.ExpiresAt <= event.At(now) {
+		return RunHandle{}, false, nil
+	}
+	handle, err = attach(ctx, snap, owner, fingerprint)
+	return handle, err == nil, err
+}
+
 // attach returns the run that has a run key, if the request of this run has the fingerprint.
 func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, fingerprint string) (RunHandle, error) {
 	if owner.Fingerprint != fingerprint {
@@ -262,6 +288,45 @@ func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
 		Labels         map[string]string `json:"labels"`
 		Vars           map[string]string `json:"vars,omitempty"`
 	}{tasks, p.PartitionSelection, p.MaxParallelism, p.TimeoutSec, p.Labels, p.Vars})
+}
+
+// choosesByStatus reports whether the status of partitions decides which partitions run.
+func (r *RunRequest) choosesByStatus() bool {
+	return r.Need != "" || slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" })
+}
+
+// fingerprint returns a hash of the request itself. The plan of a request by status does not identify the request,
+// because it shrinks as soon as the first task of its run has ended.
+func (r *RunRequest) fingerprint() (string, error) {
+	selected, err := selectedAssets(&r.Plan)
+	if err != nil {
+		return "", err
+	}
+	codes := map[string]string{}
+	for i := range r.Plan.Assets {
+		if a := &r.Plan.Assets[i]; selected[a.Key] {
+			codes[a.Key.String()] = a.Code
+		}
+	}
+	var partitions []string
+	for _, s := range r.Plan.Partitions {
+		partitions = append(partitions, s.String())
+	}
+	return plan.Hash(struct {
+		Need            Need              `json:"need"`
+		Codes           map[string]string `json:"codes"`
+		Partitions      []string          `json:"partitions"`
+		AllowIncomplete bool              `json:"allow_incomplete"`
+		AllowFuture     bool              `json:"allow_future"`
+		Priority        *int32            `json:"priority"`
+		Pool            string            `json:"pool"`
+		MaxParallelism  int32             `json:"max_parallelism"`
+		TimeoutSec      int32             `json:"timeout_sec"`
+		Labels          map[string]string `json:"labels"`
+		Vars            map[string]string `json:"vars"`
+	}{
+		r.Need, codes, partitions, r.Plan.AllowIncomplete, r.Plan.AllowFuture, r.Plan.Priority, r.Plan.Pool, r.MaxParallelism, r.TimeoutSec, r.Labels, r.Vars,
+	})
 }
 
 func roots(r RunRequest) []string {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -54,9 +55,8 @@ type Config struct {
 	// User returns the verified user that the headers of a request identify. Runs and events record this user.
 	User func(http.Header) string
 	// OpenQuery opens a session for one SQL text. The session reads the state at asOf, a revision or a time; "": the
-	// newest revision. OpenQuery also returns the number of the revision. If OpenQuery is nil, the server rejects
-	// queries.
-	OpenQuery func(ctx context.Context, sql, asOf string) (QuerySession, int64, error)
+	// newest revision. OpenQuery also returns the revision. If OpenQuery is nil, the server rejects queries.
+	OpenQuery func(ctx context.Context, sql, asOf string) (QuerySession, Revision, error)
 	// Logs reads the logs of the attempts that this process executes. Nil: this process executes no attempts.
 	Logs Logs
 	// Logger records internal errors; nil: [slog.Default].
@@ -211,9 +211,14 @@ func reveal(ctx context.Context, snap *snapshot.Snapshot) {
 	if !ok {
 		return
 	}
-	call.ResponseHeader().Set(revisionHeader, fmt.Sprint(snap.Revision))
-	if snap.Timeline != "" { // a new domain has published nothing
-		call.ResponseHeader().Set(timelineHeader, snap.Timeline)
+	Revision{snap.Revision, snap.Timeline}.writeTo(call.ResponseHeader())
+}
+
+// writeTo writes a revision, and its timeline, into headers of a response.
+func (r Revision) writeTo(header http.Header) {
+	header.Set(revisionHeader, strconv.FormatInt(r.Number, 10))
+	if r.Timeline != "" { // a new domain has published nothing
+		header.Set(timelineHeader, r.Timeline)
 	}
 }
 

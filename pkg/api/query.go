@@ -29,6 +29,12 @@ type QuerySession interface {
 	Close() error
 }
 
+// Revision identifies a revision of the state. The zero value stands for a state without revisions.
+type Revision struct {
+	Number   int64
+	Timeline string
+}
+
 // Limits of queries.
 const (
 	maxQueries       = 2
@@ -141,9 +147,9 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	defer func() { _ = rows.Close() }() // the answer is complete, so an error does not matter
 	rows.MaxRowBytes = maxQueryBytes
-	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
+	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision.Number, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
 	w.Header().Set("Content-Type", format)
-	w.Header().Set("Servo-Revision", strconv.FormatInt(revision, 10))
+	revision.writeTo(w.Header())
 	out := bufio.NewWriterSize(w, 64<<10)
 	if err := errors.Join(a.write(out, format), out.Flush()); err != nil && format != formatJSON {
 		panic(http.ErrAbortHandler) // the client must not mistake the rows so far for the whole result

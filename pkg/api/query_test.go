@@ -27,6 +27,7 @@ import (
 type asked struct {
 	status int
 	kind   string
+	header http.Header
 	body   string
 	err    error
 }
@@ -37,7 +38,7 @@ func clockOnly() *engine.Engine {
 }
 
 // ask sends a query to a server over an empty state.
-func ask(t *testing.T, accept, body string, open func(context.Context, string, string) (api.QuerySession, int64, error)) asked {
+func ask(t *testing.T, accept, body string, open func(context.Context, string, string) (api.QuerySession, api.Revision, error)) asked {
 	t.Helper()
 	mux := http.NewServeMux()
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: open})
@@ -53,15 +54,17 @@ func ask(t *testing.T, accept, body string, open func(context.Context, string, s
 	require.NoError(t, err)
 	defer func() { require.NoError(t, response.Body.Close()) }()
 	data, err := io.ReadAll(response.Body)
-	return asked{response.StatusCode, response.Header.Get("Content-Type"), string(data), err}
+	return asked{response.StatusCode, response.Header.Get("Content-Type"), response.Header, string(data), err}
 }
 
-func openEmpty(ctx context.Context, _, asOf string) (api.QuerySession, int64, error) {
+const timeline = "01KAJ2T0000000000000000000"
+
+func openEmpty(ctx context.Context, _, asOf string) (api.QuerySession, api.Revision, error) {
 	if asOf == "9" {
-		return nil, 0, fmt.Errorf("load revision 9: %w", manifest.ErrAbsent)
+		return nil, api.Revision{}, fmt.Errorf("load revision 9: %w", manifest.ErrAbsent)
 	}
 	db, err := query.Open(ctx, query.Source{}, query.Options{})
-	return db, 7, err
+	return db, api.Revision{Number: 7, Timeline: timeline}, err
 }
 
 func TestQueryFormats(t *testing.T) {
@@ -92,6 +95,21 @@ func TestQueryFormats(t *testing.T) {
 	require.NoError(t, arrowipc.Write(&want, rows.Columns, rows.All())) // the tests of arrowipc read such streams
 	require.NoError(t, rows.Close())
 	require.Equal(t, want.String(), got.body)
+}
+
+func TestQueryNamesItsRevision(t *testing.T) {
+	for _, accept := range []string{"application/json", "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"} {
+		header := ask(t, accept, `{"sql": "SELECT 1"}`, openEmpty).header
+		require.Equal(t, accept, header.Get("Content-Type"))
+		require.Equal(t, "7", header.Get("Servo-Revision"), accept)
+		require.Equal(t, timeline, header.Get("Servo-Timeline"), accept)
+	}
+	empty := ask(t, "", `{"sql": "SELECT 1"}`, func(ctx context.Context, _, _ string) (api.QuerySession, api.Revision, error) {
+		db, err := query.Open(ctx, query.Source{}, query.Options{})
+		return db, api.Revision{}, err
+	})
+	require.Equal(t, "0", empty.header.Get("Servo-Revision"))
+	require.NotContains(t, empty.header, "Servo-Timeline", "a new state has no timeline")
 }
 
 func TestQueryLimits(t *testing.T) {
@@ -152,10 +170,10 @@ func TestQueryRefusals(t *testing.T) {
 // blockedQueries serves queries that report when they have entered, and then run until release is closed.
 func blockedQueries() (mux *http.ServeMux, entered, release chan struct{}) {
 	mux, entered, release = http.NewServeMux(), make(chan struct{}), make(chan struct{})
-	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, int64, error) {
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, api.Revision, error) {
 		entered <- struct{}{}
 		<-release
-		return nil, 0, errors.New("no session")
+		return nil, api.Revision{}, errors.New("no session")
 	}})
 	return mux, entered, release
 }
@@ -222,8 +240,8 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 func TestStuckQueriesAreBounded(t *testing.T) {
 	stuck := &stuckSession{entered: make(chan struct{}), closing: make(chan struct{}), release: make(chan struct{})}
 	mux := http.NewServeMux()
-	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, int64, error) {
-		return stuck, 1, nil
+	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, api.Revision, error) {
+		return stuck, api.Revision{Number: 1}, nil
 	}})
 	post := func(ctx context.Context) int { return postQuery(ctx, mux).Code }
 	for range 4 {

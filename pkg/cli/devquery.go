@@ -14,14 +14,14 @@ import (
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.
-func (a *app) openAPIQuery(ctx context.Context, sql, asOf string) (_ api.QuerySession, revisionNumber int64, err error) {
+func (a *app) openAPIQuery(ctx context.Context, sql, asOf string) (_ api.QuerySession, shown api.Revision, err error) {
 	p, err := a.settings()
 	if err != nil {
-		return nil, 0, err
+		return nil, api.Revision{}, err
 	}
 	parts, err := a.parts(ctx, p)
 	if err != nil {
-		return nil, 0, err
+		return nil, api.Revision{}, err
 	}
 	defer func() {
 		if err != nil {
@@ -30,16 +30,16 @@ func (a *app) openAPIQuery(ctx context.Context, sql, asOf string) (_ api.QuerySe
 	}()
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {
-		return nil, 0, err
+		return nil, api.Revision{}, err
 	}
 	if m != nil {
-		revisionNumber = m.Revision
+		shown = api.Revision{Number: m.Revision, Timeline: m.Timeline}
 	}
 	s, err := a.openQuery(ctx, p, parts, m, sql, query.Options{MemoryBytes: queryMemory})
 	if err != nil {
-		return nil, 0, err
+		return nil, api.Revision{}, err
 	}
-	return &apiQuery{a, s, parts.Close}, revisionNumber, nil
+	return &apiQuery{a, s, parts.Close}, shown, nil
 }
 
 // apiQuery is a session for one query.

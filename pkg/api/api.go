@@ -121,14 +121,14 @@ type server struct {
 	memo    memo
 }
 
-// handler returns the handler of Connect, gRPC and gRPC-Web.
-func (s *server) handler() http.Handler {
+// options returns the options of the handlers of all services.
+func (s *server) options() connect.HandlerOption {
 	allowed := permissions(s.ReadOnly)
 	g := &guard{
 		domain: s.Engine.Domain(), logger: s.Logger, user: s.User,
 		may: func(_ http.Header, p servov1.Permission_Value) bool { return slices.Contains(allowed, p) },
 	}
-	options := connect.WithHandlerOptions(
+	return connect.WithHandlerOptions(
 		connect.WithInterceptors(g), connect.WithReadMaxBytes(maxBody), connect.WithCompressMinBytes(compressFrom),
 		connect.WithCodec(codec{"json"}), connect.WithCodec(codec{"json; charset=utf-8"}),
 		connect.WithRecover(func(ctx context.Context, spec connect.Spec, _ http.Header, reason any) error {
@@ -136,6 +136,11 @@ func (s *server) handler() http.Handler {
 			return connectError(refuse(internal, "internal error: the log of the server says more"))
 		}),
 	)
+}
+
+// handler returns the handler of Connect, gRPC and gRPC-Web.
+func (s *server) handler() http.Handler {
+	options := s.options()
 	mux := http.NewServeMux()
 	mux.Handle(servov1connect.NewAccessServiceHandler(s, options))
 	mux.Handle(servov1connect.NewAssetServiceHandler(s, options))

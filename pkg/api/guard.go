@@ -70,7 +70,8 @@ func (g *guard) scoped(m protoreflect.Message) error {
 	return nil
 }
 
-// after converts the error of a handler into an error that all protocols can send.
+// after converts the error of a handler into an error that all protocols can send. A caller in this process gets the
+// error itself.
 func (g *guard) after(ctx context.Context, spec connect.Spec, err error) error {
 	if err == nil {
 		return nil
@@ -78,6 +79,7 @@ func (g *guard) after(ctx context.Context, spec connect.Spec, err error) error {
 	if asOf := readingOf(ctx).asOf; asOf != "" && gone(err) {
 		err = notKept(asOf, err) // a file was deleted while the call read it
 	}
+	keepFailure(ctx, err)
 	if kindOf(err) == internal {
 		if _, known := errors.AsType[*connect.Error](err); !known {
 			g.logger.ErrorContext(ctx, "a call has failed", slog.String("call", spec.Procedure), slog.Any("error", err))

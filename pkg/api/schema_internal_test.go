@@ -186,6 +186,38 @@ func TestFillCopiesEveryField(t *testing.T) {
 	require.Equal(t, int64(7), fill(&servov1.Tick{}, &engine.Tick{Logical: event.Time(7_000_000)}).GetLogical().GetSeconds())
 }
 
+// Read returns what fill has copied.
+func TestReadReversesFill(t *testing.T) {
+	for m, from := range filled() {
+		populate(reflect.ValueOf(from).Elem())
+		fill(m, from)
+		setEnums(m.ProtoReflect())
+		back := reflect.New(reflect.TypeOf(from).Elem())
+		readMessage(back.Elem(), m.ProtoReflect())
+		again := m.ProtoReflect().New().Interface()
+		require.True(t, proto.Equal(m, fill(again, back.Interface())), "want %v\n got %v", m, again)
+	}
+	empty := Read[engine.Tick](&servov1.Tick{})
+	require.Equal(t, engine.Tick{}, *empty)
+}
+
+// setEnums sets all enums in a message, and in its messages, to their first value.
+func setEnums(m protoreflect.Message) {
+	for i := range m.Descriptor().Fields().Len() {
+		switch field := m.Descriptor().Fields().Get(i); {
+		case field.Kind() == protoreflect.EnumKind && !field.IsList():
+			m.Set(field, protoreflect.ValueOfEnum(1))
+		case field.IsMap() || field.Kind() != protoreflect.MessageKind || !m.Has(field):
+		case field.IsList():
+			for j := range m.Get(field).List().Len() {
+				setEnums(m.Get(field).List().Get(j).Message())
+			}
+		default:
+			setEnums(m.Get(field).Message())
+		}
+	}
+}
+
 // Each state of the rows has a name in the schema.
 func TestEnumsHaveEveryState(t *testing.T) {
 	for file, enums := range map[string]map[string]protoreflect.EnumDescriptor{

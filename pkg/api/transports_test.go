@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/api/jsonpb"
 	"github.com/servo-orchestration/servo/pkg/api/rest"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -30,16 +30,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
-
-// inProcess sends requests to a handler without a connection.
-type inProcess struct{ handler http.Handler }
-
-func (p inProcess) Do(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	r.RequestURI = r.URL.Path
-	p.handler.ServeHTTP(w, r)
-	return w.Result(), nil
-}
 
 // overREST turns calls of a Connect client into REST requests, and REST responses into Connect
 // responses.
@@ -346,7 +336,7 @@ func (f *fixture) protocols(t *testing.T) (reference clients, others map[string]
 		"gRPC":              newClients(http2, f.owner.URL, connect.WithGRPC()),
 		"gRPC-Web":          newClients(http1, f.owner.URL, connect.WithGRPCWeb()),
 		"REST":              newClients(overREST{http1}, f.owner.URL),
-		"in process":        newClients(inProcess{f.mux}, "http://servo.internal"),
+		"in process":        newClients(api.InProcess{Handler: f.mux}, "http://servo.internal"),
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -38,11 +40,11 @@ func (a *app) listBackfillsCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				all, err := engine.Backfills(cmd.Context(), v.Snapshot)
+				found, err := a.calls(v).ListBackfills(cmd.Context(), &servov1.ListBackfillsRequest{})
 				if err != nil {
 					return err
 				}
-				return list(a, backfillColumns(), all)
+				return list(a, backfillColumns(), api.ReadAll[engine.Backfill](found.GetBackfills()))
 			})
 		},
 	}
@@ -82,11 +84,14 @@ func (a *app) showBackfillCommand() *cobra.Command {
 		Args:  takes("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				b, err := engine.FindBackfill(cmd.Context(), v.Snapshot, orText(optional(args), "latest"), a.Clock.Now())
+				found, err := a.calls(v).GetBackfill(cmd.Context(), &servov1.GetBackfillRequest{
+					BackfillId: orText(optional(args), "latest"),
+				})
 				if err != nil {
 					return err
 				}
-				return a.document(b, func() string { return a.backfillText(&b) })
+				b := api.Read[engine.Backfill](found)
+				return a.document(b, func() string { return a.backfillText(b) })
 			})
 		},
 	}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
 func (a *app) deadlinesCommand() *cobra.Command {
@@ -22,16 +23,11 @@ func (a *app) deadlinesCommand() *cobra.Command {
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				all, err := engine.PromisesOf(cmd.Context(), v.Snapshot, func(sha string) ([]plan.Asset, error) {
-					_, code, err := engine.ReadRelease(cmd.Context(), v.Store, v.Domain, sha)
-					if err != nil {
-						return nil, err
-					}
-					return code.Assets, nil
-				}, a.Clock.Now())
+				found, err := a.calls(v).ListDeadlines(cmd.Context(), &servov1.ListDeadlinesRequest{})
 				if err != nil {
 					return err
 				}
+				all := api.ReadAll[engine.Promise](found.GetDeadlines())
 				if len(all) == 0 && a.table() {
 					a.note("the deployed release has no deadlines: add `deadline`, `freshness` or `sla` to an asset")
 				}

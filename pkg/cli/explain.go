@@ -10,11 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -38,7 +40,7 @@ func (a *app) explainCommand() *cobra.Command {
 					}
 				}
 				now := event.At(a.Clock.Now())
-				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.Snapshot, now, run, task)
+				e, err := a.explainTask(cmd.Context(), v, now, run, task)
 				if err != nil {
 					if run != "" {
 						return err
@@ -52,6 +54,19 @@ func (a *app) explainCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// explainTask explains a task of a run. Without a run, it explains the task of the newest run that has it, which no
+// call of the API does.
+func (a *app) explainTask(ctx context.Context, v published, now event.Time, run, task string) (*view.Explanation, error) {
+	if run == "" {
+		return engine.ExplainTask(ctx, v.Store, v.Snapshot, now, run, task)
+	}
+	found, err := a.calls(v).ExplainTask(ctx, &servov1.ExplainTaskRequest{RunId: run, TaskKey: task})
+	if err != nil {
+		return nil, err
+	}
+	return api.Read[view.Explanation](found), nil
 }
 
 // noTask extends the error about an unknown task: it names an asset that has the given name, or a similar one.

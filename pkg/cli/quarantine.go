@@ -7,10 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -30,11 +32,11 @@ func (a *app) quarantineCommand() *cobra.Command {
 			Args:  takes(),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.read(cmd.Context(), func(v published) error {
-					all, err := engine.Candidates(v.State)
+					found, err := a.calls(v).ListQuarantined(cmd.Context(), &servov1.ListQuarantinedRequest{})
 					if err != nil {
 						return err
 					}
-					return list(a, candidateColumns, all)
+					return list(a, candidateColumns, api.ReadAll[engine.Candidate](found.GetOutputs()))
 				})
 			},
 		},

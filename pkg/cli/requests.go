@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
@@ -111,11 +113,11 @@ func (a *app) requestsCommand() *cobra.Command {
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				requests, err := engine.Requests(v.State, ended)
+				found, err := a.calls(v).ListRequests(cmd.Context(), &servov1.ListRequestsRequest{Ended: ended})
 				if err != nil {
 					return err
 				}
-				return list(a, requestColumns(), requests)
+				return list(a, requestColumns(), api.ReadAll[engine.Request](found.GetRequests()))
 			})
 		},
 	}

@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
 func (a *app) schedulesCommand() *cobra.Command {
@@ -22,10 +24,11 @@ func (a *app) schedulesCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				all, err := engine.Schedules(v.State)
+				found, err := a.calls(v).ListSchedules(cmd.Context(), &servov1.ListSchedulesRequest{})
 				if err != nil {
 					return err
 				}
+				all := api.ReadAll[engine.Schedule](found.GetSchedules())
 				if len(all) == 0 && a.table() && v.State.SchedulesPending() == nil {
 					a.note("the deployed release has no schedules: declare them in servo.yaml or in schedules/*.yaml")
 				}
@@ -97,11 +100,11 @@ func (a *app) showScheduleCommand() *cobra.Command {
 		Args:  takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
-				s, err := engine.FindSchedule(v.State, args[0])
+				found, err := a.calls(v).GetSchedule(cmd.Context(), &servov1.GetScheduleRequest{Schedule: args[0]})
 				if err != nil {
 					return err
 				}
-				return a.showSchedule(cmd.Context(), v, &s)
+				return a.showSchedule(cmd.Context(), v, api.Read[engine.Schedule](found))
 			})
 		},
 	}
@@ -179,11 +182,13 @@ func (a *app) ticksCommand() *cobra.Command {
 				return usagef("--limit is %d; must be 1 to %d", limit, maxTicks)
 			}
 			return a.read(cmd.Context(), func(v published) error {
-				ticks, err := engine.Ticks(cmd.Context(), v.Snapshot, args[0], limit)
+				found, err := a.calls(v).ListTicks(cmd.Context(), &servov1.ListTicksRequest{
+					Schedule: args[0], PageSize: int32(limit), //nolint:gosec // at most maxTicks
+				})
 				if err != nil {
 					return err
 				}
-				return list(a, tickOutcomeColumns(), ticks)
+				return list(a, tickOutcomeColumns(), api.ReadAll[engine.Tick](found.GetTicks()))
 			})
 		},
 	}

@@ -68,11 +68,11 @@ func (b *builder) batch(n *node) error {
 		}
 	}
 	along := batchDimension(n.asset.Partitions)
-	lists := [][]int{nil}
+	lists, bytes := [][]int{nil}, 0
 	for i := range cells {
-		lists[0] = append(lists[0], i)
+		lists[0], bytes = append(lists[0], i), bytes+len(keys[i])
 	}
-	if len(cells) > n.asset.Batch || !isProduct(cells) {
+	if len(cells) > n.asset.Batch || bytes > event.MaxBatchBytes || !isProduct(cells) {
 		lists = byOthers(cells, along)
 	}
 	for _, list := range lists {

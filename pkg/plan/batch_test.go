@@ -140,3 +140,26 @@ func TestPlanWithWrongBatchIsInvalid(t *testing.T) {
 	p.Assets["a/days"] = work
 	require.ErrorContains(t, p.Validate(), "its asset a/days has none")
 }
+
+// The keys of all partitions together are too long for one batch.
+func TestBatchOfLongKeysHasAllCombinations(t *testing.T) {
+	a := inBatches(asset("a/two"), 1000)
+	var regions []string
+	for i := range 50 {
+		regions = append(regions, fmt.Sprintf("%03d%s", i, strings.Repeat("x", 230)))
+	}
+	a.Partitions = space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-10"},
+		space.Dimension{Name: "region", Kind: space.Static, Values: regions})
+	p, err := plan.Build(plan.Request{Assets: []plan.Asset{a}, All: true, Partitions: selection(t, "date=2025-01-01..2025-01-10")})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	for i := range p.Tasks {
+		days, of := map[string]bool{}, map[string]bool{}
+		for _, key := range p.Tasks[i].EachPartition() {
+			cell, err := ids.ParsePartition(key)
+			require.NoError(t, err)
+			days[cell["date"]], of[cell["region"]] = true, true
+		}
+		require.Equal(t, len(p.Tasks[i].EachPartition()), len(days)*len(of), "%.80s", p.Tasks[i].TaskKey)
+	}
+}

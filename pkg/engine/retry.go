@@ -69,7 +69,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 		RunKey: e.conditions.Key, Fingerprint: e.conditions.Fingerprint,
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID, ScheduleID: fold.ScheduleOf(parent)},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
-		Release: parent.Release, RootRun: parent.Root(), AllowIncomplete: parent.AllowIncomplete,
+		Release: parent.Release, RootRun: parent.Root(), AfterRun: max(parent.RunID, snap.State.LastRetry(parent.Root())), AllowIncomplete: parent.AllowIncomplete,
 	}
 	if parent.Vars != "" {
 		if err := json.Unmarshal([]byte(parent.Vars), &p.Vars); err != nil {

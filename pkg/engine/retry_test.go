@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -186,4 +187,31 @@ func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
 	three := retry(two.RunID)
 	w.report(w.finished(three.RunID, "raw/b", event.Succeeded))
 	require.Equal(t, three.RunID, w.state().Partitions.Get(state.Key2{A: "raw/b"}).RunID)
+}
+
+// outdated returns an old snapshot until the first append.
+type outdated struct {
+	engine.Snapshots
+
+	old *snapshot.Snapshot
+}
+
+func (o outdated) Current(context.Context) (*snapshot.Snapshot, error) { return o.old, nil }
+
+// Two retries of one run are planned on the same state, and the first one ends before the second one is folded. The
+// second one would read an output that the first one has replaced.
+func TestRetryIsRejectedAfterUnseenRetry(t *testing.T) {
+	w := newFixture(t, false)
+	parent := w.failedAfter()
+	old, err := w.Current(t.Context())
+	require.NoError(t, err)
+	first, err := w.Retry(t.Context(), parent.RunID)
+	require.NoError(t, err)
+	w.report(w.finished(first.RunID, "raw/b", event.Failed))
+	cfg := w.cfg
+	cfg.Snapshots = outdated{cfg.Snapshots, old}
+	_, err = engine.New(cfg).As(engine.User("jane")).Retry(t.Context(), parent.RunID)
+	require.ErrorContains(t, err, "run "+first.RunID+" of the same chain of retries has been created since the retry was planned")
+	_, err = w.Retry(t.Context(), parent.RunID)
+	require.NoError(t, err)
 }

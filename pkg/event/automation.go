@@ -447,7 +447,7 @@ func (c *checker) instants(path string, times []Time) {
 
 // commandKey checks the key that deduplicates a command.
 func (c *checker) commandKey(key, fingerprint string) {
-	c.text("payload.command_key", key, MaxRunKey)
+	c.runKey("payload.command_key", key)
 	c.text("payload.fingerprint", fingerprint, MaxName)
 }
 

@@ -103,7 +103,7 @@ func (c *checker) runTriggered(p *RunTriggered) {
 	for i, key := range p.RootAssets {
 		c.assetKey(fmt.Sprintf("payload.root_assets[%d]", i), key)
 	}
-	c.text("payload.run_key", p.RunKey, MaxRunKey)
+	c.runKey("payload.run_key", p.RunKey)
 	c.text("payload.fingerprint", p.Fingerprint, MaxName)
 	c.atMost("payload.partition_selection (count)", int64(len(p.PartitionSelection)), MaxSelection)
 	for i, s := range p.PartitionSelection {
@@ -117,6 +117,7 @@ func (c *checker) runTriggered(p *RunTriggered) {
 		c.hex("payload.release", p.Release, digitsOfRelease)
 	}
 	c.optionalULID("payload.root_run", p.RootRun)
+	c.optionalULID("payload.after_run", p.AfterRun)
 	c.text("payload.request_id", p.RequestID, MaxRequestID)
 	c.text("payload.trigger.tick_id", p.Trigger.TickID, MaxName)
 	c.vars(p.Vars)
@@ -212,7 +213,7 @@ func ULIDs(e *Envelope) []string {
 	found := []string{e.ID, e.Group, e.CorrelationID, e.CausationID}
 	switch p := e.Payload.(type) {
 	case *RunTriggered:
-		found = append(found, p.RunID, p.PlanID, p.RootRun, p.Trigger.ParentRunID, p.Trigger.UpstreamMaterializationID)
+		found = append(found, p.RunID, p.PlanID, p.RootRun, p.AfterRun, p.Trigger.ParentRunID, p.Trigger.UpstreamMaterializationID)
 	case *PlanCreated:
 		found = append(found, p.RunID, p.PlanID)
 	case *RunCancelRequested:

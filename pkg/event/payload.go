@@ -55,6 +55,9 @@ type RunTriggered struct {
 	Release string `json:"release,omitempty"`
 	// RootRun is the first run of the chain of retries; "": the run is not a retry.
 	RootRun string `json:"root_run,omitempty"`
+	// AfterRun is the last run of the chain of retries that the writer has seen. The retry is rejected if another retry
+	// of the chain has been created since.
+	AfterRun string `json:"after_run,omitempty"`
 	// Vars are the values of variables that the request overrides.
 	Vars map[string]string `json:"vars,omitempty"`
 	// AllowIncomplete means that the request accepts missing partitions of upstream assets.

@@ -15,7 +15,8 @@ const (
 	MaxMessage    = 32 << 10 // error messages, heartbeat messages, reasons
 	MaxName       = 256      // names and ids that are not Servo's own
 	MaxRunKey     = 256
-	MaxRef        = 2048 // object keys and URIs
+	ReservedKeys  = "servo/retry/" // the prefix of run keys that callers cannot use
+	MaxRef        = 2048           // object keys and URIs
 	MaxLabels     = 64
 	MaxLabelValue = 1024
 	MaxSelection  = 10_000 // root assets, partitions
@@ -112,6 +113,14 @@ func (c *checker) text(path, s string, limit int) {
 	case !utf8.ValidString(s):
 		c.fail(path, "is not UTF-8")
 	}
+}
+
+// runKey checks the key of a run or a command.
+func (c *checker) runKey(path, s string) {
+	if strings.HasPrefix(s, ReservedKeys) {
+		c.fail(path, "begins with %s, which is reserved: use another key", ReservedKeys)
+	}
+	c.text(path, s, MaxRunKey)
 }
 
 // name checks a required text of at most [MaxName] bytes.

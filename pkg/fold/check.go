@@ -277,7 +277,9 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 }
 
 // checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain
-// is live, and the outputs of a chain have an order.
+// is live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the last
+// retry of the chain: that retry may have replaced outputs that this one would read, and the outputs of this one would
+// seem to have read the later ones.
 func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
@@ -288,6 +290,9 @@ func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	}
 	c.retries[p.RootRun] = p.RunID
 	if live == "" {
+		if last := f.st.LastRetry(p.RootRun); p.AfterRun != "" && last > p.AfterRun {
+			return verdict{outcome: state.Conflict, detail: "run " + last + " of the same chain of retries has been created since the retry was planned: retry again"}
+		}
 		return verdict{}
 	}
 	return verdict{outcome: state.Conflict, detail: "run " + live + " of the same chain of retries has not ended"}

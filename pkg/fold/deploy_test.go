@@ -92,6 +92,34 @@ func TestProvenRetryConflictsWithNoRun(t *testing.T) {
 	require.Equal(t, state.Folded, w.Apply(retry).Row.Outcome)
 }
 
+// Two retries of a run are planned on the same state. The second one is rejected, although the first one has ended and
+// its row may have left the state.
+func TestI21RetryConflictsWithUnseenRetry(t *testing.T) {
+	w := foldtest.New(t)
+	root := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.MustFold(w.Finished(root, "a", 1, event.Failed))
+	planned := func(after string) []event.Payload {
+		return w.Triggered(&event.RunTriggered{RootRun: root, AfterRun: after, Trigger: event.Trigger{Type: "retry", ParentRunID: root}}, foldtest.Task("a"))
+	}
+	first, second := planned(root), planned(root)
+	w.MustFold(first...)
+	done := first[0].(*event.RunTriggered).RunID //nolint:forcetypeassert // see Triggered
+	w.MustFold(w.Finished(done, "a", 1, event.Failed))
+	gone := w.State.Copy()
+	row := *gone.Runs.Get(done)
+	row.Deleted = true
+	gone.Runs.Put(&row)
+	for _, s := range []*state.State{w.State, gone} {
+		rejected := fold.Apply(s.Copy(), w.Group(second...)).Row
+		require.Equal(t, state.Conflict, rejected.Outcome)
+		require.Contains(t, rejected.Detail, done)
+	}
+	proven := w.Group(second...)
+	proven.Proven = true
+	require.Equal(t, state.Folded, fold.Apply(w.State.Copy(), proven).Row.Outcome, "a rebuild knows that it was folded")
+	w.MustFold(planned(done)...)
+}
+
 func TestInputsOfRenumberedGroup(t *testing.T) {
 	w := foldtest.New(t)
 	p := event.RunTriggered{}

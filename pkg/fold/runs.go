@@ -21,6 +21,7 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.st.FoldTime.Add(RunKeyTTL),
 		})
 	}
+	f.rememberRetry(p)
 	run := &state.Run{
 		RunID: p.RunID, PlanID: p.PlanID, RunKey: p.RunKey,
 		TriggerType: p.Trigger.Type, Trigger: jsonOf(p.Trigger), ParentRunID: p.Trigger.ParentRunID,
@@ -39,7 +40,19 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	return folded
 }
 
-// expireRunKeys removes up to two expired keys. A new run adds at most one, so the table does not
+// rememberRetry records the last retry of a chain. The row outlives the run in the live state, so it also shows retries
+// that have moved to history.
+func (f *folder) rememberRetry(p *event.RunTriggered) {
+	if p.RootRun == "" {
+		return
+	}
+	key := state.RetryKey(p.RootRun)
+	if last := f.st.RunKeys.Get(key); last == nil || last.RunID < p.RunID {
+		put(f, f.st.RunKeys, &state.RunKey{RunKey: key, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.st.FoldTime.Add(RunKeyTTL)})
+	}
+}
+
+// expireRunKeys removes up to two expired keys. A new run adds at most two, so the table does not
 // grow with the number of past runs.
 func (f *folder) expireRunKeys() {
 	const limit = 2

@@ -97,6 +97,18 @@ func (s *State) LiveRunOf(root string) string {
 	return run
 }
 
+// RetryKey returns the key of the row of run_keys that names the last retry in the chain that began with a run.
+func RetryKey(root string) string { return event.ReservedKeys + root }
+
+// LastRetry returns the last retry in the chain that began with a given run, or "". It also returns a retry that has
+// moved to history, unless the retry is older than the time for which run keys are remembered.
+func (s *State) LastRetry(root string) string {
+	if row := s.RunKeys.Get(RetryKey(root)); row != nil {
+		return row.RunID
+	}
+	return ""
+}
+
 // Deployment returns the current deployment, or nil.
 func (s *State) Deployment() *Deployment { return s.Deployments.Last() }
 

@@ -111,7 +111,8 @@ type channelLog struct {
 	sent  map[string]int
 }
 
-var errChannel = errors.New("the channel refuses the message")
+// errChannel contains a byte that is not UTF-8, as answers of some mail servers do.
+var errChannel = errors.New("the channel refuses the message: bo\xeete pleine")
 
 // sendAlert simulates the channels of a process: it is slow, and refuses some messages.
 func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.Message) error {

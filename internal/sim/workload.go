@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
@@ -340,7 +341,15 @@ func (l *workload) behave(asset string) behaviour {
 	return b
 }
 
-var errTask = errors.New("it went wrong")
+// failed returns the error of a task. Half of the messages are long and contain white space and characters of several
+// bytes, like the boxes that some programs print: Servo cuts such messages.
+func (l *workload) failed(e *worker.Execution) error {
+	r := random(l.w.cfg.Seed, "error "+e.RunID+e.TaskKey, int(e.Attempt))
+	if r.IntN(2) == 0 {
+		return errors.New("it went wrong")
+	}
+	return errors.New("it went" + strings.Repeat(" ", r.IntN(3000)) + "wrong" + strings.Repeat("│", r.IntN(3000)))
+}
 
 // execute does the work of a task.
 func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) error {
@@ -368,7 +377,7 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 		return err
 	}
 	if e.Attempt <= b.failures {
-		return errTask
+		return l.failed(&e)
 	}
 	if l.bare(assetOf(e.TaskKey)) {
 		return nil

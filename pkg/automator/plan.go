@@ -206,6 +206,7 @@ func (a *Automator) request(spec *event.RunSpec, p *project, form plan.Form) (en
 func refusal(err error) event.Error {
 	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
 	permanent, changed, damaged := new(engine.PlanError), new(engine.DefinitionError), new(engine.DamagedError)
+	rejected := new(event.DecodeError) // the event would be rejected again
 	switch {
 	case errors.As(err, &changed):
 		e.Code, e.Category, e.Retryable = fold.DefinitionChanged, event.CategoryConfiguration, false
@@ -217,7 +218,7 @@ func refusal(err error) event.Error {
 		e.Code, e.Category = overtaken, event.CategoryUser
 	case errors.Is(err, errNoRelease):
 		e.Code, e.Category = noRelease, event.CategoryConfiguration
-	case errors.As(err, &permanent):
+	case errors.As(err, &permanent), errors.As(err, &rejected):
 		e.Code, e.Category, e.Retryable = unplannable, event.CategoryConfiguration, false
 	}
 	return e

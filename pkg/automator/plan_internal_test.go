@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -39,6 +40,13 @@ func TestOvertakenRequestIsPlannedAgain(t *testing.T) {
 	cause := refusal(fmt.Errorf("plan a chunk: %w", engine.ErrOvertaken))
 	require.Equal(t, "OVERTAKEN", cause.Code)
 	require.True(t, cause.Retryable)
+}
+
+// The ledger rejects an invalid event each time.
+func TestRejectedEventIsNotRetried(t *testing.T) {
+	cause := refusal(fmt.Errorf("append to the ledger: %w", &event.DecodeError{Reason: event.ReasonInvalid, Detail: "payload.labels: too many"}))
+	require.Equal(t, unplannable, cause.Code)
+	require.False(t, cause.Retryable)
 }
 
 func TestTriggerOfManualTickIsManual(t *testing.T) {

@@ -119,7 +119,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 		order = event.NewestFirst
 	}
 	p.event = &event.BackfillCreated{
-		Assets: atMost(keyTexts(p.Assets)), Partitions: shown(choice.Selected), Only: string(r.Need), Sizes: chunks.Sizes(), Ordered: p.Ordered,
+		Assets: atMost(keyTexts(p.Assets)), Partitions: shortened(choice.Selected[:min(len(choice.Selected), event.MaxSelections)], event.MaxSelectionText), Only: string(r.Need), Sizes: chunks.Sizes(), Ordered: p.Ordered,
 		Order: order, MaxParallel: parallel, StopAt: p.StopAt, Priority: r.Priority, Pool: r.Pool, Release: r.Release,
 		AllowIncomplete: r.Plan.AllowIncomplete,
 	}
@@ -176,16 +176,17 @@ func keyTexts(keys []ids.AssetKey) []string {
 	return texts
 }
 
-// shown shortens a list of selections so that it fits into an event. The result is only for display.
-func shown(selections []string) []string {
-	kept := []string{}
-	for _, text := range selections[:min(len(selections), event.MaxSelections)] {
-		if len(text) > event.MaxSelectionText {
-			text = text[:event.MaxSelectionText-len("…")] + "…"
+// shortened cuts each selection to a number of bytes, so that the selections fit into an event. There they are only for
+// display: the plan of a run, and the list of a backfill, have the partitions.
+func shortened(selections []string, limit int) []string {
+	short := slices.Clone(selections)
+	for i, text := range short {
+		if len(text) > limit {
+			text = text[:limit-len("…")] // the cut may be inside a character
+			short[i] = strings.ToValidUTF8(text, "") + "…"
 		}
-		kept = append(kept, strings.ToValidUTF8(text, ""))
 	}
-	return kept
+	return short
 }
 
 // stopAt converts a threshold, such as 10%, into a number of failed partitions.

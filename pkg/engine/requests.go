@@ -170,7 +170,7 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	return &PlannedRequest{snap, built, &event.RunTriggered{
 		RunID: row.RunID, RequestID: row.RequestID, Trigger: r.Trigger, RootAssets: roots(r), MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels, Release: r.Release,
-		AllowIncomplete: r.Plan.AllowIncomplete, PartitionSelection: built.Selected,
+		AllowIncomplete: r.Plan.AllowIncomplete, PartitionSelection: selectionOf(built),
 	}}, nil
 }
 

@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +59,41 @@ func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	statuses, err := e.Statuses(b.Key, []string{ids.Partition{"region": "eu"}.Key()})
 	require.NoError(t, err)
 	require.Equal(t, staleness.Fresh, statuses[0])
+}
+
+// The keys of a dimension may have more bytes than a selection in an event.
+func TestSelectionOfManyKeysRuns(t *testing.T) {
+	w := newFixture(t, false)
+	a := asset("a")
+	tenants := space.Dimension{Name: "tenant", Kind: space.Static}
+	for i := range 300 {
+		tenants.Values = append(tenants.Values, fmt.Sprintf("地区-%04d", i))
+	}
+	a.Partitions = space.New(tenants)
+	all, err := plan.ParseSelection("all")
+	require.NoError(t, err)
+	list, err := plan.ParseSelection("tenant=" + strings.Join(tenants.Values, ","))
+	require.NoError(t, err)
+	for _, selection := range []plan.Selection{all, list} {
+		r := engine.RunRequest{
+			Plan:    plan.Request{Root: "/project", Assets: []plan.Asset{a}, All: true, Partitions: []plan.Selection{selection}},
+			Trigger: event.Trigger{Type: "manual"},
+		}
+		ran := w.run(r)
+		require.Equal(t, 300, ran.Tasks)
+		recorded := w.state().Runs.Get(ran.RunID).Partitions
+		require.Contains(t, recorded, "tenant=地区-0000,地区-0001,")
+		require.Contains(t, recorded, "…")
+		asked, err := w.RequestRun(t.Context(), clock.System{}.Now().Add(-time.Hour), event.RunSpec{All: true})
+		require.NoError(t, err)
+		w.fireTimers()
+		snap, err := w.Current(t.Context())
+		require.NoError(t, err)
+		planned, err := w.PlanRequest(t.Context(), snap, snap.State.Requests.Get(asked.ID), r, clock.System{}.Now())
+		require.NoError(t, err)
+		require.NoError(t, w.StartRequest(t.Context(), planned))
+		require.Equal(t, 300, int(w.state().Runs.Get(w.state().Requests.Get(asked.ID).RunID).TasksTotal))
+	}
 }
 
 // A period of a is made before it begins. A run of b omits it, and must be stale when the period has begun. Only later

@@ -88,7 +88,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
 		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
 	}
-	p.PartitionSelection = built.Selected
+	p.PartitionSelection = selectionOf(built)
 	t, err := e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
 		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
@@ -124,19 +124,24 @@ func (e *Engine) newRunID(snap *snapshot.Snapshot) string {
 	return e.cfg.IDs.New()
 }
 
-// maxNamedBytes limits the total length of the asset keys in an event, because the length of an event's line is
-// limited.
+// maxNamedBytes limits the total length of the asset keys, and that of the selections, in an event, because the length of
+// an event's line is limited.
 const maxNamedBytes = 256 << 10
 
-// atMost returns the longest prefix of keys that fits into an event.
-func atMost(keys []string) []string {
+// atMost returns the longest prefix of texts that fits into an event.
+func atMost(texts []string) []string {
 	size := 0
-	for i, key := range keys {
-		if size += len(key); i == event.MaxSelection || size > maxNamedBytes {
-			return keys[:i]
+	for i, text := range texts {
+		if size += len(text); i == event.MaxSelection || size > maxNamedBytes {
+			return texts[:i]
 		}
 	}
-	return keys
+	return texts
+}
+
+// selectionOf returns the selections of a plan as they are recorded in the event of its run.
+func selectionOf(built *plan.Plan) []string {
+	return atMost(shortened(built.Selected, event.MaxRef))
 }
 
 // maxInlineTasks and maxInlineBytes limit the tasks in the event. The compactor reads larger plans

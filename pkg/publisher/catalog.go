@@ -43,14 +43,15 @@ type catalogRecord struct {
 }
 
 // Update writes the catalog again if the outputs or the definition have changed. changed reports whether it
-// has written the catalog.
+// has written the catalog. If the outputs of an asset could not be read, the catalog does not change, because it would
+// lose the view of this asset.
 func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("publish to %s: %w", c.Name, err)
 		}
 	}()
-	if err := apart(c.File, c.Store); err != nil {
+	if err := errors.Join(unreadIn(assets), apart(c.File, c.Store)); err != nil {
 		return false, err
 	}
 	content := c.contentOf(assets)

@@ -40,7 +40,7 @@ const (
 	setAside        = ".servo-old"
 )
 
-// maxErrors is how many outputs may fail before an update ends.
+// maxErrors is how many outputs may fail to be replaced before an update ends.
 const maxErrors = 10
 
 // update is one call of Update.
@@ -53,6 +53,7 @@ type update struct {
 	above    string
 	obsolete []change
 	changed  []change
+	unnamed  []failure // outputs whose folders cannot have their names
 }
 
 // change is an output that the folder does not show correctly.
@@ -73,18 +74,18 @@ func (c *change) path() string { return path.Join(c.name, c.folder) }
 
 // Update makes the folder show exactly the outputs of assets, and reports whether it changed the folder. If
 // an output cannot be published, the folder still shows its predecessor, and Update publishes the other
-// outputs.
+// outputs. If the outputs of an asset could not be read, the folder still shows what it shows of this asset.
 func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	u := &update{Folder: f}
 	if err := u.open(); err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, u.root.Close()) }()
+	defer func() { err = errors.Join(err, unreadIn(assets), u.root.Close()) }()
 	if err := u.compare(assets); err != nil {
 		return false, err
 	}
 	if len(u.obsolete)+len(u.changed) == 0 {
-		return false, nil
+		return false, u.failed(u.unnamed)
 	}
 	// Obsolete outputs are removed first, because their folders may block new outputs.
 	if err := u.removeObsolete(); err != nil {
@@ -99,7 +100,7 @@ func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now
 	if err := u.save(); err != nil {
 		return false, err
 	}
-	err = u.apply(ctx, foreign)
+	err = u.apply(ctx, slices.Concat(u.unnamed, foreign))
 	for name, a := range u.record.Assets {
 		if len(a.Outputs)+len(a.Replacing) == 0 {
 			delete(u.record.Assets, name)
@@ -197,32 +198,18 @@ func (u *update) targetOf(c *change) string {
 
 // compare finds what differs between the folder and the outputs of assets.
 func (u *update) compare(assets []Asset) error {
-	wanted := map[string]bool{}
+	wanted, unread := map[string]bool{}, map[string]bool{}
 	for i := range assets {
-		a := &assets[i]
-		recorded := u.record.Assets[a.Name]
-		for _, out := range a.Outputs {
-			folder, ok := folderOf(a.Dimensions, out.Partition)
-			if !ok {
-				return fmt.Errorf("publish asset %s: its partition %q has other dimensions", a.Key, out.Partition)
-			}
-			for name := range strings.SplitSeq(folder, "/") {
-				if len(name) > maxName {
-					return fmt.Errorf("publish asset %s: the name of the folder of partition %q is longer than %d bytes: choose shorter keys, or set publish: false",
-						a.Key, out.Partition, maxName)
-				}
-			}
-			c := change{asset: a, name: a.Name, folder: folder, output: out}
-			u.settle(recorded, &c)
-			c.known = recorded != nil && recorded.Outputs[folder]+recorded.Replacing[folder] != ""
-			c.copied = c.known && recorded.Copy
-			wanted[c.path()] = true
-			if !u.shows(recorded, &c) {
-				u.changed = append(u.changed, c)
-			}
+		if a := &assets[i]; a.Unread != nil {
+			unread[a.Name] = true
+		} else if err := u.compareAsset(a, wanted); err != nil {
+			return err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.record.Assets)) {
+		if unread[name] {
+			continue // the folder still shows what it shows
+		}
 		a := u.record.Assets[name]
 		for _, outputs := range []map[string]string{a.Outputs, a.Replacing} {
 			for _, folder := range slices.Sorted(maps.Keys(outputs)) {
@@ -232,6 +219,40 @@ func (u *update) compare(assets []Asset) error {
 					u.obsolete = append(u.obsolete, c)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// compareAsset finds the outputs of an asset that the folder does not show. It adds the paths of all outputs to wanted.
+func (u *update) compareAsset(a *Asset, wanted map[string]bool) error {
+	recorded := u.record.Assets[a.Name]
+	for _, out := range a.Outputs {
+		folder, ok := folderOf(a.Dimensions, out.Partition)
+		if !ok {
+			return fmt.Errorf("publish asset %s: its partition %q has other dimensions", a.Key, out.Partition)
+		}
+		c := change{asset: a, name: a.Name, folder: folder, output: out}
+		if err := checkNames(folder); err != nil {
+			u.unnamed = append(u.unnamed, failure{c, err})
+			continue
+		}
+		u.settle(recorded, &c)
+		c.known = recorded != nil && recorded.Outputs[folder]+recorded.Replacing[folder] != ""
+		c.copied = c.known && recorded.Copy
+		wanted[c.path()] = true
+		if !u.shows(recorded, &c) {
+			u.changed = append(u.changed, c)
+		}
+	}
+	return nil
+}
+
+// checkNames returns an error if a name in the path of a partition's folder is too long for a file system.
+func checkNames(folder string) error {
+	for name := range strings.SplitSeq(folder, "/") {
+		if len(name) > maxName {
+			return fmt.Errorf("the name of its folder is longer than %d bytes: choose shorter keys, or set publish: false", maxName)
 		}
 	}
 	return nil
@@ -349,9 +370,9 @@ type failure struct {
 	err error
 }
 
-// apply replaces the changed outputs. failed contains the failures of outputs that [update.leaveForeign] has removed
-// from u.changed.
+// apply replaces the changed outputs. failed contains the failures of outputs that are not in u.changed.
 func (u *update) apply(ctx context.Context, failed []failure) error {
+	most := len(failed) + maxErrors
 	for i := range u.changed {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(u.failed(failed), err)
@@ -359,7 +380,7 @@ func (u *update) apply(ctx context.Context, failed []failure) error {
 		c := &u.changed[i]
 		if err := u.replace(ctx, c); err != nil {
 			failed = append(failed, failure{*c, err})
-			if len(failed) >= maxErrors || errors.Is(err, errStopped) {
+			if len(failed) >= most || errors.Is(err, errStopped) {
 				return u.failed(failed)
 			}
 			continue

@@ -334,6 +334,34 @@ func TestUpdateCopiesOverOtherShapes(t *testing.T) {
 	}
 }
 
+func TestUpdateFailureHoldsUpNoOtherOutput(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t.TempDir())
+	long := ids.Partition{"tenant": "株式会社日本インターナショナルトレーディングホールディングス"}.Key() // its folder would have more than 255 bytes
+	unnamed, err := f.output("raw/a", long, 1, "data.parquet")
+	require.NoError(t, err)
+	unread, err := f.output("raw/b", "", 2, "data.parquet")
+	require.NoError(t, err)
+	assets := []publisher.Asset{asset("raw/a", []string{"tenant"}, unnamed), asset("raw/b", nil, unread)}
+	for range 2 { // also if nothing changes
+		_, err = f.Update(t.Context(), assets, 1, day)
+		require.ErrorContains(t, err, "asset raw/a, partition "+long+": the name of its folder is longer than 255 bytes")
+	}
+	assets[1].Outputs, assets[1].Unread = nil, errors.New("read the partitions of raw/b: no such file")
+	good, err := f.output("mart/c", "", 3, "data.parquet")
+	require.NoError(t, err)
+	changed, err := f.Update(t.Context(), append(assets, asset("mart/c", nil, good)), 2, day)
+	require.ErrorContains(t, err, "raw/a")
+	require.ErrorContains(t, err, "read the partitions of raw/b")
+	require.True(t, changed)
+	shown, err := f.shown()
+	require.NoError(t, err)
+	require.Equal(t, []string{"mart/c/data.parquet", "raw/b/data.parquet"}, slices.Sorted(maps.Keys(shown)))
+	named := map[string]bool{}
+	require.NoError(t, publisher.Named(filepath.Join(f.Path, publisher.RecordName), named))
+	require.True(t, named[unread.MaterializationID], "readers may still find it")
+}
+
 func TestUpdateErrorCountsOutputs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

@@ -22,7 +22,8 @@ type Place struct {
 	Name string
 	// Record is the absolute path of the place's record.
 	Record string
-	// Update makes the place show the outputs of assets, and reports whether it changed the place.
+	// Update makes the place show the outputs of assets, and reports whether it changed the place. It returns the error
+	// of an asset whose outputs could not be read.
 	Update func(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error)
 }
 
@@ -126,17 +127,13 @@ func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places
 			return err
 		}
 	}
-	var unknown error
 	for i := range assets {
-		unknown = errors.Join(unknown, assets[i].Load(ctx, snap))
+		_ = assets[i].Load(ctx, snap) // every update returns the error
 	}
 	var failed []error
 	for i := range places {
 		s := p.statusOf(&all, &places[i], assets)
-		err := unknown
-		if err == nil {
-			_, err = places[i].Update(ctx, assets, snap.Revision, p.Now())
-		}
+		_, err := places[i].Update(ctx, assets, snap.Revision, p.Now())
 		now := p.Now()
 		if err == nil {
 			s.Revision, s.UpdatedAt, s.Error, s.FailingSince = snap.Revision, now, "", 0

@@ -18,6 +18,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,8 +43,9 @@ type Asset struct {
 	Dimensions []string
 	// Has reports whether the asset has a partition. Nil: it has every materialized partition.
 	Has func(partition string) bool
-	// Outputs are the visible outputs. [Asset.Load] sets them.
+	// Outputs are the visible outputs. Unread is the reason why they are not known. [Asset.Load] sets both.
 	Outputs []Output
+	Unread  error
 }
 
 // Output is the visible output of a partition.
@@ -55,8 +57,21 @@ type Output struct {
 }
 
 // Load sets [Asset.Outputs] to the visible outputs of an asset in a snapshot. It skips outputs without
-// files.
+// files. If it returns an error, [Asset.Unread] is this error.
 func (a *Asset) Load(ctx context.Context, snap *snapshot.Snapshot) error {
+	a.Unread = a.load(ctx, snap)
+	return a.Unread
+}
+
+// unreadIn returns the errors of all assets whose outputs are not known.
+func unreadIn(assets []Asset) (err error) {
+	for i := range assets {
+		err = errors.Join(err, assets[i].Unread)
+	}
+	return err
+}
+
+func (a *Asset) load(ctx context.Context, snap *snapshot.Snapshot) error {
 	a.Outputs = nil
 	for row, err := range snap.Partitions(ctx, a.Key, "") {
 		if err != nil {

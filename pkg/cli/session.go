@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/url"
 	"syscall"
 	"time"
@@ -128,13 +129,16 @@ func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 type condition int
 
 const (
-	serving condition = iota // it accepts connections
-	silent                   // it did not accept a connection in time, and nothing proves that it has ended
+	serving condition = iota // it answers
+	silent                   // it did not answer in time, and nothing proves that it has ended
 	ended                    // it has ended, or no longer serves
 )
 
-// dialWait is how long an owner may take to accept a connection.
-const dialWait = time.Second
+// dialWait is how long an owner may take to accept a connection, and answerWait how long it may take to answer.
+const (
+	dialWait   = time.Second
+	answerWait = 5 * time.Second
+)
 
 // look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not
 // exist, its record is gone or replaced, or the system refuses connections to its port. A timeout proves nothing: on
@@ -155,8 +159,28 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if err != nil {
 		return afterFailedDial(err)
 	}
-	_ = conn.Close() // an accepted connection proves that the owner is serving
+	_ = conn.Close()
+	if err := answers(ctx, o); err != nil { // the system accepts connections even for a process that is suspended
+		return afterFailedDial(err)
+	}
 	return serving
+}
+
+// answers returns an error if an owner does not answer a request.
+func answers(ctx context.Context, o embedded.Owner) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	client := o.Client()
+	defer client.CloseIdleConnections()
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
 }
 
 // afterFailedDial returns the condition of an owner that could not be dialled. Any error except a refused connection

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,10 +29,9 @@ func record(t *testing.T, dir string, o embedded.Owner) {
 }
 
 func TestLookNeedsProofThatOwnerHasEnded(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	server := httptest.NewServer(http.NotFoundHandler())
 	dir := t.TempDir()
-	alive := embedded.Owner{PID: os.Getpid(), URL: "http://" + listener.Addr().String(), Token: "a"}
+	alive := embedded.Owner{PID: os.Getpid(), URL: server.URL, Token: "a"}
 	record(t, dir, alive)
 	require.Equal(t, serving, look(t.Context(), dir, alive))
 
@@ -49,7 +51,7 @@ func TestLookNeedsProofThatOwnerHasEnded(t *testing.T) {
 	record(t, dir, dead)
 	require.Equal(t, ended, look(t.Context(), dir, dead), "its process does not exist")
 	record(t, dir, alive)
-	require.NoError(t, listener.Close())
+	server.Close()
 	require.Equal(t, ended, look(t.Context(), dir, alive), "its port refuses connections")
 }
 
@@ -68,4 +70,17 @@ func TestUnconfirmedCommandIsNeverReportedAsLost(t *testing.T) {
 	unknown := unconfirmed(&lostError{errors.New("append: context canceled")})
 	require.ErrorIs(t, unknown, errOwnerGone)
 	require.ErrorContains(t, unknown, "may or may not have taken effect")
+}
+
+// The system accepts connections for a suspended process, which never answers.
+func TestSuspendedOwnerIsSilent(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	dir := t.TempDir()
+	o := embedded.Owner{PID: os.Getpid(), URL: "http://" + listener.Addr().String(), Domain: "d", Token: "t"}
+	record(t, dir, o)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Equal(t, silent, look(ctx, dir, o))
 }

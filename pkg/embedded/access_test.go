@@ -273,6 +273,9 @@ func TestStateFolderIsPrivate(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 	require.NoError(t, embedded.MakeFolder(dir))
 	require.Equal(t, fs.FileMode(0o700), mode(dir))
+	ignored, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
+	require.NoError(t, err)
+	require.Equal(t, "*\n", string(ignored))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "owner.json.new"), nil, 0o644))
 	s := start(t, dir)
 	for _, name := range []string{"owner.json", "keys.json", "lock"} {

@@ -160,6 +160,7 @@ func filled() map[proto.Message]any {
 		&servov1.BackfillScheduleResponse{}: &engine.ScheduleBackfill{}, &servov1.Backfill{}: &engine.Backfill{}, &servov1.RunRequest{}: &engine.Request{},
 		&servov1.Deadline{}: &engine.Promise{}, &servov1.ListAlertsResponse{}: &engine.Alerts{}, &servov1.QuarantinedOutput{}: &engine.Candidate{},
 		&servov1.ChangeKeysResponse{}: &engine.KeysChanged{}, &servov1.Attention{}: &engine.Attention{},
+		&servov1.CountRunsResponse{}: &engine.RunCounts{},
 	}
 }
 

@@ -2,12 +2,30 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
+
+// defaultHours is the number of hours whose runs CountRuns counts.
+const defaultHours = 24
+
+// CountRuns implements the call.
+func (s *server) CountRuns(ctx context.Context, r *servov1.CountRunsRequest) (*servov1.CountRunsResponse, error) {
+	snap, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	to := s.now(ctx, snap).Truncate(time.Minute).Add(time.Minute)
+	counts, err := engine.CountRuns(ctx, snap, to, orDefault(r.GetHours(), defaultHours), maxRunsLooked)
+	if err != nil {
+		return nil, err
+	}
+	return fill(&servov1.CountRunsResponse{Revision: snap.Revision}, counts), nil
+}
 
 // ListAttention implements the call.
 func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error) {

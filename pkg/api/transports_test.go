@@ -285,6 +285,12 @@ func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 		"no key set": func(ctx context.Context, c clients) (proto.Message, error) {
 			return c.keySets.ListKeys(ctx, &servov1.ListKeysRequest{KeySet: "tenants"})
 		},
+		"numbers of runs": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.state.CountRuns(ctx, &servov1.CountRunsRequest{Hours: 2, AsOf: "2100-01-01T00:00:00Z"}) // without as_of, the hours move on
+		},
+		"runs of too many hours": func(ctx context.Context, c clients) (proto.Message, error) {
+			return c.state.CountRuns(ctx, &servov1.CountRunsRequest{Hours: 745})
+		},
 		"attention": func(ctx context.Context, c clients) (proto.Message, error) {
 			return c.state.ListAttention(ctx, &servov1.ListAttentionRequest{})
 		},

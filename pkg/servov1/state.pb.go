@@ -596,6 +596,154 @@ func (*Severity) Descriptor() ([]byte, []int) {
 	return file_servo_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
+// CountRunsRequest asks for the number of runs.
+type CountRunsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. A local server fills it in if it is empty.
+	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The workspace. A local server fills it in if it is empty.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The number of hours, at most 744 (31 days); 0: 24.
+	Hours int32 `protobuf:"varint,3,opt,name=hours,proto3" json:"hours,omitempty"`
+	// The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+	// Empty: the newest revision.
+	AsOf string `protobuf:"bytes,60,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+	// unavailable.
+	MinRevision   int64 `protobuf:"varint,61,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountRunsRequest) Reset() {
+	*x = CountRunsRequest{}
+	mi := &file_servo_v1_state_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountRunsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountRunsRequest) ProtoMessage() {}
+
+func (x *CountRunsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_state_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountRunsRequest.ProtoReflect.Descriptor instead.
+func (*CountRunsRequest) Descriptor() ([]byte, []int) {
+	return file_servo_v1_state_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CountRunsRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *CountRunsRequest) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *CountRunsRequest) GetHours() int32 {
+	if x != nil {
+		return x.Hours
+	}
+	return 0
+}
+
+func (x *CountRunsRequest) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
+func (x *CountRunsRequest) GetMinRevision() int64 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
+// CountRunsResponse contains the number of runs in each hour.
+type CountRunsResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The hours, newest first. The newest one ends with the current minute.
+	Hours []*CountRunsResponse_Hour `protobuf:"bytes,2,rep,name=hours,proto3" json:"hours,omitempty"`
+	// All runs that were requested at this time or later are counted. If there are more than 250,000 runs, some of the
+	// earlier ones are not.
+	CountedFrom   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=counted_from,json=countedFrom,proto3" json:"counted_from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountRunsResponse) Reset() {
+	*x = CountRunsResponse{}
+	mi := &file_servo_v1_state_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountRunsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountRunsResponse) ProtoMessage() {}
+
+func (x *CountRunsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_state_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountRunsResponse.ProtoReflect.Descriptor instead.
+func (*CountRunsResponse) Descriptor() ([]byte, []int) {
+	return file_servo_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CountRunsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CountRunsResponse) GetHours() []*CountRunsResponse_Hour {
+	if x != nil {
+		return x.Hours
+	}
+	return nil
+}
+
+func (x *CountRunsResponse) GetCountedFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CountedFrom
+	}
+	return nil
+}
+
 // ChangedPartition is a partition that has changed.
 type WatchResponse_ChangedPartition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -607,7 +755,7 @@ type WatchResponse_ChangedPartition struct {
 
 func (x *WatchResponse_ChangedPartition) Reset() {
 	*x = WatchResponse_ChangedPartition{}
-	mi := &file_servo_v1_state_proto_msgTypes[6]
+	mi := &file_servo_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +767,7 @@ func (x *WatchResponse_ChangedPartition) String() string {
 func (*WatchResponse_ChangedPartition) ProtoMessage() {}
 
 func (x *WatchResponse_ChangedPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_servo_v1_state_proto_msgTypes[6]
+	mi := &file_servo_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,6 +795,61 @@ func (x *WatchResponse_ChangedPartition) GetPartitionKey() string {
 		return x.PartitionKey
 	}
 	return ""
+}
+
+// Hour is 60 minutes.
+type CountRunsResponse_Hour struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The start of the hour.
+	From *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The number of runs by state. A state without runs is absent.
+	Runs          map[string]int32 `protobuf:"bytes,2,rep,name=runs,proto3" json:"runs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountRunsResponse_Hour) Reset() {
+	*x = CountRunsResponse_Hour{}
+	mi := &file_servo_v1_state_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountRunsResponse_Hour) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountRunsResponse_Hour) ProtoMessage() {}
+
+func (x *CountRunsResponse_Hour) ProtoReflect() protoreflect.Message {
+	mi := &file_servo_v1_state_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountRunsResponse_Hour.ProtoReflect.Descriptor instead.
+func (*CountRunsResponse_Hour) Descriptor() ([]byte, []int) {
+	return file_servo_v1_state_proto_rawDescGZIP(), []int{7, 0}
+}
+
+func (x *CountRunsResponse_Hour) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *CountRunsResponse_Hour) GetRuns() map[string]int32 {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
 }
 
 var File_servo_v1_state_proto protoreflect.FileDescriptor
@@ -708,10 +911,27 @@ const file_servo_v1_state_proto_rawDesc = "" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04INFO\x10\x01\x12\v\n" +
 	"\aWARNING\x10\x02\x12\t\n" +
-	"\x05ERROR\x10\x032\xb6\x02\n" +
+	"\x05ERROR\x10\x03\"\x87\x02\n" +
+	"\x10CountRunsRequest\x120\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
+	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\x1f\n" +
+	"\x05hours\x18\x03 \x01(\x05B\t\xca\xe1\x18\x05 \x00(\xe8\x05R\x05hours\x124\n" +
+	"\x05as_of\x18< \x01(\tB\x1f\xca\xe1\x18\x1b\b(\x12\x17[0-9]{1,16}|[0-9]{4}-.*R\x04asOf\x122\n" +
+	"\fmin_revision\x18= \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\vminRevision\"\xe7\x02\n" +
+	"\x11CountRunsResponse\x12)\n" +
+	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x126\n" +
+	"\x05hours\x18\x02 \x03(\v2 .servo.v1.CountRunsResponse.HourR\x05hours\x12=\n" +
+	"\fcounted_from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\vcountedFrom\x1a\xaf\x01\n" +
+	"\x04Hour\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12>\n" +
+	"\x04runs\x18\x02 \x03(\v2*.servo.v1.CountRunsResponse.Hour.RunsEntryR\x04runs\x1a7\n" +
+	"\tRunsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x012\xcc\x03\n" +
 	"\fStateService\x12\x84\x01\n" +
 	"\x05Watch\x12\x16.servo.v1.WatchRequest\x1a\x17.servo.v1.WatchResponse\"H\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x029\x127/v1/tenants/{tenant_id}/workspaces/{workspace_id}/watch\x90\x02\x010\x01\x12\x9e\x01\n" +
-	"\rListAttention\x12\x1e.servo.v1.ListAttentionRequest\x1a\x1f.servo.v1.ListAttentionResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/attention\x90\x02\x01B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
+	"\rListAttention\x12\x1e.servo.v1.ListAttentionRequest\x1a\x1f.servo.v1.ListAttentionResponse\"L\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02=\x12;/v1/tenants/{tenant_id}/workspaces/{workspace_id}/attention\x90\x02\x01\x12\x93\x01\n" +
+	"\tCountRuns\x12\x1a.servo.v1.CountRunsRequest\x1a\x1b.servo.v1.CountRunsResponse\"M\xca\xe1\x18\x02\b\x03\x82\xd3\xe4\x93\x02>\x12</v1/tenants/{tenant_id}/workspaces/{workspace_id}/run-counts\x90\x02\x01B:Z8github.com/servo-orchestration/servo/pkg/servov1;servov1b\x06proto3"
 
 var (
 	file_servo_v1_state_proto_rawDescOnce sync.Once
@@ -726,7 +946,7 @@ func file_servo_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_servo_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_servo_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_servo_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_servo_v1_state_proto_goTypes = []any{
 	(Severity_Value)(0),                    // 0: servo.v1.Severity.Value
 	(*WatchRequest)(nil),                   // 1: servo.v1.WatchRequest
@@ -735,30 +955,40 @@ var file_servo_v1_state_proto_goTypes = []any{
 	(*ListAttentionResponse)(nil),          // 4: servo.v1.ListAttentionResponse
 	(*Attention)(nil),                      // 5: servo.v1.Attention
 	(*Severity)(nil),                       // 6: servo.v1.Severity
-	(*WatchResponse_ChangedPartition)(nil), // 7: servo.v1.WatchResponse.ChangedPartition
-	(*timestamppb.Timestamp)(nil),          // 8: google.protobuf.Timestamp
-	(*Run)(nil),                            // 9: servo.v1.Run
-	(*Task)(nil),                           // 10: servo.v1.Task
-	(*Step)(nil),                           // 11: servo.v1.Step
+	(*CountRunsRequest)(nil),               // 7: servo.v1.CountRunsRequest
+	(*CountRunsResponse)(nil),              // 8: servo.v1.CountRunsResponse
+	(*WatchResponse_ChangedPartition)(nil), // 9: servo.v1.WatchResponse.ChangedPartition
+	(*CountRunsResponse_Hour)(nil),         // 10: servo.v1.CountRunsResponse.Hour
+	nil,                                    // 11: servo.v1.CountRunsResponse.Hour.RunsEntry
+	(*timestamppb.Timestamp)(nil),          // 12: google.protobuf.Timestamp
+	(*Run)(nil),                            // 13: servo.v1.Run
+	(*Task)(nil),                           // 14: servo.v1.Task
+	(*Step)(nil),                           // 15: servo.v1.Step
 }
 var file_servo_v1_state_proto_depIdxs = []int32{
-	8,  // 0: servo.v1.WatchResponse.published_at:type_name -> google.protobuf.Timestamp
-	9,  // 1: servo.v1.WatchResponse.runs:type_name -> servo.v1.Run
-	10, // 2: servo.v1.WatchResponse.tasks:type_name -> servo.v1.Task
-	7,  // 3: servo.v1.WatchResponse.partitions:type_name -> servo.v1.WatchResponse.ChangedPartition
+	12, // 0: servo.v1.WatchResponse.published_at:type_name -> google.protobuf.Timestamp
+	13, // 1: servo.v1.WatchResponse.runs:type_name -> servo.v1.Run
+	14, // 2: servo.v1.WatchResponse.tasks:type_name -> servo.v1.Task
+	9,  // 3: servo.v1.WatchResponse.partitions:type_name -> servo.v1.WatchResponse.ChangedPartition
 	5,  // 4: servo.v1.ListAttentionResponse.attention:type_name -> servo.v1.Attention
 	0,  // 5: servo.v1.Attention.severity:type_name -> servo.v1.Severity.Value
-	8,  // 6: servo.v1.Attention.since:type_name -> google.protobuf.Timestamp
-	11, // 7: servo.v1.Attention.next:type_name -> servo.v1.Step
-	1,  // 8: servo.v1.StateService.Watch:input_type -> servo.v1.WatchRequest
-	3,  // 9: servo.v1.StateService.ListAttention:input_type -> servo.v1.ListAttentionRequest
-	2,  // 10: servo.v1.StateService.Watch:output_type -> servo.v1.WatchResponse
-	4,  // 11: servo.v1.StateService.ListAttention:output_type -> servo.v1.ListAttentionResponse
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	12, // 6: servo.v1.Attention.since:type_name -> google.protobuf.Timestamp
+	15, // 7: servo.v1.Attention.next:type_name -> servo.v1.Step
+	10, // 8: servo.v1.CountRunsResponse.hours:type_name -> servo.v1.CountRunsResponse.Hour
+	12, // 9: servo.v1.CountRunsResponse.counted_from:type_name -> google.protobuf.Timestamp
+	12, // 10: servo.v1.CountRunsResponse.Hour.from:type_name -> google.protobuf.Timestamp
+	11, // 11: servo.v1.CountRunsResponse.Hour.runs:type_name -> servo.v1.CountRunsResponse.Hour.RunsEntry
+	1,  // 12: servo.v1.StateService.Watch:input_type -> servo.v1.WatchRequest
+	3,  // 13: servo.v1.StateService.ListAttention:input_type -> servo.v1.ListAttentionRequest
+	7,  // 14: servo.v1.StateService.CountRuns:input_type -> servo.v1.CountRunsRequest
+	2,  // 15: servo.v1.StateService.Watch:output_type -> servo.v1.WatchResponse
+	4,  // 16: servo.v1.StateService.ListAttention:output_type -> servo.v1.ListAttentionResponse
+	8,  // 17: servo.v1.StateService.CountRuns:output_type -> servo.v1.CountRunsResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_servo_v1_state_proto_init() }
@@ -774,7 +1004,7 @@ func file_servo_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_servo_v1_state_proto_rawDesc), len(file_servo_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

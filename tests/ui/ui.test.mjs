@@ -51,6 +51,7 @@ test("the overview says what needs a person, and why", async () => {
   await sees("failures need attention");
   await sees("check range_orders: 10 of 10 rows failed");
   await sees("1 asset depends on it");
+  await page.getByRole("img", { name: /^[1-9]\d* runs? in the last 24 hours, [1-9]\d* failed$/ }).waitFor();
   await page.getByRole("button", { name: "Retry raw/prices" }).click();
   await sees("A retry repeats the tasks that did not succeed");
   await sees("servo retry");

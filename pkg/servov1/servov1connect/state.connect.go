@@ -38,6 +38,8 @@ const (
 	// StateServiceListAttentionProcedure is the fully-qualified name of the StateService's
 	// ListAttention RPC.
 	StateServiceListAttentionProcedure = "/servo.v1.StateService/ListAttention"
+	// StateServiceCountRunsProcedure is the fully-qualified name of the StateService's CountRuns RPC.
+	StateServiceCountRunsProcedure = "/servo.v1.StateService/CountRuns"
 )
 
 // StateServiceClient is a client for the servo.v1.StateService service.
@@ -46,6 +48,8 @@ type StateServiceClient interface {
 	Watch(context.Context, *servov1.WatchRequest) (*connect.ServerStreamForClient[servov1.WatchResponse], error)
 	// ListAttention returns what needs attention, worst first.
 	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
+	// CountRuns counts the runs of the last hours by the hour in which they were requested, and by state.
+	CountRuns(context.Context, *servov1.CountRunsRequest) (*servov1.CountRunsResponse, error)
 }
 
 // NewStateServiceClient constructs a client for the servo.v1.StateService service. By default, it
@@ -73,6 +77,13 @@ func NewStateServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		countRuns: connect.NewClient[servov1.CountRunsRequest, servov1.CountRunsResponse](
+			httpClient,
+			baseURL+StateServiceCountRunsProcedure,
+			connect.WithSchema(stateServiceMethods.ByName("CountRuns")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -80,6 +91,7 @@ func NewStateServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 type stateServiceClient struct {
 	watch         *connect.Client[servov1.WatchRequest, servov1.WatchResponse]
 	listAttention *connect.Client[servov1.ListAttentionRequest, servov1.ListAttentionResponse]
+	countRuns     *connect.Client[servov1.CountRunsRequest, servov1.CountRunsResponse]
 }
 
 // Watch calls servo.v1.StateService.Watch.
@@ -96,12 +108,23 @@ func (c *stateServiceClient) ListAttention(ctx context.Context, req *servov1.Lis
 	return nil, err
 }
 
+// CountRuns calls servo.v1.StateService.CountRuns.
+func (c *stateServiceClient) CountRuns(ctx context.Context, req *servov1.CountRunsRequest) (*servov1.CountRunsResponse, error) {
+	response, err := c.countRuns.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // StateServiceHandler is an implementation of the servo.v1.StateService service.
 type StateServiceHandler interface {
 	// Watch sends a message for each revision that changes rows of the requested kinds.
 	Watch(context.Context, *servov1.WatchRequest, *connect.ServerStream[servov1.WatchResponse]) error
 	// ListAttention returns what needs attention, worst first.
 	ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error)
+	// CountRuns counts the runs of the last hours by the hour in which they were requested, and by state.
+	CountRuns(context.Context, *servov1.CountRunsRequest) (*servov1.CountRunsResponse, error)
 }
 
 // NewStateServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -125,12 +148,21 @@ func NewStateServiceHandler(svc StateServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	stateServiceCountRunsHandler := connect.NewUnaryHandlerSimple(
+		StateServiceCountRunsProcedure,
+		svc.CountRuns,
+		connect.WithSchema(stateServiceMethods.ByName("CountRuns")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/servo.v1.StateService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case StateServiceWatchProcedure:
 			stateServiceWatchHandler.ServeHTTP(w, r)
 		case StateServiceListAttentionProcedure:
 			stateServiceListAttentionHandler.ServeHTTP(w, r)
+		case StateServiceCountRunsProcedure:
+			stateServiceCountRunsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -146,4 +178,8 @@ func (UnimplementedStateServiceHandler) Watch(context.Context, *servov1.WatchReq
 
 func (UnimplementedStateServiceHandler) ListAttention(context.Context, *servov1.ListAttentionRequest) (*servov1.ListAttentionResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.StateService.ListAttention is not implemented"))
+}
+
+func (UnimplementedStateServiceHandler) CountRuns(context.Context, *servov1.CountRunsRequest) (*servov1.CountRunsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("servo.v1.StateService.CountRuns is not implemented"))
 }

@@ -5,6 +5,7 @@ import { Failure, first, get, path } from "./client";
 import type {
   Asset,
   AssetGraph,
+  CountRunsResponse,
   Gantt,
   GetAssetGraphRequest,
   ListAssetsResponse,
@@ -161,6 +162,15 @@ export const useRuns = (request: ListRunsRequest) =>
     queryKey: ["runs", request],
     placeholderData: keepPreviousData,
     queryFn: ({ signal }) => get<ListRunsResponse>(path(["runs"], { page_size: 100, ...request }), signal),
+  });
+
+// useRunCounts counts the runs of the last 24 hours. The hours move on although no revision follows.
+export const useRunCounts = () =>
+  useQuery({
+    queryKey: ["run-counts"],
+    refetchInterval: 10 * 60_000,
+    placeholderData: keepPreviousData,
+    queryFn: ({ signal }) => get<CountRunsResponse>(path(["run-counts"]), signal),
   });
 
 export interface RunDetail {

@@ -2509,6 +2509,46 @@ export interface Attention {
   next?: Step;
 }
 
+/** CountRunsRequest asks for the number of runs. */
+export interface CountRunsRequest {
+  /** The tenant. A local server fills it in if it is empty. */
+  tenant_id?: string;
+  /** The workspace. A local server fills it in if it is empty. */
+  workspace_id?: string;
+  /** The number of hours, at most 744 (31 days); 0: 24. */
+  hours?: number;
+  /**
+   * The answer shows this revision, or the newest revision at this time (RFC 3339). The revision must still be kept.
+   * Empty: the newest revision.
+   */
+  as_of?: string;
+  /**
+   * The answer shows this revision or a later one. If no such revision exists within 5 s, the call fails with
+   * unavailable.
+   */
+  min_revision?: number;
+}
+
+/** CountRunsResponse contains the number of runs in each hour. */
+export interface CountRunsResponse {
+  revision: number;
+  /** The hours, newest first. The newest one ends with the current minute. */
+  hours: CountRunsResponseHour[];
+  /**
+   * All runs that were requested at this time or later are counted. If there are more than 250,000 runs, some of the
+   * earlier ones are not.
+   */
+  counted_from?: string;
+}
+
+/** Hour is 60 minutes. */
+export interface CountRunsResponseHour {
+  /** The start of the hour. */
+  from?: string;
+  /** The number of runs by state. A state without runs is absent. */
+  runs: { [key: string]: number };
+}
+
 /** The request and the response of each call. */
 export interface Calls {
   /** WhoAmI returns the principal of the caller, its permissions, and what the server can do. */
@@ -2639,6 +2679,8 @@ export interface Calls {
   "StateService.Watch": { request: WatchRequest; response: WatchResponse };
   /** ListAttention returns what needs attention, worst first. */
   "StateService.ListAttention": { request: ListAttentionRequest; response: ListAttentionResponse };
+  /** CountRuns counts the runs of the last hours by the hour in which they were requested, and by state. */
+  "StateService.CountRuns": { request: CountRunsRequest; response: CountRunsResponse };
 }
 
 /**
@@ -2698,4 +2740,5 @@ export const routes: { [Name in keyof Calls]: { verb: "GET" | "POST"; path: stri
   "PartitionService.ExplainPartition": { verb: "GET", path: "/v1/assets/{namespace}/{name}/partitions/{partition}:explain", stream: false, permission: "ASSETS_READ" },
   "StateService.Watch": { verb: "GET", path: "/v1/watch", stream: true, permission: "RUNS_READ" },
   "StateService.ListAttention": { verb: "GET", path: "/v1/attention", stream: false, permission: "RUNS_READ" },
+  "StateService.CountRuns": { verb: "GET", path: "/v1/run-counts", stream: false, permission: "RUNS_READ" },
 };

@@ -1,8 +1,25 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { path, post } from "../api/client";
-import { refresh, useAssets, useAttention, useDeadlines, useLive, useNow, useRuns, useSchedules } from "../api/queries";
-import type { Asset, Attention, Deadline, Run, Schedule, TriggerRunResponse } from "../api/types";
+import {
+  refresh,
+  useAssets,
+  useAttention,
+  useDeadlines,
+  useLive,
+  useNow,
+  useRunCounts,
+  useSchedules,
+} from "../api/queries";
+import type {
+  Asset,
+  Attention,
+  CountRunsResponseHour,
+  Deadline,
+  Run,
+  Schedule,
+  TriggerRunResponse,
+} from "../api/types";
 import { ago, count, plural, shortID, span } from "../app/format";
 import { Confirm } from "../parts/confirm";
 import { Icon } from "../parts/icons";
@@ -353,25 +370,23 @@ function Flight() {
   );
 }
 
-const hour = 3600_000;
-
-// byHour counts the runs of the last 24 hours by the hour of their creation and by how they ended.
-export function byHour(runs: Run[], now: number): { failed: number; fresh: number; other: number }[] {
-  const hours = Array.from({ length: 24 }, () => ({ failed: 0, fresh: 0, other: 0 }));
-  for (const run of runs) {
-    const bucket = hours[23 - Math.floor((now - Date.parse(run.created_at ?? "")) / hour)];
-    if (!bucket) continue;
-    const tone = runTone[run.state];
-    bucket[tone === "failed" || tone === "fresh" ? tone : "other"]++;
-  }
-  return hours;
+// byTone counts the runs of each hour by how they ended, oldest first.
+export function byTone(hours: CountRunsResponseHour[]): { failed: number; fresh: number; other: number }[] {
+  return hours.toReversed().map(({ runs }) => {
+    const counts = { failed: 0, fresh: 0, other: 0 };
+    for (const [state, n] of Object.entries(runs)) {
+      const tone = runTone[state as Run["state"]];
+      counts[tone === "failed" || tone === "fresh" ? tone : "other"] += n;
+    }
+    return counts;
+  });
 }
 
+const noRuns: CountRunsResponseHour[] = Array.from({ length: 24 }, () => ({ runs: {} }));
+
 function Day() {
-  const { data } = useRuns({ page_size: 1000 });
-  const now = useNow();
-  const minute = Math.floor(now / 60_000) * 60_000;
-  const hours = useMemo(() => byHour(data?.runs ?? [], minute + 60_000), [data, minute]);
+  const { data } = useRunCounts();
+  const hours = useMemo(() => byTone(data?.hours ?? noRuns), [data]);
   const total = hours.reduce((sum, h) => sum + h.failed + h.fresh + h.other, 0);
   const failed = hours.reduce((sum, h) => sum + h.failed, 0);
   const most = Math.max(...hours.map((h) => h.failed + h.fresh + h.other), 1);

@@ -215,7 +215,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 		if err := a.deployLoaded(ctx, s, current); err != nil {
 			return err
 		}
-		return a.watch(ctx, current.project.Root, current.codeFiles, func(ctx context.Context) error { return a.reload(ctx, s, current) })
+		return a.watch(ctx, current.project.Root, s.stack.CheckFolder, current.codeFiles, func(ctx context.Context) error { return a.reload(ctx, s, current) })
 	})
 	g.Go(func() error { // ctx does not stop the stack; close does
 		<-ctx.Done()

@@ -89,6 +89,6 @@ func TestDevKeepsTheLastGoodProject(t *testing.T) {
 	repaired := map[string]string{"a/one": "SELECT 2 AS x", "a/two": "SELECT x + 1 AS x FROM a.one"}
 	change("assets/a/two.sql", "SELECT x + 1 AS x FROM a.one", repaired, "project reloaded: 2 assets")
 	a.Clock = &steps{todo: looks}
-	err = a.watch(t.Context(), root, func() []string { return nil }, func(ctx context.Context) error { return a.reload(ctx, s, current) })
+	err = a.watch(t.Context(), root, func() error { return nil }, func() []string { return nil }, func(ctx context.Context) error { return a.reload(ctx, s, current) })
 	require.EqualError(t, err, "nothing more to do")
 }

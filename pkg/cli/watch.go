@@ -27,12 +27,15 @@ const (
 )
 
 // watch calls changed when files of the project have changed: servo.yaml, the files of assets and schedules, and the
-// files that more returns.
-func (a *app) watch(ctx context.Context, root string, more func() []string, changed func(context.Context) error) error {
+// files that more returns. It ends with the error of check, which it calls with each poll.
+func (a *app) watch(ctx context.Context, root string, check func() error, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)
 	for wait := watchEvery; ; {
 		if err := a.Clock.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		if err := check(); err != nil {
 			return err
 		}
 		began := a.Clock.Now()

@@ -62,7 +62,7 @@ func TestWatchReportsChangedFiles(t *testing.T) {
 		look(func() {}),
 	}}
 	a := &app{Env: Env{Clock: clock}}
-	err := a.watch(t.Context(), root, func() []string { return nil }, func(context.Context) error { changes++; return nil })
+	err := a.watch(t.Context(), root, func() error { return nil }, func() []string { return nil }, func(context.Context) error { changes++; return nil })
 	require.EqualError(t, err, "nothing more to do")
 	require.Equal(t, []int{0, 0, 1, 1, 2, 3, 4, 5}, after)
 }

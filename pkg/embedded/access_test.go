@@ -261,6 +261,19 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	}
 }
 
+func TestStackNoticesThatItsFolderIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), ".servo")
+	s := start(t, dir)
+	require.NoError(t, s.CheckFolder())
+	require.NoError(t, os.Rename(dir, dir+".old"))
+	require.ErrorContains(t, s.CheckFolder(), "was deleted or replaced while this process served it: start again")
+	require.NoError(t, embedded.MakeFolder(dir))
+	other := start(t, dir)
+	require.NoError(t, other.CheckFolder())
+	require.ErrorContains(t, s.CheckFolder(), "was deleted or replaced")
+	require.NoError(t, other.Close())
+}
+
 func TestStateFolderIsPrivate(t *testing.T) {
 	mode := func(path string) fs.FileMode {
 		info, err := os.Stat(path)

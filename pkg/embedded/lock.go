@@ -51,7 +51,10 @@ func (e *LockedError) Error() string {
 }
 
 // lock is an advisory lock on a state folder. The system releases it when the process ends, even after a crash.
-type lock struct{ file *os.File }
+type lock struct {
+	file *os.File
+	info os.FileInfo // identifies the file
+}
 
 func acquire(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
@@ -74,7 +77,11 @@ func acquire(dir string) (*lock, error) {
 	if err := os.Remove(filepath.Join(dir, ownerFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("lock state folder: %w", err), f.Close())
 	}
-	return &lock{f}, nil
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock state folder: %w", err), f.Close())
+	}
+	return &lock{f, info}, nil
 }
 
 // publish writes owner.json, in which other processes find the owner's address.
@@ -132,6 +139,16 @@ func MakeFolder(dir string) error {
 	if err := os.Chmod(dir, info.Mode().Perm()&^writableByOthers); err != nil {
 		return fmt.Errorf("other users can write to the state folder %s (mode %v) and could replace the state: %w; name a folder inside it with --state",
 			dir, info.Mode().Perm(), err)
+	}
+	return nil
+}
+
+// CheckFolder returns an error if the state folder was deleted or replaced since the stack locked it. The stack then
+// serves a state that no other process sees.
+func (s *Stack) CheckFolder() error {
+	now, err := os.Stat(filepath.Join(s.opts.Dir, lockFile))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(s.lock.info, now) {
+		return fmt.Errorf("the state folder %s was deleted or replaced while this process served it: start again", s.opts.Dir)
 	}
 	return nil
 }

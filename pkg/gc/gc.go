@@ -50,6 +50,9 @@ type Options struct {
 	After string
 	// MaxDeletes ends the pass after this many deleted objects. 0: no limit.
 	MaxDeletes int
+
+	// batch and version replace maxBatch and maxVersion in tests.
+	batch, version int
 }
 
 // Count counts the deleted objects of an asset for one reason.
@@ -92,9 +95,10 @@ type Report struct {
 const (
 	// maxBatch is the number of objects to list before reading the state. It bounds memory.
 	maxBatch = 20_000
-	// maxCell is the maximum number of objects of one partition in one pass.
-	maxCell = 200_000
-	deletes = 16 // concurrently
+	// maxVersion is the maximum number of objects of one materialization. The files of an output are limited, but many
+	// executions may have left files.
+	maxVersion = 200_000
+	deletes    = 16 // concurrently
 	// maxFailures is the number of failed objects after which a pass ends.
 	maxFailures = 20
 )
@@ -103,6 +107,7 @@ const (
 // the next pass finds the remaining garbage. An object that cannot be read or deleted does not stop the pass; the error
 // names it.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
+	opts.batch, opts.version = cmp.Or(opts.batch, maxBatch), cmp.Or(opts.version, maxVersion)
 	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}, checkedAssets: map[string]bool{}}
 	p.report.DryRun = opts.DryRun
 	prefixes := []string{contract.AssetsPrefix(cfg.Domain)}
@@ -166,40 +171,57 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	after := p.opts.After
 	for {
 		p.report.Next = max(after, prefix) // if this pass ends now, the next one starts here
-		batch, more, err := p.list(ctx, prefix, after)
+		batch, last, err := p.list(ctx, prefix, after)
 		if err != nil {
 			return err
 		}
 		if err := p.collect(ctx, prefix, batch); err != nil || p.full() {
 			return err
 		}
-		if !more {
+		if last == "" {
 			p.report.Next = ""
 			return nil
 		}
-		after = batch[len(batch)-1].Key
+		after = last
 	}
 }
 
-// list returns about maxBatch objects after a key: logs, or whole partitions.
-func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, more bool, err error) {
-	last := ""
+// list returns about maxBatch objects after a key: logs, or whole materializations. A partition may be in several
+// batches, because the decision about a materialization depends on no other stored object. last is the last listed key,
+// or "" if no object follows. A materialization with too many objects is kept, and the pass reports it.
+func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, last string, err error) {
+	current, first, kept := "", 0, ""
 	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
 		if err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
-		cell, _, _ := p.split(o.Key)
-		if len(batch) >= maxBatch && cell != last {
-			return batch, true, nil
+		cell, id, _ := p.split(o.Key)
+		if of := cell + id; id == "" || of != current {
+			if len(batch) >= p.opts.batch {
+				return batch, last, nil
+			}
+			current, first = of, len(batch)
 		}
-		if len(batch) >= maxCell {
-			return nil, false, fmt.Errorf("%s has more than %d objects", cell, maxCell)
-		}
-		last = cell
-		batch = append(batch, Object{Key: o.Key, Size: o.Size, Updated: event.At(o.Updated)})
+		last = o.Key
 		p.report.Listed++
+		if current == kept {
+			continue
+		}
+		batch = append(batch, Object{Key: o.Key, Size: o.Size, Updated: event.At(o.Updated)})
+		if len(batch)-first > p.opts.version {
+			p.tooLarge(current)
+			batch, kept = batch[:first], current
+		}
 	}
-	return batch, false, nil
+	return batch, "", nil
+}
+
+// tooLarge reports a materialization with too many objects. It never ends the pass, because later passes would end at the
+// same place.
+func (p *pass) tooLarge(of string) {
+	if len(p.failures)+1 < maxFailures {
+		p.failures = append(p.failures, fmt.Errorf("%s has more than %d objects: they are kept", of, p.opts.version))
+	}
 }
 
 // split splits the key of an output into the prefix of its partition, the materialization, and

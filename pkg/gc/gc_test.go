@@ -367,6 +367,54 @@ func TestRunContinuesFromNext(t *testing.T) {
 	require.Equal(t, 10, total)
 }
 
+// The objects of a partition may be in several batches.
+func TestRunDividesPartitionsIntoBatches(t *testing.T) {
+	t.Parallel()
+	whole := superseded(t)
+	want := whole.collect(gc.Options{})
+	require.NotEmpty(t, want.Counts)
+	for _, batch := range []int{1, 2, 3, 5} {
+		f := superseded(t)
+		require.Equal(t, want, f.collect(gc.Options{}.WithLimits(batch, 10)))
+		require.Len(t, f.left(), len(whole.left()))
+	}
+}
+
+// superseded returns a partition with more versions than are kept, some of them with files of several executions.
+func superseded(t *testing.T) *fixture {
+	f := newFixture(t)
+	for i := range 8 {
+		f.run(state.RunSucceeded, state.TaskSucceeded, []string{"a", "b", "c"}[:1+i%3]...)
+		f.clock.now = f.clock.now.Add(time.Hour)
+	}
+	f.run(state.RunFailed, state.TaskFailed, "a", "b")
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	f.clock.now = f.clock.now.Add(day)
+	f.publish()
+	return f
+}
+
+// A materialization with too many objects holds up neither the other ones, nor other assets and logs.
+func TestRunKeepsMaterializationThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	f := superseded(t)
+	first := ids.AssetKey{Namespace: "aaa", Name: "minutes"} // sorts before raw/events
+	for n := range 30 {
+		id := ids.MaterializationID(acme, f.ids.New(), first.String())
+		for i := range 11 {
+			f.put(fmt.Sprintf("%sdata-%d-%02d.parquet", contract.ExecutionPrefix(acme, first, "", id, f.ids.New(), "n"), n, i), nil)
+		}
+	}
+	report, err := gc.Run(t.Context(), f.cfg, gc.Options{}.WithLimits(20, 10))
+	require.ErrorContains(t, err, "aaa/minutes/")
+	require.ErrorContains(t, err, "has more than 10 objects: they are kept")
+	require.Empty(t, report.Next)
+	whole := superseded(t)
+	require.Equal(t, whole.collect(gc.Options{}).Counts, report.Counts)
+}
+
 func TestRunIgnoresClockThatIsAhead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

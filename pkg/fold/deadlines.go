@@ -31,7 +31,7 @@ const (
 
 // defineDeadlines replaces the current promises with those of a deployment.
 func (f *folder) defineDeadlines(all []event.WatchedAsset) {
-	watched := make(map[string]bool, len(all))
+	watched, limited := make(map[string]bool, len(all)), map[string]bool{}
 	for i := range all {
 		w := &all[i]
 		watched[w.Asset] = true
@@ -42,7 +42,9 @@ func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 		}
 		f.defineDeadline(&row, w.Deadline)
 		f.defineFreshness(&row, w.MaxLagSec)
-		row.RunSec, row.TaskSec = w.RunSec, w.TaskSec
+		if row.RunSec != w.RunSec || row.TaskSec != w.TaskSec {
+			row.RunSec, row.TaskSec, limited[w.Asset] = w.RunSec, w.TaskSec, true
+		}
 		if old == nil || *old != row {
 			put(f, f.st.Promises, &row)
 		}
@@ -56,6 +58,23 @@ func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 	for i := range gone {
 		f.endPromise(gone[i].AssetKey, event.CauseDeadlineMissed, event.CauseFreshnessMissed, event.CauseSLAMissed)
 		remove(f, f.st.Promises, &gone[i])
+	}
+	f.limitTasks(limited)
+}
+
+// limitTasks applies changed SLAs of assets to their live tasks.
+func (f *folder) limitTasks(assets map[string]bool) {
+	if len(assets) == 0 {
+		return
+	}
+	var changed []state.Task
+	for t := range f.st.Tasks.All {
+		if assets[t.AssetKey] && f.slaAt(t) != t.SLAAt {
+			changed = append(changed, *t)
+		}
+	}
+	for i := range changed {
+		f.putTask(&changed[i], changed[i].State)
 	}
 }
 
@@ -90,8 +109,11 @@ func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 		row.DataAt = f.st.FoldTime // the newest output may be in history, which the fold does not read
 		newest := event.Time(0)
 		f.st.Partitions.Ascend(state.Key2{A: row.AssetKey}, func(p *state.Partition) bool {
+			if p.AssetKey != row.AssetKey {
+				return false
+			}
 			newest = max(newest, p.MaterializedAt)
-			return p.AssetKey == row.AssetKey
+			return true
 		})
 		row.DataAt = cmp.Or(min(newest, row.DataAt), row.DataAt)
 	}
@@ -252,13 +274,16 @@ func (f *folder) lateTask(old *state.Task, now event.Time) {
 	}
 	t := *old
 	w, run := f.st.Promises.Get(t.AssetKey), f.peekRun(t.RunID)
+	late := func(part string, since event.Time, sec int64) bool {
+		return sec > 0 && since != 0 && !strings.Contains(t.SLAMissed, part) && since.Add(time.Duration(sec)*time.Second) <= now
+	}
 	what := ""
 	switch {
 	case w == nil:
-	case w.RunSec > 0 && !strings.Contains(t.SLAMissed, slaOfRun) && run.CreatedAt.Add(time.Duration(w.RunSec)*time.Second) <= now:
+	case late(slaOfRun, run.CreatedAt, w.RunSec):
 		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfRun)
 		what = fmt.Sprintf("has not ended %s after its run was triggered", time.Duration(w.RunSec)*time.Second)
-	case w.TaskSec > 0 && t.AdmittedAt != 0 && !strings.Contains(t.SLAMissed, slaOfTask):
+	case late(slaOfTask, t.AdmittedAt, w.TaskSec):
 		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfTask)
 		what = fmt.Sprintf("has not ended %s after it was admitted", time.Duration(w.TaskSec)*time.Second)
 	}

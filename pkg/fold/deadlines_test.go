@@ -27,6 +27,15 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
+// redeploy deploys a release with another promise about test/a.
+func (w *promised) redeploy(watched event.WatchedAsset) {
+	watched.Asset = "test/a"
+	w.MustFold(&event.ProjectDeployed{
+		DeployID: w.ID(), Release: strings.Repeat("b", 64), Force: true, Kind: event.DeployLocal, Watched: []event.WatchedAsset{watched},
+		Alerts: []event.AlertRule{rule("late", event.CauseDeadlineMissed, event.CauseFreshnessMissed, event.CauseSLAMissed), rule("over", event.CauseRecovered)},
+	})
+}
+
 // judge returns an automator's verdict about the next deadline. The deadline after it is a day later.
 func (w *promised) judge(verdict string, missing ...string) *event.DeadlineJudged {
 	row := w.row()
@@ -129,6 +138,50 @@ func TestFreshnessMissedAlertsUntilNextOutput(t *testing.T) {
 	require.True(t, w.wake())
 	require.Empty(t, w.causes(), "nothing is late")
 	require.NoError(t, w.State.Verify())
+}
+
+// The rows of test/b follow those of test/a.
+func TestFreshnessBeginsWithNewestOutputOfAsset(t *testing.T) {
+	w := &promised{newAlerted(t)}
+	w.end("a", event.Succeeded)
+	made := event.At(w.Now)
+	w.Pass(240 * time.Hour)
+	w.end("b", event.Succeeded)
+	w.redeploy(event.WatchedAsset{MaxLagSec: 86400})
+	require.Equal(t, made, w.row().DataAt)
+	require.True(t, w.wake())
+	require.Equal(t, []string{event.CauseFreshnessMissed}, w.causes(), "it is nine days late")
+}
+
+func TestSLAChangeAppliesToRunningTasks(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after event.WatchedAsset
+		causes        []string
+		missed        string
+	}{
+		"raised":              {event.WatchedAsset{TaskSec: 600}, event.WatchedAsset{TaskSec: 7200}, nil, ""},
+		"raised beside a run": {event.WatchedAsset{RunSec: 600, TaskSec: 7200}, event.WatchedAsset{RunSec: 7200, TaskSec: 7200}, nil, ""},
+		"lowered":             {event.WatchedAsset{TaskSec: 36000}, event.WatchedAsset{TaskSec: 600}, []string{event.CauseSLAMissed}, "task"},
+		"new":                 {event.WatchedAsset{MaxLagSec: 36000}, event.WatchedAsset{RunSec: 600}, []string{event.CauseSLAMissed}, "run"},
+		"removed":             {event.WatchedAsset{TaskSec: 600}, event.WatchedAsset{MaxLagSec: 36000}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPromised(t, c.before)
+			run := w.Run(foldtest.Task("a"))
+			w.MustFold(w.Started(run, "a", 1))
+			w.redeploy(c.after)
+			for w.Now.Before(foldtest.Epoch.Add(20 * time.Minute)) {
+				w.Pass(5 * time.Minute)
+				w.MustFold(w.Beat(run, "a", 1))
+				if timer := w.State.Wake(); timer != nil && timer.State == state.TimerScheduled && timer.FireAt <= event.At(w.Now) {
+					w.MustFold(w.Fire(timer))
+				}
+			}
+			require.Equal(t, c.causes, w.causes())
+			require.Equal(t, c.missed, w.State.Tasks.Get(state.Key2{A: run, B: "a"}).SLAMissed)
+			require.NoError(t, w.State.Verify())
+		})
+	}
 }
 
 func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {

@@ -7,6 +7,7 @@ package notifier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -189,6 +190,11 @@ func (n *Notifier) try(ctx context.Context, r *release.Release, row *state.Notif
 		} else {
 			err = n.cfg.Send(ctx, channel, m)
 		}
+	}
+	if errors.As(err, new(*notify.PartialError)) {
+		n.cfg.Logger.WarnContext(ctx, "an alert was not sent to all recipients", slog.String("notification", row.NotificationID),
+			slog.String("channel", row.Channel), slog.String("error", limited(err.Error())))
+		err = nil
 	}
 	if err != nil {
 		end.Outcome, end.Error = event.NotificationFailed, limited(err.Error())

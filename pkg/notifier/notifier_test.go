@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/fstest"
@@ -142,6 +143,18 @@ func TestNotifierSendsOnceAndReportsFailures(t *testing.T) {
 		require.Equal(t, event.CauseDeploy, m.Cause)
 		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
 		require.Equal(t, "the deployed release has no channel gone", s.of("gone").Error)
+	})
+}
+
+// A mail that some recipients have received is not sent again.
+func TestNotifierSendsPartiallyRefusedMailOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.refuse = fmt.Errorf("channel mail: %w", &notify.PartialError{Err: errors.New("send to left@example.com: 550 no such user")})
+		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
+		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		require.Equal(t, 1, s.calls)
 	})
 }
 

@@ -2,6 +2,7 @@ package notify_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,8 +163,10 @@ func TestFileAppendsLines(t *testing.T) {
 	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "unknown kind")
 }
 
-// TestMailIsSentOnce talks to a server without encryption. Such a server exists only in a private network.
-func TestMailIsSentOnce(t *testing.T) {
+// mailServer runs a server for one mail, and returns a channel with two recipients. Afterwards, the server sends what it
+// has received. It refuses recipients with the answers in refuse.
+func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-chan string, net.Listener) {
+	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -175,6 +178,7 @@ func TestMailIsSentOnce(t *testing.T) {
 		}
 		defer connection.Close()
 		var mail strings.Builder
+		defer func() { got <- mail.String() }()
 		in := bufio.NewScanner(connection)
 		say := func(text string) { _, _ = io.WriteString(connection, text+"\r\n") }
 		say("220 mail.example")
@@ -192,10 +196,9 @@ func TestMailIsSentOnce(t *testing.T) {
 				say("354 go on")
 			case in.Text() == "QUIT":
 				say("221 bye")
-				got <- mail.String()
 				return
 			default:
-				say("250 ok")
+				say(cmp.Or(refuse[in.Text()], "250 ok"))
 			}
 		}
 	}()
@@ -206,6 +209,34 @@ func TestMailIsSentOnce(t *testing.T) {
 	}}
 	_, err = fmt.Sscan(port, &c.SMTP.Port)
 	require.NoError(t, err)
+	return c, got, l
+}
+
+// A person leaves, and the mail server no longer knows the address.
+func TestMailIsSentToOtherRecipients(t *testing.T) {
+	const data, b = "RCPT TO:<data@example.com>", "RCPT TO:<b@example.com>"
+	c, got, _ := mailServer(t, map[string]string{data: "550 no such user"})
+	err := sender("").Send(t.Context(), c, message)
+	require.ErrorAs(t, err, new(*notify.PartialError))
+	require.ErrorContains(t, err, `send to data@example.com: 550 "no such user"`)
+	require.Contains(t, <-got, "Message-ID: ")
+
+	for text, refuse := range map[string]map[string]string{
+		"no such user":  {data: "550 no such user", b: "550 no such user"},
+		"try again":     {b: "451 try again"}, // it may be accepted later
+		"shutting down": {data: "550 no such user", b: "421 shutting down"},
+	} {
+		c, got, _ := mailServer(t, refuse)
+		err := sender("").Send(t.Context(), c, message)
+		require.ErrorContains(t, err, text)
+		require.False(t, errors.As(err, new(*notify.PartialError)), text)
+		require.NotContains(t, <-got, "DATA")
+	}
+}
+
+// TestMailIsSentOnce talks to a server without encryption. Such a server exists only in a private network.
+func TestMailIsSentOnce(t *testing.T) {
+	c, got, l := mailServer(t, nil)
 	injected := *message
 	injected.Subject = "asset:x\r\nBcc: evil@example.com"
 	require.NoError(t, sender("").Send(t.Context(), c, &injected))

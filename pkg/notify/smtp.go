@@ -10,6 +10,7 @@ import (
 	"mime/quotedprintable"
 	"net"
 	"net/smtp"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
@@ -57,16 +58,55 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 	return deliver(mail, to, m, s.Clock.Now())
 }
 
-// deliver sends the mail. It ignores failures after the server has accepted the mail.
+// PartialError means that a mail was sent, but that the server refused some of its recipients. The mail must not be sent
+// again, because the others have received it.
+type PartialError struct{ Err error }
+
+// Error implements error.
+func (e *PartialError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the errors of the refused recipients.
+func (e *PartialError) Unwrap() error { return e.Err }
+
+// deliver sends the mail to the recipients that the server accepts. It returns a [PartialError] if the server refused
+// some of them. It ignores failures after the server has accepted the mail.
 func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Time) error {
 	if err := mail.Mail(to.From); err != nil {
 		return fmt.Errorf("send from %s: %w", to.From, err)
 	}
-	for _, recipient := range to.To {
+	refused, err := address(mail, to.To)
+	if err != nil {
+		return err
+	}
+	if err := sendText(mail, to, m, now); err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return &PartialError{errors.Join(refused...)}
+	}
+	return nil
+}
+
+// address tells the server the recipients of the mail, and returns an error for each recipient that it refuses. It
+// returns err if the server refuses all of them, or if one may be accepted later.
+func address(mail *smtp.Client, recipients []string) (refused []error, err error) {
+	const permanent = 500 // the least code of a permanent failure
+	for _, recipient := range recipients {
 		if err := mail.Rcpt(recipient); err != nil {
-			return fmt.Errorf("send to %s: %w", recipient, err)
+			err = fmt.Errorf("send to %s: %w", recipient, err)
+			if answer, ok := errors.AsType[*textproto.Error](err); !ok || answer.Code < permanent {
+				return nil, err
+			}
+			refused = append(refused, err)
 		}
 	}
+	if len(refused) == len(recipients) {
+		return nil, errors.Join(refused...)
+	}
+	return refused, nil
+}
+
+func sendText(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Time) error {
 	body, err := mail.Data()
 	if err != nil {
 		return fmt.Errorf("send the text: %w", err)

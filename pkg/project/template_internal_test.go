@@ -95,8 +95,10 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 
 Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
 ` + "`servo backfill create`" + ` multiply them by the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of
-queries and commands, and ` + "`gb_second`" + ` the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a
-task. A price that is absent is 0:
+commands and the time that DuckDB's threads spend on the operators of queries. It does not include the time in which
+DuckDB plans a query, for example to detect the format of a CSV file, which takes longer than the query itself if the
+file is small. ` + "`gb_second`" + ` counts the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a task. A
+price that is absent is 0:
 
 {pricing}
 

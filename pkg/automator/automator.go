@@ -147,6 +147,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
 	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
+	work.Misses = slices.DeleteFunc(work.Misses, func(r *state.DeadlineMiss) bool { return !done.fresh("miss "+r.MissID, r.Seq, now) })
 	// Replace the definition of a schedule only after all instants up to the deployment are decided by the old
 	// definition.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
@@ -169,14 +170,14 @@ func (a *Automator) handle(ctx context.Context, snap *snapshot.Snapshot, work co
 	// Read the release once, before the goroutines below start: they share it and need no lock.
 	var p *project
 	var err error
-	if len(work.Pending) > 0 || len(work.Deadlines) > 0 || work.Define != nil && work.Define.Schedules != "" {
+	if len(work.Pending) > 0 || len(work.Deadlines)+len(work.Misses) > 0 || work.Define != nil && work.Define.Schedules != "" {
 		p, err = a.current(ctx, snap)
 	}
 	if work.Define != nil {
 		g.Go(func() error { return a.define(ctx, snap, work.Define, p, err) })
 	}
-	if len(work.Deadlines) > 0 {
-		g.Go(func() error { return a.judge(ctx, snap, work.Deadlines, p, err) })
+	if len(work.Deadlines)+len(work.Misses) > 0 {
+		g.Go(func() error { return a.judge(ctx, snap, work, p, err) })
 	}
 	for _, row := range work.Pending {
 		g.Go(func() error { return a.plan(ctx, snap, row, p, err) })

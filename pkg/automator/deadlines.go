@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -14,8 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// judge appends events that say which deadlines the assets in a snapshot have met, and which deadlines are next.
-func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, rows []*state.Promise, p *project, err error) error {
+// judge appends events that say which deadlines the assets in a snapshot have met, and which deadlines are next. The
+// events also list further missing partitions of missed deadlines.
+func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, work control.Automation, p *project, err error) error {
 	if err != nil {
 		return err
 	}
@@ -29,8 +32,7 @@ func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, rows []*
 		items, missing = nil, 0
 		return err
 	}
-	for _, row := range rows {
-		item := a.verdict(ctx, snap, row, p, evaluations)
+	add := func(item event.JudgedDeadline) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -40,12 +42,45 @@ func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, rows []*
 			}
 		}
 		items, missing = append(items, item), missing+len(item.Missing)
+		return nil
+	}
+	for _, row := range work.Deadlines {
+		if err := add(a.verdict(ctx, snap, row, 0, p, evaluations)); err != nil {
+			return err
+		}
+	}
+	for _, miss := range work.Misses {
+		if item, ok := a.verdictAgain(ctx, snap, miss, p, evaluations); ok {
+			if err := add(item); err != nil {
+				return err
+			}
+		}
 	}
 	return flush()
 }
 
-// verdict judges the deadline of a row, if it has one, and finds the next.
-func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, p *project, known evaluations) event.JudgedDeadline {
+// verdictAgain lists the partitions that have had no output since a deadline was missed. It returns false if it cannot
+// list them; a later pass tries again.
+func (a *Automator) verdictAgain(ctx context.Context, snap *snapshot.Snapshot, miss *state.DeadlineMiss, p *project, known evaluations) (event.JudgedDeadline, bool) {
+	promise := snap.State.Promises.Get(miss.AssetKey)
+	if promise == nil || promise.Version == "" {
+		return event.JudgedDeadline{}, false
+	}
+	row := *promise
+	row.Period, row.DueAt = miss.Period, miss.DueAt
+	item := a.verdict(ctx, snap, &row, miss.MissedAt, p, known)
+	if item.Error != "" {
+		a.cfg.Logger.WarnContext(ctx, "a missed deadline could not be judged again", slog.String("asset", miss.AssetKey),
+			slog.String("period", miss.Period), slog.String("error", item.Error))
+		return item, false
+	}
+	item.Next, item.NextAt = "", 0
+	return item, true
+}
+
+// verdict judges the deadline of a row, if it has one, and finds the next. If since is not 0, partitions with an output
+// that is newer than since do not count as missing.
+func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, since event.Time, p *project, known evaluations) event.JudgedDeadline {
 	item := event.JudgedDeadline{
 		Asset: row.AssetKey, Version: row.Version, Period: row.Period, DueAt: row.DueAt, ObservedSeq: snap.State.FoldSeq,
 	}
@@ -75,6 +110,12 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	late, err := a.missing(ctx, snap, row, d, p, known)
 	if err != nil {
 		return fail(err)
+	}
+	if since != 0 {
+		late = slices.DeleteFunc(late, func(key string) bool {
+			made := snap.State.Partitions.Get(state.Key2{A: row.AssetKey, B: key})
+			return made != nil && made.MaterializedAt > since // it may be stale already
+		})
 	}
 	if item.Verdict = event.DeadlineMet; len(late) > 0 {
 		most := min(len(late), maxMissing)

@@ -22,16 +22,19 @@ type Automation struct {
 	Wanted []*state.Schedule
 	// Deadlines are the deadlines that wait for a verdict, longest wait first.
 	Deadlines []*state.Promise
+	// Misses are missed deadlines whose further missing partitions have to be listed.
+	Misses []*state.DeadlineMiss
 	// Pending are requests to be planned, longest wait first.
 	Pending []*state.RunRequest
 }
 
 // Empty reports whether there is no work.
 func (a Automation) Empty() bool {
-	return a.Define == nil && len(a.Wanted) == 0 && len(a.Deadlines) == 0 && len(a.Pending) == 0
+	return a.Define == nil && len(a.Wanted) == 0 && len(a.Deadlines)+len(a.Misses) == 0 && len(a.Pending) == 0
 }
 
-// Automate returns the work of a state, at most limit schedules, limit deadlines and limit requests. It reads indexes only.
+// Automate returns the work of a state, at most limit schedules, limit deadlines, limit missed deadlines and
+// limit requests. It reads indexes only.
 func Automate(s *state.State, limit int) Automation {
 	a := Automation{Define: s.SchedulesPending()}
 	if s.WantedCount() > 0 {
@@ -43,6 +46,10 @@ func Automate(s *state.State, limit int) Automation {
 	s.WantedDeadlines(func(row *state.Promise) bool {
 		a.Deadlines = append(a.Deadlines, row)
 		return len(a.Deadlines) < limit
+	})
+	s.UnnamedMisses(func(row *state.DeadlineMiss) bool {
+		a.Misses = append(a.Misses, row)
+		return len(a.Misses) < limit
 	})
 	if s.PendingCount() > 0 {
 		s.PendingRequests(func(row *state.RunRequest) bool {
@@ -92,6 +99,10 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 	})
 	s.WantedDeadlines(func(row *state.Promise) bool {
 		by(row.WantedAt)
+		return false
+	})
+	s.UnnamedMisses(func(row *state.DeadlineMiss) bool {
+		by(event.At(ids.Time(row.Version))) // when its last named partition was made
 		return false
 	})
 	return at, ok

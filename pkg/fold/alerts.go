@@ -262,7 +262,7 @@ func (f *folder) reportTask(t *state.Task) {
 		}
 		f.alert(failed)
 	case t.Kind == event.KindCheck:
-		f.recovered(subject, t.AssetKey, []string{event.CauseCheckFailed, event.CauseTaskFailed}, ofCheck)
+		f.reportChecks(t, failed, ofCheck)
 	case t.Quality == state.Degraded:
 		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseSLAMissed}, f.itemsOfTask(t, item, ofCheck)...)
 		failed.causes = []string{event.CauseCheckFailed}
@@ -272,6 +272,19 @@ func (f *folder) reportTask(t *state.Task) {
 		f.recovered(subject, t.AssetKey, []string{event.CauseTaskFailed, event.CauseQuarantined, event.CauseCheckFailed, event.CauseSLAMissed},
 			f.itemsOfTask(t, item, ofCheck)...)
 	}
+}
+
+// reportChecks reports the end of a task that only checks, and that did not fail. Checks of severity ERROR may have
+// failed nevertheless.
+func (f *folder) reportChecks(t *state.Task, failed transition, item string) {
+	message := f.firstFailedCheck(t)
+	if message == "" {
+		f.recovered(failed.subject, t.AssetKey, []string{event.CauseCheckFailed, event.CauseTaskFailed}, item)
+		return
+	}
+	f.recovered(failed.subject, t.AssetKey, []string{event.CauseTaskFailed}, item)
+	failed.causes, failed.item, failed.code, failed.message = []string{event.CauseCheckFailed}, item, CodeCheckFailed, message
+	f.alert(failed)
 }
 
 // causesOf returns the causes that apply to a failed task.

@@ -62,3 +62,25 @@ func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 	require.Equal(t, fold.CodeChecksMissing, w.Task(run, "a").ErrorCode)
 }
+
+// A failed check of severity ERROR does not fail its task.
+func TestAlertReportsFailedErrorCheckOfCheckRun(t *testing.T) {
+	w := newAlerted(t, rule("checks", event.CauseCheckFailed), rule("over", event.CauseRecovered))
+	first := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
+	w.MustFold(published(w.World, first))
+	check := func(passed bool) *event.TaskFinished {
+		p := published(w.World, checkRun(t, w.World))
+		p.CheckResults = append(p.CheckResults, event.CheckResult{Name: "e", Passed: passed, Message: "99 of 100 rows"})
+		return p
+	}
+	w.MustFold(check(false))
+	sent := w.send(event.NotificationSent)
+	require.Len(t, sent, 1)
+	require.Equal(t, event.CauseCheckFailed, sent[0].Cause)
+	require.Equal(t, "check e: 99 of 100 rows", sent[0].Message)
+	w.MustFold(check(true))
+	sent = w.send(event.NotificationSent)
+	require.Len(t, sent, 1)
+	require.Equal(t, event.CauseRecovered, sent[0].Cause)
+	require.NoError(t, w.State.Verify())
+}

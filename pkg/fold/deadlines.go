@@ -57,6 +57,7 @@ func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 	}
 	for i := range gone {
 		f.endPromise(gone[i].AssetKey, event.CauseDeadlineMissed, event.CauseFreshnessMissed, event.CauseSLAMissed)
+		f.endMisses(gone[i].AssetKey)
 		remove(f, f.st.Promises, &gone[i])
 	}
 	f.limitTasks(limited)
@@ -90,6 +91,7 @@ func (f *folder) defineDeadline(row *state.Promise, d *event.Deadline) {
 	row.Version, row.Spec, row.Period, row.DueAt, row.NextAt, row.WantedAt, row.Error, row.Errors = version, "", "", 0, 0, 0, "", 0
 	if d == nil {
 		f.endPromise(row.AssetKey, event.CauseDeadlineMissed)
+		f.endMisses(row.AssetKey)
 		return
 	}
 	row.Spec, row.WantedAt = jsonOf(d), f.st.FoldTime
@@ -134,6 +136,15 @@ func (f *folder) endPromise(asset string, causes ...string) {
 	}
 }
 
+// endMisses closes the open misses of a deadline that no longer exists.
+func (f *folder) endMisses(asset string) {
+	for _, old := range f.st.MissesOf(asset) {
+		row := *old
+		row.MetAt = f.st.FoldTime
+		put(f, f.st.DeadlineMisses, &row)
+	}
+}
+
 // watch judges a promise that is due.
 func (f *folder) watch(w state.Watch, now event.Time) {
 	switch {
@@ -168,6 +179,10 @@ func (f *folder) deadlineJudged(p *event.DeadlineJudged) verdict {
 }
 
 func (f *folder) judge(item *event.JudgedDeadline) {
+	if miss := f.st.DeadlineMisses.Get(f.missID(item)); miss != nil && miss.Unnamed() && miss.Open(f.st.FoldTime) {
+		f.judgeAgain(miss, item)
+		return
+	}
 	old := f.st.Promises.Get(item.Asset)
 	if old == nil || old.Version != item.Version || old.WantedAt == 0 || old.Period != item.Period || old.DueAt != item.DueAt {
 		return
@@ -193,6 +208,25 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	put(f, f.st.Promises, &row)
 }
 
+// judgeAgain names further missing partitions of a missed deadline. If there are none, the miss is over. The verdict must
+// have observed the outputs of all partitions that the miss has named.
+func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline) {
+	if item.Verdict == "" || item.ObservedSeq < old.Seq || item.Verdict == event.DeadlineMissed && !f.stillMissing(item) {
+		return // an automator judges the deadline again
+	}
+	row := *old
+	if row.Missing, row.More = jsonOfList(item.Missing), item.More; item.Verdict == event.DeadlineMet {
+		f.meet(&row)
+	}
+	put(f, f.st.DeadlineMisses, &row)
+}
+
+// meet ends a missed deadline.
+func (f *folder) meet(row *state.DeadlineMiss) {
+	row.MetAt, row.More = f.st.FoldTime, 0
+	f.recovered(subjectAsset+row.AssetKey, row.AssetKey, []string{event.CauseDeadlineMissed}, row.Period)
+}
+
 // stillMissing reports whether at least one partition that a verdict names has not changed since it was observed.
 func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
 	return slices.ContainsFunc(item.Missing, func(key string) bool {
@@ -201,10 +235,15 @@ func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
 	})
 }
 
+// missID returns the id of the row of a missed deadline.
+func (f *folder) missID(item *event.JudgedDeadline) string {
+	return ids.NotificationID(f.domain(), "miss|"+item.Asset+"|"+item.Period, item.DueAt.Time())
+}
+
 // miss records a deadline that was missed.
 func (f *folder) miss(item *event.JudgedDeadline) {
 	row := &state.DeadlineMiss{
-		MissID:   ids.NotificationID(f.domain(), "miss|"+item.Asset+"|"+item.Period, item.DueAt.Time()),
+		MissID:   f.missID(item),
 		AssetKey: item.Asset, Period: item.Period, DueAt: item.DueAt, Missing: jsonOf(item.Missing), More: item.More, MissedAt: f.st.FoldTime,
 	}
 	if f.st.DeadlineMisses.Get(row.MissID) != nil {
@@ -239,9 +278,9 @@ func (f *folder) delivered(p *state.Partition) {
 			continue
 		}
 		miss := *old
-		if miss.Missing = jsonOfList(slices.Delete(missing, i, i+1)); miss.Missing == "" {
-			miss.MetAt = f.st.FoldTime
-			f.recovered(subjectAsset+p.AssetKey, p.AssetKey, []string{event.CauseDeadlineMissed}, miss.Period)
+		// If further partitions were missing, an automator names those that still are.
+		if miss.Missing = jsonOfList(slices.Delete(missing, i, i+1)); miss.Missing == "" && miss.More == 0 {
+			f.meet(&miss)
 		}
 		put(f, f.st.DeadlineMisses, &miss)
 	}

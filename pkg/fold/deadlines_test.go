@@ -84,6 +84,82 @@ func TestDeadlineMissedWithoutWorkersAlerts(t *testing.T) {
 	require.NoError(t, w.State.Verify())
 }
 
+// A verdict names at most 500 partitions, and counts the others.
+func TestDeadlineMissOfManyPartitionsIsJudgedAgain(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	w.MustFold(w.judge(""))
+	require.True(t, w.wake())
+	again := w.judge(event.DeadlineMissed, "")
+	again.Items[0].More = 100
+	w.MustFold(again)
+	require.Equal(t, []string{event.CauseDeadlineMissed}, w.causes())
+	unnamed := func() (rows []*state.DeadlineMiss) {
+		w.State.UnnamedMisses(func(row *state.DeadlineMiss) bool {
+			rows = append(rows, row)
+			return true
+		})
+		return rows
+	}
+	require.Empty(t, unnamed(), "the partition is named")
+	w.end("a", event.Succeeded)
+	require.Empty(t, w.causes(), "100 partitions are still missing")
+	require.Len(t, unnamed(), 1)
+	require.Equal(t, state.Stale, w.Fold(again).Row.Outcome, "it has not observed the output")
+
+	fresh := func(verdict string, missing ...string) *event.DeadlineJudged {
+		p := &event.DeadlineJudged{Items: []event.JudgedDeadline{again.Items[0]}}
+		x := &p.Items[0]
+		x.Verdict, x.Missing, x.More, x.ObservedSeq, x.Next, x.NextAt = verdict, missing, 0, w.State.FoldSeq, "", 0
+		return p
+	}
+	due := w.row().DueAt
+	w.MustFold(fresh(event.DeadlineMissed, "k"))
+	require.Equal(t, `["k"]`, w.State.MissesOf("test/a")[0].Missing)
+	require.Empty(t, unnamed())
+	require.Empty(t, w.causes(), "it has been reported")
+	require.Equal(t, due, w.row().DueAt, "the next deadline is not judged")
+
+	more := fresh(event.DeadlineMissed, "l")
+	require.Equal(t, state.Stale, w.Fold(more).Row.Outcome, "the miss names a partition")
+	require.NoError(t, w.State.Verify())
+}
+
+func TestDeadlineMissEndsIfNothingElseIsMissing(t *testing.T) {
+	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+	w.MustFold(w.judge(""))
+	require.True(t, w.wake())
+	missed := w.judge(event.DeadlineMissed, "")
+	missed.Items[0].More = 100
+	w.MustFold(missed)
+	w.end("a", event.Succeeded)
+	require.Equal(t, []string{event.CauseDeadlineMissed}, w.causes())
+	met := &event.DeadlineJudged{Items: []event.JudgedDeadline{missed.Items[0]}}
+	x := &met.Items[0]
+	x.Verdict, x.Missing, x.More, x.ObservedSeq = event.DeadlineMet, nil, 0, w.State.FoldSeq
+	w.MustFold(met)
+	require.Equal(t, []string{event.CauseRecovered}, w.causes())
+	require.Empty(t, w.State.MissesOf("test/a"))
+	require.Equal(t, state.Stale, w.Fold(met).Row.Outcome, "a second automator says the same")
+	require.NoError(t, w.State.Verify())
+}
+
+func TestDeadlineMissEndsWithDeadline(t *testing.T) {
+	for _, promise := range []*event.WatchedAsset{nil, {MaxLagSec: 3600}} {
+		w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+		w.MustFold(w.judge(""))
+		require.True(t, w.wake())
+		w.MustFold(w.judge(event.DeadlineMissed, ""))
+		require.Len(t, w.State.MissesOf("test/a"), 1)
+		if promise == nil {
+			w.deploy(event.DeployLocal)
+		} else {
+			w.redeploy(*promise)
+		}
+		require.Empty(t, w.State.MissesOf("test/a"))
+		require.NoError(t, w.State.Verify())
+	}
+}
+
 func TestDeadlineVerdictIsStaleAfterOutput(t *testing.T) {
 	w := newPromised(t, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
 	w.MustFold(w.judge(""))

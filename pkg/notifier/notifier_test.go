@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -30,6 +31,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/source"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -90,7 +92,12 @@ func (s *system) send(_ context.Context, _ *release.Channel, m *notify.Message) 
 // deploy deploys a release with one asset, a channel and a rule.
 func (s *system) deploy(w event.WatchedAsset) {
 	s.t.Helper()
-	asset := plan.Asset{Key: ids.AssetKey{Namespace: "test", Name: "a"}}
+	s.deployAsset(plan.Asset{Key: ids.AssetKey{Namespace: "test", Name: "a"}}, w)
+}
+
+// deployAsset is like deploy. The key of the asset is test/a.
+func (s *system) deployAsset(asset plan.Asset, w event.WatchedAsset) {
+	s.t.Helper()
 	w.Asset = "test/a"
 	archive, err := source.Build(fstest.MapFS{"servo.yaml": &fstest.MapFile{}}, nil)
 	require.NoError(s.t, err)
@@ -228,6 +235,76 @@ func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 		promises, err := s.Promises(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "late", promises[0].Status)
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+// materialize runs an asset for some of its partitions.
+func (s *system) materialize(asset plan.Asset, partitions []string) {
+	s.t.Helper()
+	ran, err := s.Run(s.t.Context(), engine.RunRequest{Trigger: event.Trigger{Type: "manual"}, Plan: plan.Request{
+		Root: "/project", Assets: []plan.Asset{asset}, Select: []ids.AssetKey{asset.Key}, Only: map[ids.AssetKey][]string{asset.Key: partitions},
+	}})
+	require.NoError(s.t, err)
+	require.Equal(s.t, len(partitions), ran.Tasks)
+	var group []*event.Envelope
+	now := event.At(clock.System{}.Now())
+	for t := range s.state().Tasks.All {
+		if t.RunID == ran.RunID {
+			group = append(group, &event.Envelope{Domain: foldtest.Domain, Payload: &event.TaskFinished{
+				AttemptRef: foldtest.Ref(ran.RunID, t.TaskKey, 1), Outcome: event.Succeeded, StartedAt: now, CompletedAt: now,
+				Output: &event.Output{URI: "assets/" + t.TaskKey + "/", RowCount: 1},
+			}})
+		}
+	}
+	for batch := range slices.Chunk(group, 50) {
+		appended, err := s.appender.Append(s.t.Context(), batch)
+		require.NoError(s.t, err)
+		_, err = s.compact.Compact(s.t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
+		require.NoError(s.t, err)
+	}
+}
+
+// A verdict names at most 500 missing partitions. When they are made, the others are still missing.
+func TestMissedDeadlineOfManyPartitionsIsOverWithTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		a := automator.New(automator.Config{Engine: s.Engine, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		keys := space.Dimension{Name: "k", Kind: space.Static}
+		for i := range 600 {
+			keys.Values = append(keys.Values, fmt.Sprintf("%03d", i))
+		}
+		asset := plan.Asset{Key: ids.AssetKey{Namespace: "test", Name: "a"}, Work: plan.Work{Command: []string{"true"}}, Partitions: space.New(keys)}
+		s.deployAsset(asset, event.WatchedAsset{Deadline: &event.Deadline{By: "09:00"}})
+		judge := func() *state.DeadlineMiss {
+			a.Nudge()
+			synctest.Wait()
+			misses := s.state().MissesOf("test/a")
+			if len(misses) == 0 {
+				return nil
+			}
+			return misses[0]
+		}
+		require.Nil(t, judge())
+		due := s.state().Promises.Get("test/a").DueAt.Time()
+		for (clock.System{}).Now().Before(due) {
+			s.fire()
+		}
+		miss := judge()
+		for _, left := range []struct{ named, more int }{{500, 100}, {100, 0}} {
+			var named []string
+			require.NoError(t, json.Unmarshal([]byte(miss.Missing), &named))
+			require.Len(t, named, left.named)
+			require.EqualValues(t, left.more, miss.More)
+			require.NoError(t, clock.System{}.Sleep(t.Context(), time.Second))
+			s.materialize(asset, named)
+			miss = judge()
+		}
+		require.Nil(t, miss)
 		stop()
 		require.NoError(t, <-ended)
 	})

@@ -187,6 +187,7 @@ type alerting struct {
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
 	misses  sorted[Key2]      // open misses, by asset
+	unnamed sorted[Key2]      // the open misses that name no partition any more, by asset
 	open    int               // notifications that are not final, without digests
 	failed  int               // notifications that are UNDELIVERABLE
 }
@@ -194,12 +195,12 @@ type alerting struct {
 func newAlerting() alerting {
 	return alerting{
 		quiet: newSorted(lessQuiet), pending: newSorted(lessTimed), wanted: newSorted(lessTimed),
-		misses: newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
+		misses: newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }), unnamed: newSorted(func(a, b Key2) bool { return compare2(a, b) < 0 }),
 	}
 }
 
 func (a alerting) copy() alerting {
-	a.quiet, a.pending, a.wanted, a.misses = a.quiet.copy(), a.pending.copy(), a.wanted.copy(), a.misses.copy()
+	a.quiet, a.pending, a.wanted, a.misses, a.unnamed = a.quiet.copy(), a.pending.copy(), a.wanted.copy(), a.misses.copy(), a.unnamed.copy()
 	return a
 }
 
@@ -283,6 +284,7 @@ func (a *alerting) same(want *alerting) error {
 		same("pending notifications", a.pending.Items(), want.pending.Items()),
 		same("wanted deadlines", a.wanted.Items(), want.wanted.Items()),
 		same("misses", a.misses.Items(), want.misses.Items()),
+		same("unnamed misses", a.unnamed.Items(), want.unnamed.Items()),
 		same("open and undeliverable notifications", []int{a.open, a.failed}, []int{want.open, want.failed}),
 	} {
 		if err != nil {

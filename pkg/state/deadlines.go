@@ -47,12 +47,14 @@ type DeadlineMiss struct {
 	AssetKey string     `col:"asset_key,dict"`
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at"`
-	// Missing are the partitions that have had no output since the deadline was missed, as a JSON list. More counts the
-	// partitions beyond the first 1,000.
+	// Missing are the partitions that have had no output since the deadline was missed, as a JSON list. More counts
+	// further partitions that were missing when an automator made the list. When all partitions of the list have an
+	// output, an automator lists those of the further partitions that are still missing.
 	Missing  string     `col:"missing,null"`
 	More     int64      `col:"more"`
 	MissedAt event.Time `col:"missed_at"`
-	MetAt    event.Time `col:"met_at,null"` // when every partition of Missing had a newer output
+	// MetAt is when every missing partition had a newer output, or when the deadline was removed.
+	MetAt event.Time `col:"met_at,null"`
 	Meta
 }
 
@@ -65,6 +67,9 @@ func (*DeadlineMiss) newTable() store { return new(rowTable[string, DeadlineMiss
 func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
+
+// Unnamed reports whether all partitions that the miss names have a newer output, although further ones were missing.
+func (r *DeadlineMiss) Unnamed() bool { return r.MetAt == 0 && r.Missing == "" && r.More > 0 }
 
 func (r *DeadlineMiss) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.MetAt != 0 && c.Time.Sub(r.MetAt) >= ClosedAfter || !r.Open(c.Time) && r.MetAt == 0, false
@@ -146,11 +151,25 @@ func (r *DeadlineMiss) reindex(s *State, old *DeadlineMiss) {
 	if !r.Deleted && r.MetAt == 0 {
 		s.index.alerting.misses.Set(key)
 	}
+	if old != nil && old.Unnamed() {
+		s.index.alerting.unnamed.Delete(key)
+	}
+	if !r.Deleted && r.Unnamed() {
+		s.index.alerting.unnamed.Set(key)
+	}
 }
 
 // WantedDeadlines yields the deadlines that wait for a verdict, the longest wait first.
 func (s *State) WantedDeadlines(yield func(*Promise) bool) {
 	s.index.alerting.wanted.Scan(func(item timedItem) bool { return yield(s.Promises.Get(item.id)) })
+}
+
+// UnnamedMisses yields the open misses whose further missing partitions an automator has to list.
+func (s *State) UnnamedMisses(yield func(*DeadlineMiss) bool) {
+	s.index.alerting.unnamed.Scan(func(k Key2) bool {
+		row := s.DeadlineMisses.Get(k.B)
+		return !row.Open(s.FoldTime) || yield(row)
+	})
 }
 
 // MissesOf returns the open misses of an asset, oldest first.

@@ -28,8 +28,6 @@ func (a *app) adminCommand() *cobra.Command {
 		Short: "Maintain the state: verify, rebuild, compact, sweep, inspect",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-
-		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.skipCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
 		a.ledgerCommand(), a.sqlCommand(), a.gcCommand(), a.mergeCommand(), a.pinCommand(), a.duCommand())

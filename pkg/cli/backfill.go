@@ -25,8 +25,6 @@ func (a *app) backfillCommand() *cobra.Command {
 		Short: "Materialize many partitions in chunks that can be paused, cancelled and retried",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-
-		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	cmd.AddCommand(a.createBackfillCommand(), a.listBackfillsCommand(), a.showBackfillCommand(), a.waitBackfillCommand(), a.pauseBackfillCommand(),
 		a.resumeBackfillCommand(), a.cancelBackfillCommand(), a.retryBackfillCommand(), a.setBackfillCommand())

@@ -31,8 +31,6 @@ func (a *app) limitsCommand() *cobra.Command {
 			"only with these commands.",
 		Args: a.noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listLimits(cmd.Context()) },
-
-		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	limits.AddCommand(a.setLimitCommand(), a.removeLimitCommand(), a.applyLimitsCommand())
 	return limits

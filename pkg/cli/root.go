@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // Groups of commands, as the help shows them.
@@ -27,8 +31,6 @@ func (a *app) root() *cobra.Command {
 		PersistentPreRunE: a.setup,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
-
-		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
@@ -37,9 +39,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands and queries that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	flags.StringVar(&a.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(a.flagError)
 	root.AddGroup(
 		&cobra.Group{ID: groupProject, Title: "Project:"},
 		&cobra.Group{ID: groupRuns, Title: "Runs:"},
@@ -102,10 +102,33 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	if near := plan.Suggest(args[0], known); near != "" {
+		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near)
 	}
 	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
+}
+
+// flagError describes an error of flags. The error of a flag after a misspelt command names the command.
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if err := a.noSuchCommand(cmd, cmd.Flags().Args()); err != nil {
+			return err
+		}
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		if near := plan.Suggest(unknown.GetSpecifiedName(), known); near != "" {
+			return usagef("%w; did you mean --%s?", err, near)
+		}
+	}
+	return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 }
 
 // takes returns a check of the number of arguments. Names are written as in Use: a name in

@@ -21,8 +21,6 @@ func (a *app) scheduleCommand() *cobra.Command {
 		Short: "Show, pause, trigger and explain a schedule",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-
-		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	schedule.AddCommand(a.nextTicksCommand(), a.showScheduleCommand(), a.ticksCommand(), a.pauseScheduleCommand(), a.resumeScheduleCommand(),
 		a.triggerScheduleCommand(), a.backfillScheduleCommand())

@@ -79,7 +79,7 @@ func TestRunsChoosePartitionsByStatus(t *testing.T) {
 	f.await(t, started.GetRunId())
 	_, err = c.execution.TriggerRun(t.Context(), &servov1.TriggerRunRequest{All: true, Only: "stale"})
 	require.Equal(t, connect.CodeFailedPrecondition, connect.CodeOf(err), "nothing is stale: %v", err)
-	for _, wrong := range []*servov1.TriggerRunRequest{{All: true, Only: "fresh"}, {All: true, Only: "stale", Partitions: []string{"date=2025-01-01"}}} {
+	for _, wrong := range []*servov1.TriggerRunRequest{{All: true, Only: "fresh"}, {All: true, Only: "stale", Partitions: []string{"date=2025-01-01"}}, {All: true, AllowFuture: true}} {
 		_, err = c.execution.TriggerRun(t.Context(), wrong)
 		require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "%v", err)
 	}

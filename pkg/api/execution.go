@@ -350,6 +350,9 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	if r.GetOnly() != "" && len(r.GetPartitions()) > 0 {
 		return nil, invalid("only", "chooses the partitions by their status: leave out partitions")
 	}
+	if r.GetAllowFuture() && len(r.GetPartitions()) == 0 {
+		return nil, invalid("allow_future", "applies to partitions: set partitions, or leave out allow_future")
+	}
 	request := engine.RunRequest{
 		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: key, Fingerprint: fingerprint, Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},

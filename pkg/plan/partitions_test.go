@@ -160,6 +160,32 @@ func TestBuildReadsWindowAndLatest(t *testing.T) {
 	require.Equal(t, []string{day("2012-01-01"), day("2012-01-02")}, image.Keys)
 }
 
+// The newest period of an upstream asset with two dimensions may lack a partition of the other dimension.
+func TestBuildReportsIncompleteLatestPeriod(t *testing.T) {
+	up := asset("a/up")
+	up.Partitions = space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-05"},
+		space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}})
+	down := asset("b/down", "a/up")
+	down.Reads = []plan.Dep{{Asset: up.Key, Map: space.Map{Op: space.Latest}}}
+	key := func(date, region string) string { return ids.Partition{"date": date, "region": region}.Key() }
+	r := plan.Request{Assets: []plan.Asset{up, down}, Select: []ids.AssetKey{down.Key}, Materialized: func(of ids.AssetKey) (all []plan.Input) {
+		if of == up.Key {
+			for _, p := range []string{key("2025-01-04", "eu"), key("2025-01-04", "us"), key("2025-01-05", "eu")} {
+				all = append(all, plan.Input{PartitionKey: p, MaterializationID: p, URI: "x/"})
+			}
+		}
+		return all
+	}}
+	_, err := plan.Build(r)
+	require.ErrorContains(t, err, "2025-01-05")
+	r.AllowIncomplete = true
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.Len(t, p.Tasks[0].Inputs["a/up"].Items, 1)
+	require.Len(t, p.Incomplete, 1)
+	require.EqualValues(t, []any{2, 1}, []any{p.Incomplete[0].Expected, p.Incomplete[0].Read})
+}
+
 // A window reads days before its partition, so partitions of the next days would read the selected day too.
 func TestBuildChoosesNoReadersThatHaveNotBegun(t *testing.T) {
 	days := daily("clean/days", "2025-03-01", "", "raw/hours")

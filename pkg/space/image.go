@@ -255,33 +255,40 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest returns the partitions in keys that exist and have the newest period. keys are upstream partitions.
+// Newest returns the partitions in keys of the newest period of which a partition exists. Some of them may not exist.
+// keys are upstream partitions.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
-	var newest []string
 	best := int64(math.MinInt64)
 	for _, key := range keys {
 		if !exists(key) {
 			continue
 		}
-		values, err := r.Upstream.Parse(key)
-		if err != nil {
-			continue
+		if n, ok := r.period(key); ok {
+			best = max(best, n)
 		}
-		for i := range r.up {
-			if !r.up[i].IsTime() {
-				continue
-			}
-			n, err := r.up[i].index(values[i])
-			switch {
-			case err != nil || n < best:
-			case n > best:
-				best, newest = n, []string{key}
-			default:
-				newest = append(newest, key)
-			}
+	}
+	var newest []string
+	for _, key := range keys {
+		if n, ok := r.period(key); ok && n == best {
+			newest = append(newest, key)
 		}
 	}
 	return newest
+}
+
+// period returns the number of the period of an upstream partition. It returns false if the partition has no period.
+func (r *Reader) period(key string) (n int64, ok bool) {
+	values, err := r.Upstream.Parse(key)
+	if err != nil {
+		return 0, false
+	}
+	for i := range r.up {
+		if r.up[i].IsTime() {
+			n, err = r.up[i].index(values[i])
+			return n, err == nil
+		}
+	}
+	return 0, false
 }
 
 // Expects reports whether an upstream partition should be materialized by now.

@@ -432,6 +432,27 @@ func (h *history) outdated(a *plan.Asset, partition string) bool {
 	return false
 }
 
+// The newest period of raw lacks a region, so its reader, which requires complete inputs, waits.
+func TestToRunWaitsForCompleteLatestPeriod(t *testing.T) {
+	raw := plan.Asset{Key: key("raw"), Partitions: space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-02"},
+		space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}})}
+	newest := plan.Asset{Key: key("newest"), Deps: []ids.AssetKey{raw.Key}, Reads: []plan.Dep{{Asset: raw.Key, Map: space.Map{Op: space.Latest}}}}
+	rows := map[ids.AssetKey][]*state.Partition{}
+	for _, of := range [][2]string{{"2025-01-01", "eu"}, {"2025-01-01", "us"}, {"2025-01-02", "eu"}} {
+		rows[raw.Key] = append(rows[raw.Key], &state.Partition{
+			AssetKey: "a/raw", PartitionKey: ids.Partition{"date": of[0], "region": of[1]}.Key(), RunID: "1", VersionSeq: 1,
+		})
+	}
+	e := evaluation(t, []plan.Asset{newest, raw}, rows, nil)
+	chosen, blocked, err := e.ToRun(map[ids.AssetKey]bool{newest.Key: true})
+	require.NoError(t, err)
+	require.Empty(t, chosen)
+	require.Equal(t, map[ids.AssetKey]int{newest.Key: 1}, blocked)
+	chosen, _, err = e.ToRun(map[ids.AssetKey]bool{newest.Key: true, raw.Key: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{""}, chosen[newest.Key], "the run makes the missing region")
+}
+
 func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
 	row := func(asset, partition string, version, inputs int64) *state.Partition {
 		return &state.Partition{AssetKey: "a/" + asset, PartitionKey: partition, RunID: fmt.Sprint(version), VersionSeq: version, InputsSeq: inputs}

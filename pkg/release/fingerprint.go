@@ -77,6 +77,8 @@ type dependency struct {
 	// Ranges are the declared ranges of those upstream dimensions that a partition may read as a whole, by name. They
 	// belong to the code, because with a smaller range the query reads fewer rows.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
+	// NoColumns means that a query gets no columns from the keys of the upstream asset's partitions.
+	NoColumns bool `json:"no_columns,omitempty"`
 }
 
 // declaredRange is the range of a dimension of time, or the values of a static dimension.
@@ -87,7 +89,7 @@ type declaredRange struct {
 }
 
 func dependencyOf(a, up *plan.Asset) *dependency {
-	d := &dependency{Space: spaceOf(up)}
+	d := &dependency{Space: spaceOf(up), NoColumns: a.Work.SQL != "" && up.Partitions != nil && up.NoPartitionColumns}
 	m, err := plan.Mapping(up, a)
 	if err != nil {
 		return d

@@ -87,6 +87,7 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"range": {func(l []plan.Asset) {
 			l[0].Partitions = space.Days("2024-01-01", "2026-01-01")
 		}, "b", "a"}, // b reads all partitions of a
+		"partition columns": {func(l []plan.Asset) { l[0].NoPartitionColumns = true }, "b", "a"}, // rows that b reads from a have these columns
 		"UTC":               {func(l []plan.Asset) { l[0].Partitions = inZone("UTC") }, "", "a"},
 		"mapping":           {func(l []plan.Asset) { l[1].Reads = []plan.Dep{{Asset: key("a"), Map: space.Map{Op: space.Latest}}} }, "b", ""},
 		"no dependency":     {func(l []plan.Asset) { l[1].Deps = nil }, "b", ""},

@@ -2,6 +2,8 @@ package ids
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,7 +171,8 @@ var escaper = strings.NewReplacer("%", "%25", ",", "%2C", ";", "%3B", "]", "%5D"
 func EscapeTaskKey(value string) string { return escaper.Replace(value) }
 
 // TaskKey returns the key of a task: the asset's key, with the partition in brackets, such
-// as "raw/events[date=2025-01-15;region=eu]".
+// as "raw/events[date=2025-01-15;region=eu]". If the key is too long, TaskKey returns the beginning of the partition and a
+// hash: "raw/events[tenant=a…,5f3c…]". [ParseTaskKey] rejects such a key.
 func TaskKey(asset AssetKey, p Partition) string {
 	if len(p) == 0 {
 		return asset.String()
@@ -183,7 +186,18 @@ func TaskKey(asset AssetKey, p Partition) string {
 		b.WriteString(escaper.Replace(p[dim]))
 	}
 	b.WriteByte(']')
+	if b.Len() > MaxTaskKey {
+		return shortTaskKey(asset.String(), b.String())
+	}
 	return b.String()
+}
+
+// shortTaskKey returns a key of at most [MaxTaskKey] bytes for a task whose key would be longer.
+func shortTaskKey(asset, key string) string {
+	const shown = 100
+	sum := sha256.Sum256([]byte(key))
+	begin := key[len(asset):min(len(key), len(asset)+shown)]
+	return fmt.Sprintf("%s%s…,%s]", asset, strings.ToValidUTF8(begin, ""), hex.EncodeToString(sum[:16]))
 }
 
 // ReadableKey returns the key of a task in the form in which people write partitions: with colons that are not escaped,

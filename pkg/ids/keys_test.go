@@ -39,6 +39,20 @@ func TestTaskKeyIsReadable(t *testing.T) {
 	require.Equal(t, "date=2025-01-15;hour=T02:00+01:00", ids.Partition{"hour": "T02:00+01:00", "date": "2025-01-15"}.Text())
 }
 
+func TestLongTaskKeyIsShortened(t *testing.T) {
+	asset := ids.AssetKey{Namespace: "raw", Name: "events"}
+	long := strings.Repeat("a/", 127)
+	key := ids.TaskKey(asset, ids.Partition{"date": "2025-01-15", "tenant": long + "b"})
+	require.NoError(t, ids.ValidateTaskKey(key))
+	require.True(t, strings.HasPrefix(key, "raw/events[date=2025-01-15;tenant=a%2Fa%2F"), key)
+	require.NotEqual(t, key, ids.TaskKey(asset, ids.Partition{"date": "2025-01-15", "tenant": long + "c"}))
+	_, _, err := ids.ParseTaskKey(key)
+	require.ErrorContains(t, err, "is not DIMENSION=VALUE")
+	// A key of the greatest length is not changed.
+	require.Len(t, ids.TaskKey(asset, ids.Partition{"x": strings.Repeat("a", ids.MaxTaskKey-len("raw/events[x=]"))}), ids.MaxTaskKey)
+	require.NoError(t, ids.ValidateTaskKey(ids.TaskKey(asset, ids.Partition{"x": strings.Repeat("é", ids.MaxTaskKey)})))
+}
+
 func partitions() *rapid.Generator[ids.Partition] {
 	// Short texts of few, awkward characters: if two partitions can have the same key, the test is likely to find them.
 	text := rapid.StringOfN(rapid.SampledFrom([]rune(`a,;=[]%2CD53B/:*`)), 0, 4, -1)

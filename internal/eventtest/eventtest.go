@@ -467,7 +467,7 @@ func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
 			Severity: optional(t, name(), "severity"), Message: text().Draw(t, "message"), Phase: optional(t, name(), "phase"),
 			Broken: rapid.Bool().Draw(t, "broken"), Failing: rapid.Int64Min(0).Draw(t, "failing"), Actual: optional(t, name(), "actual"),
 			Expected: optional(t, name(), "expected"), Sample: optional(t, name(), "sample"),
-			Measured: measured(t), Season: optional(t, name(), "season"),
+			Measured: measured(t), Season: optional(t, name(), "season"), Metric: optional(t, name(), "metric"),
 		})
 	}
 	return p

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -31,7 +32,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 		// clock must be read.
 		r.Calendar.ReadsAt = ids.Time(newest.RunID)
 	}
-	r.History = func(asset, check, season, partition string) []int64 {
+	r.History = func(asset string, check *quality.Check, season, partition string) []int64 {
 		values, err := history(snap.State, asset, check, season, partition)
 		failed = cmp.Or(failed, err)
 		return values
@@ -43,18 +44,19 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns the values that a check has measured in a season, except those of the given partition.
-func history(s *state.State, asset, check, season, partition string) (past []int64, err error) {
-	row := s.CheckHistory.Get(state.Key3{A: asset, B: check, C: season})
+// history returns the values that a check has measured in a season, except those of the given partition. It leaves out
+// values of another metric, because the metric of a check may have changed.
+func history(s *state.State, asset string, check *quality.Check, season, partition string) (past []int64, err error) {
+	row := s.CheckHistory.Get(state.Key3{A: asset, B: check.Name, C: season})
 	if row == nil {
 		return nil, nil
 	}
 	var values []state.HistoryValue
 	if err := json.Unmarshal([]byte(row.Values), &values); err != nil {
-		return nil, fmt.Errorf("read the history of check %s of %s: %w", check, asset, err)
+		return nil, fmt.Errorf("read the history of check %s of %s: %w", check.Name, asset, err)
 	}
 	for _, v := range values {
-		if partition == "" || v.Partition != partition {
+		if v.Metric == check.MetricName() && (partition == "" || v.Partition != partition) {
 			past = append(past, v.Value)
 		}
 	}

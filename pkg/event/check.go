@@ -194,6 +194,7 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		c.count(path+".failing", r.Failing)
 		c.text(path+".actual", r.Actual, MaxRef)
 		c.text(path+".season", r.Season, MaxName)
+		c.text(path+".metric", r.Metric, MaxRef)
 		c.text(path+".expected", r.Expected, MaxRef)
 		c.text(path+".message", r.Message, MaxMessage)
 		c.text(path+".sample", r.Sample, MaxRef)

@@ -369,6 +369,8 @@ type CheckResult struct {
 	// results with the same season are compared.
 	Measured *int64 `json:"measured,omitempty"`
 	Season   string `json:"season,omitempty"`
+	// Metric names the measured value; "": the number of rows. Only results with the same metric are compared.
+	Metric string `json:"metric,omitempty"`
 	// Sample is the object key of a Parquet file with some of the failing rows.
 	Sample string `json:"sample,omitempty"`
 }

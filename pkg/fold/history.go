@@ -12,7 +12,7 @@ import (
 func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 	for i := range results {
 		if r := &results[i]; r.Measured != nil && !r.Broken {
-			values = append(values, state.MeasuredValue{Check: r.Name, Season: r.Season, Value: *r.Measured})
+			values = append(values, state.MeasuredValue{Check: r.Name, Season: r.Season, Metric: r.Metric, Value: *r.Measured})
 		}
 	}
 	return values
@@ -31,7 +31,7 @@ func (f *folder) learn(asset, partition, run, materialization string, measured [
 		if old := f.st.CheckHistory.Get(row.Key()); old != nil {
 			values = historyIn(old)
 		}
-		row.Values = jsonOf(state.AddHistory(values, state.HistoryValue{Run: run, Partition: partition, Value: m.Value}))
+		row.Values = jsonOf(state.AddHistory(values, state.HistoryValue{Run: run, Partition: partition, Metric: m.Metric, Value: m.Value}))
 		if old := f.st.CheckHistory.Get(row.Key()); old == nil || old.Values != row.Values {
 			put(f, f.st.CheckHistory, &row)
 		}

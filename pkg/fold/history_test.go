@@ -28,14 +28,16 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	checks := guarded("a", event.Quarantine{ExpiresSec: hour})
 	checks.Kind = event.KindCheck
 	fourth := w.Run(checks)
-	w.MustFold(measured(published(w, second), 2))
+	of := published(w, second)
+	of.CheckResults[0].Metric = "null_count of x" // before the metric of the check was changed
+	w.MustFold(measured(of, 2))
 	w.MustFold(measured(published(w, first), 1))
 	w.MustFold(measured(blockedBy(w, third, "a"), 3))
 	w.MustFold(measured(published(w, fourth), 4))
 	row := func() *state.CheckHistory { return w.State.CheckHistory.Get(state.Key3{A: "test/a", B: "c"}) }
-	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "value": 2}]`, row().Values)
+	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "metric": "null_count of x", "value": 2}]`, row().Values)
 	decide(w, third, event.DecisionApprove)
-	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
+	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "metric": "null_count of x", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
 }
 
 // If a person marks an output as missing, the values that checks have measured in it are removed from every season.

@@ -26,7 +26,7 @@ func (b *builder) setPast(t *Task, a *Asset) {
 		if b.request.History == nil {
 			continue
 		}
-		past := b.request.History(t.AssetKey, c.Name, season, t.PartitionKey)
+		past := b.request.History(t.AssetKey, c, season, t.PartitionKey)
 		if t.Past == nil {
 			t.Past = map[string][]int64{}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // SchemaVersion is the version of the stored plan.
@@ -77,7 +78,7 @@ type Request struct {
 	Materialized func(asset ids.AssetKey) []Input
 	// History returns the values that a check of an asset has measured in a season, the newest last. It leaves out the
 	// value of the given partition. Nil: there are none.
-	History func(asset, check, season, partition string) []int64
+	History func(asset string, check *quality.Check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
 	// In the zero value every day has begun, and only partitions with an end are expected.
 	Calendar Calendar
@@ -345,7 +346,8 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryMultiplierPermille = a.Retries.MultiplierPermille
 		def.RetryJitterPermille = a.Retries.JitterPermille
 		def.RetryUserErrors = a.Retries.UserErrors
-		def.RetryOn, def.RetryNever = a.Retries.On, a.Retries.Never
+		def.RetryOn = a.Retries.On
 	}
+	def.RetryNever = a.Retries.Never // a loss of infrastructure grants further attempts even to a task with one attempt
 	return def
 }

@@ -43,7 +43,7 @@ func (c *Check) Judge(compiled Compiled, m Measured) event.CheckResult {
 // newest last.
 func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 	r := c.result()
-	r.Actual, r.Passed, r.Measured = strconv.FormatInt(value, 10), true, &value
+	r.Actual, r.Passed, r.Measured, r.Metric = strconv.FormatInt(value, 10), true, &value, c.MetricName()
 	band, known := c.Params.Watch.Band(past)
 	if !known {
 		r.Message = fmt.Sprintf("learning: %d of %d values", len(past), LeastHistory)
@@ -66,6 +66,14 @@ func (c *Check) Broken(message string) event.CheckResult {
 
 // measures reports whether the check compares one measured value instead of rows.
 func (c *Check) measures() bool { return c.Kind == RowCount || c.Kind == Freshness }
+
+// MetricName returns the name of the value that a check of the kind anomaly measures. It is "" for the number of rows.
+func (c *Check) MetricName() string {
+	if len(c.Columns) == 0 {
+		return ""
+	}
+	return Short(c.subject())
+}
 
 // subject returns the name of the value that the check measures.
 func (c *Check) subject() string {

@@ -61,6 +61,7 @@ type Candidate struct {
 type MeasuredValue struct {
 	Check  string `json:"check"`
 	Season string `json:"season,omitempty"`
+	Metric string `json:"metric,omitempty"`
 	Value  int64  `json:"value"`
 }
 

@@ -23,7 +23,9 @@ type CheckHistory struct {
 type HistoryValue struct {
 	Run       string `json:"run"`
 	Partition string `json:"partition,omitempty"`
-	Value     int64  `json:"value"`
+	// Metric names what the check has measured; "": the number of rows.
+	Metric string `json:"metric,omitempty"`
+	Value  int64  `json:"value"`
 }
 
 // Key returns the primary key.

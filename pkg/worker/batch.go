@@ -392,7 +392,7 @@ func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	if to.Name == "" {
 		*to = *result
 	}
-	to.Failing, to.Measured, to.Season = sum, nil, ""
+	to.Failing, to.Measured, to.Season, to.Metric = sum, nil, "", ""
 }
 
 // failedBefore reports whether a check failed for an earlier partition of the batch. If so, the batch keeps the

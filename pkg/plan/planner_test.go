@@ -202,6 +202,16 @@ func TestBuildFillsInTaskDefaults(t *testing.T) {
 	}, p.Tasks[1].TaskDef)
 }
 
+// A loss of infrastructure grants an attempt even to a task with one attempt, unless the policy excludes it.
+func TestNeverAppliesToTaskWithOneAttempt(t *testing.T) {
+	a := asset("a/charge")
+	a.Retries = plan.Retries{MaxAttempts: 1, Never: []string{"infrastructure"}}
+	p, err := plan.Build(plan.Request{Assets: []plan.Asset{a}, All: true})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Equal(t, []string{"infrastructure"}, p.Tasks[0].RetryNever)
+}
+
 func TestUpstreamAddsOnlyDeclaredDays(t *testing.T) {
 	assets := append(weather(), daily("late/starter", "2012-01-03", "", "raw/weather"), available(asset("late/report", "late/starter", "clean/daily")))
 	p, err := plan.Build(plan.Request{

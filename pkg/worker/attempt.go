@@ -509,6 +509,10 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	if err == nil && isOK(status) {
 		status, err = a.reportEnd(f, deadline)
 	}
+	if err == nil && status == http.StatusBadRequest && f.Outcome != event.Succeeded {
+		a.log.ErrorContext(ctx, "the report of a failure was rejected; reporting only its error", "outcome", string(f.Outcome))
+		status, err = a.reportEnd(errorOnly(f), deadline)
+	}
 	switch {
 	case err == nil && isOK(status):
 		return http.StatusOK
@@ -526,6 +530,18 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	a.log.ErrorContext(ctx, "could not report the result; leaving it to a redelivery or to the next attempt",
 		"status", status, "error", err)
 	return http.StatusInternalServerError
+}
+
+// errorOnly returns a report of a failure without details, results and log. Without this report, the control plane would
+// take the attempt for lost, and repeat it.
+func errorOnly(f *contract.Finished) *contract.Finished {
+	return &contract.Finished{
+		AttemptID: f.AttemptID, WorkerID: f.WorkerID, Outcome: f.Outcome, StartedAt: f.StartedAt, CompletedAt: f.CompletedAt,
+		Error: &event.Error{
+			Code: f.Error.Code, Category: f.Error.Category, Retryable: f.Error.Retryable,
+			Message: bounded(f.Error.Message + "\nThe control plane rejected the report with the details of this error."),
+		},
+	}
 }
 
 // reportEnd reports the end, and retries while its URL is valid. If the queue can still redeliver the task, reportEnd

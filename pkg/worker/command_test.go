@@ -200,6 +200,25 @@ func TestCommandDescribesItsError(t *testing.T) {
 	}
 }
 
+// The control plane may reject a report, for example one from a newer worker.
+func TestRejectedReportOfFailureIsRepeatedWithoutDetails(t *testing.T) {
+	work := map[string]plan.Work{
+		"a/b": shell(`echo '{"code":"X_QUOTA","message":"no quota","details":{"left":0}}' > $SERVO_ERROR; exit 1`), "a/c": shell("true"),
+	}
+	w := newFixture(t, nil, work, task("a/b", "", nil), task("a/c", "", nil))
+	w.control.answer = func(verb string, n int) (int, any) {
+		if verb == contract.VerbFinished && n != 2 {
+			return http.StatusBadRequest, contract.Problem{Status: http.StatusBadRequest}
+		}
+		return 0, nil
+	}
+	require.Equal(t, event.Error{
+		Code: "X_QUOTA", Category: "user", Retryable: true, Message: "no quota\nThe control plane rejected the report with the details of this error.",
+	}, *w.failed("a/b"))
+	require.Equal(t, http.StatusOK, w.deliver("a/c"))
+	require.Equal(t, 3, w.control.calls(contract.VerbFinished), "a success is not reported as something else")
+}
+
 func TestErrorKeepsEndOfLongStderr(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(`i=0; while [ $i -lt 500 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)}, task("a/b", "", nil))
 	got := w.failed("a/b")

@@ -101,6 +101,7 @@ func TestDeadlineMissOfManyPartitionsIsJudgedAgain(t *testing.T) {
 		return rows
 	}
 	require.Empty(t, unnamed(), "the partition is named")
+	before := w.State.FoldSeq
 	w.end("a", event.Succeeded)
 	require.Empty(t, w.causes(), "100 partitions are still missing")
 	require.Len(t, unnamed(), 1)
@@ -113,6 +114,10 @@ func TestDeadlineMissOfManyPartitionsIsJudgedAgain(t *testing.T) {
 		return p
 	}
 	due := w.row().DueAt
+	for _, early := range []*event.DeadlineJudged{fresh(event.DeadlineMissed, "k"), fresh(event.DeadlineMet)} {
+		early.Items[0].ObservedSeq = before
+		require.Equal(t, state.Stale, w.Fold(early).Row.Outcome, "it has not observed the output either")
+	}
 	w.MustFold(fresh(event.DeadlineMissed, "k"))
 	require.Equal(t, `["k"]`, w.State.MissesOf("test/a")[0].Missing)
 	require.Empty(t, unnamed())

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -131,6 +132,8 @@ type surroundings struct {
 	// Uses are the extensions that the query uses. The policy fingerprint covers the data that these extensions may
 	// reach.
 	Uses []string `json:"uses,omitempty"`
+	// Attach are the files of the attached databases that the query may read, by name.
+	Attach map[string]string `json:"attach,omitempty"`
 }
 
 // text is the part of a code fingerprint that `version` replaces: the query or command, and the files.
@@ -165,6 +168,7 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 	for i := range a.Work.External {
 		s.Uses = append(s.Uses, a.Work.External[i].Extension)
 	}
+	s.Attach = attachedTo(a)
 	for _, key := range a.Deps {
 		if slices.Contains(a.CheckDeps, key) {
 			continue
@@ -176,6 +180,20 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 		s.Deps[key.String()] = of
 	}
 	return s
+}
+
+// attachedTo returns the files of the attached databases whose names the query of an asset contains. A query that
+// contains the name in another meaning becomes stale without need if the file changes.
+func attachedTo(a *plan.Asset) map[string]string {
+	files, query := map[string]string{}, strings.ToLower(a.Work.SQL)
+	for i := range a.Work.External {
+		for name, file := range a.Work.External[i].Attach {
+			if strings.Contains(query, name) {
+				files[name] = file
+			}
+		}
+	}
+	return files
 }
 
 func textOf(a *plan.Asset) text {

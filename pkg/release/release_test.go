@@ -200,6 +200,19 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 	require.Equal(t, before.Assets[0].Code, changed.Assets[0].Code)
 }
 
+// The rows of a query come from the database that is attached under the name that the query contains.
+func TestCodeCoversAttachedDatabasesOfQuery(t *testing.T) {
+	code := func(attach map[string]string) string {
+		list := assets()
+		list[0].Work.SQL = "SELECT * FROM CRM.customers"
+		list[0].Work.External = []plan.External{{Extension: plan.ExtensionSQLite, Attach: attach}}
+		return compile(t, list, nil).Assets[0].Code
+	}
+	old := code(map[string]string{"crm": "crm-2025.sqlite"})
+	require.NotEqual(t, old, code(map[string]string{"crm": "crm-2026.sqlite"}))
+	require.Equal(t, old, code(map[string]string{"crm": "crm-2025.sqlite", "erp": "erp.sqlite"}), "the query does not read erp")
+}
+
 func TestBrokenAssetsKeepTheirDeployedDefinition(t *testing.T) {
 	before := compile(t, assets(), nil)
 	list := assets()

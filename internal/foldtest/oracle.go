@@ -187,12 +187,23 @@ func checkHistory(s *state.State) error {
 			return fmt.Errorf("history of check %s of %s: %w", row.Check, row.AssetKey, err)
 		}
 		for _, v := range values {
-			if visible := s.Partitions.Get(state.Key2{A: row.AssetKey, B: v.Partition}); visible != nil && visible.RunID == v.Run && s.Hidden(visible) {
+			if visible := s.Partitions.Get(state.Key2{A: row.AssetKey, B: v.Partition}); visible != nil && visible.RunID == v.Run && s.Hidden(visible) && !madeTwice(s, visible) {
 				return fmt.Errorf("check %s of %s compares with the output of run %s, which is marked as missing", row.Check, row.AssetKey, v.Run)
 			}
 		}
 	}
 	return nil
+}
+
+// madeTwice reports whether another task of the same run has made a partition, which happens only in random runs. A
+// recorded value names its run only, so it may be the value of the other task.
+func madeTwice(s *state.State, row *state.Partition) (twice bool) {
+	s.Tasks.Ascend(state.Key2{A: row.RunID}, func(t *state.Task) bool {
+		twice = t.RunID == row.RunID && t.AssetKey == row.AssetKey && t.PartitionKey == row.PartitionKey && t.TaskKey != row.TaskKey &&
+			t.State == state.TaskSucceeded
+		return t.RunID == row.RunID && !twice
+	})
+	return twice
 }
 
 // checkOutbox checks that every outbox row belongs to a current attempt and names its queue task.

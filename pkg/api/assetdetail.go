@@ -48,6 +48,10 @@ func failuresOf(ctx context.Context, p *page, assets []plan.Asset) (map[string][
 func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.Expected = int32(view.PartitionCount(asset, j.calendar)) //nolint:gosec // at most space.MaxListed
 	into.Problem = asset.Broken
+	if asset.Broken != "" { // its declaration may be unknown, and with it the status of its partitions
+		into.Expected, into.StatusProblem = max(into.Expected, into.GetMaterialized()), asset.Broken
+		return
+	}
 	err := j.unknown
 	if err == nil {
 		var counts engine.Counts

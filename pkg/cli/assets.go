@@ -97,6 +97,11 @@ func (a *app) assetsCommand() *cobra.Command {
 			} else if err := list(a, assetColumns, infos); err != nil {
 				return err
 			}
+			for i := range infos {
+				if infos[i].Broken != "" {
+					a.warn("%s cannot be materialized, and its partitions have no status: %s: run `servo validate`", infos[i].Key, infos[i].Broken)
+				}
+			}
 			return a.schemaChanges(cmd.Context(), p, infos)
 		},
 	}
@@ -122,7 +127,10 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 		if err != nil {
 			return nil, err
 		}
-		info := assetInfo{of, view.PartitionCount(asset, calendar), count(asset.Key), usual}
+		info := assetInfo{Asset: of, of: view.PartitionCount(asset, calendar), usual: usual}
+		if asset.Broken == "" {
+			info.counts = count(asset.Key)
+		}
 		if info.counts != nil {
 			info.of = info.counts.Total() // includes an output of a period that has not ended
 		}
@@ -213,6 +221,9 @@ var assetColumns = []column[assetInfo]{
 	{Name: "kind", Value: func(i assetInfo) any { return i.Kind() }},
 	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.Partitioning()) }},
 	{Name: "materialized", Value: func(i assetInfo) any { return i.Stored }, Text: func(i assetInfo) any {
+		if i.Broken != "" {
+			return number(view.Grouped(int64(i.Stored)) + " of ?")
+		}
 		return number(fmt.Sprintf("%s of %s", view.Grouped(int64(i.Stored)), view.Grouped(int64(i.of))))
 	}},
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
@@ -233,6 +244,7 @@ var assetColumns = []column[assetInfo]{
 	{Name: "depends_on", Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
 	{Name: "description", Machine: true, Value: func(i assetInfo) any { return orNil(i.Description) }},
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
+	{Name: "problem", Machine: true, Value: func(i assetInfo) any { return orNil(i.Broken) }},
 }
 
 // dataText says where the outputs of an asset are stored.
@@ -283,7 +295,11 @@ func (a *app) assetText(i *assetInfo, data dataText) string {
 	t.field("declared in", "%s (%s)", i.File, i.Kind())
 	t.known("depends on", words(i.DependsOn(), 0))
 	t.known("partitions", i.Partitioning())
-	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(i.Stored)), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
+	of := plural(i.of, "partition")
+	if i.Broken != "" {
+		of = "? partitions"
+	}
+	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(i.Stored)), of, plural(int(i.Rows), "row"), bytesText(i.Bytes))
 	if i.counts != nil {
 		text := fmt.Sprintf("%d fresh, %d stale, %d missing", i.counts.Fresh, i.counts.Stale, i.counts.Missing)
 		if i.counts.Failed > 0 {

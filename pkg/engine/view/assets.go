@@ -56,7 +56,8 @@ func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, err
 	return a, nil
 }
 
-// declared yields the rows of the materialized partitions that an asset declares.
+// declared yields the rows of the materialized partitions that an asset declares. If the asset has problems, the
+// declaration may be unknown, so declared yields all of them.
 func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionRows {
 	return func(yield func(*state.Partition, error) bool) {
 		members, err := c.Members(asset.Partitions)
@@ -68,7 +69,7 @@ func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionR
 				yield(nil, err)
 				return
 			}
-			if row.Status == state.Materialized && members.Has(row.PartitionKey) && !yield(row, nil) {
+			if row.Status == state.Materialized && (asset.Broken != "" || members.Has(row.PartitionKey)) && !yield(row, nil) {
 				return
 			}
 		}

@@ -213,6 +213,10 @@ func planCreated(t *rapid.T) event.Payload {
 
 		ObservedSeq:  rapid.Int64Min(0).Draw(t, "observed seq"),
 		ObservedTime: optional(t, Time(), "observed time"),
+
+		ObservedThrough: optional(t, ULID(), "observed through"),
+		ObservedLast:    optional(t, ULID(), "observed last"),
+		ObservedEntries: optional(t, name(), "observed entries"),
 	}
 	keys := rapid.SliceOfNDistinct(TaskKey(), 0, 5, rapid.ID[string]).Draw(t, "keys")
 	for i, key := range keys {

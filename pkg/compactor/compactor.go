@@ -337,7 +337,7 @@ func (c *Compactor) requireNoArchive(ctx context.Context) error {
 // updateLatest makes the current state the newest snapshot, and returns it.
 func (c *Compactor) updateLatest() *snapshot.Snapshot {
 	snap := &snapshot.Snapshot{
-		State: c.state.Copy(), Revision: c.current().Revision, Nonce: c.current().Nonce, Timeline: c.current().Timeline, CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.cfg.Codec, c.cfg.Manifests, c.manifest),
+		State: c.state.Copy(), Revision: c.current().Revision, Nonce: c.current().Nonce, Timeline: c.current().Timeline, CaughtUpAt: c.caughtUp, CompleteThrough: c.current().Watermarks.CompleteThrough, History: snapshot.HistoryOf(c.cfg.Codec, c.cfg.Manifests, c.manifest),
 	}
 	c.latest.Set(snap)
 	c.noteListings()

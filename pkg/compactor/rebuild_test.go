@@ -210,6 +210,65 @@ func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
 	w.verify()
 }
 
+// The notification of a report is lost, so a run is planned without the output. All clocks agree. A rebuild from the
+// bare ledger folds the report in its place, but must not assume that the run has read the output.
+func TestI21BareRebuildKnowsEntriesOfPlan(t *testing.T) {
+	for name, lost := range map[string]bool{"lost notification": true, "folded in time": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.open("one")
+			run, entry := w.trigger(foldtest.Task("a"))
+			w.step(c, entry)
+			pass := func() {
+				w.clock.pass(time.Second)
+				w.Now = w.clock.Now()
+			}
+			pass()
+			report := w.append(w.Finished(run, "a", 1, event.Succeeded))
+			if !lost {
+				w.step(c, report)
+			}
+			pass()
+			_, other := w.trigger(foldtest.Task("z"))
+			w.step(c, other)
+			pass()
+			planned := func(p *event.RunTriggered) string {
+				snap, _ := c.Latest().Get()
+				payloads := w.Triggered(p, foldtest.Task("b"))
+				created := payloads[1].(*event.PlanCreated) //nolint:forcetypeassert // see Triggered
+				created.ObservedSeq, created.ObservedTime, created.ObservedThrough = snap.State.FoldSeq, snap.State.FoldTime, snap.CompleteThrough
+				last, hash := snap.State.EntriesFrom(snap.CompleteThrough)
+				if created.ObservedLast, created.ObservedEntries = last, hash.String(); p.RootRun != "" {
+					created.ObservedSeq, created.ObservedTime = snap.State.Runs.Get(p.RootRun).InputsSeq, snap.State.Runs.Get(p.RootRun).InputsAt
+					created.ObservedThrough, created.ObservedLast, created.ObservedEntries = "", "", ""
+				}
+				w.step(c, w.append(payloads...))
+				return payloads[0].(*event.RunTriggered).RunID //nolint:forcetypeassert // see Triggered
+			}
+			first := planned(&event.RunTriggered{})
+			if lost {
+				w.step(c, report)
+			}
+			pass()
+			w.step(c, w.append(w.Finished(first, "b", 1, event.Failed)))
+			pass()
+			retry := planned(&event.RunTriggered{RootRun: first, Trigger: event.Trigger{Type: "retry", ParentRunID: first}})
+			w.step(c, w.append(w.Finished(retry, "b", 1, event.Succeeded)))
+			check := func(c *compactor.Compactor) {
+				t.Helper()
+				snap, _ := c.Latest().Get()
+				a, b := snap.State.Partitions.Get(state.Key2{A: "test/a"}), snap.State.Partitions.Get(state.Key2{A: "test/b"})
+				require.Equal(t, lost, b.InputsSeq < a.VersionSeq)
+				require.Equal(t, retry, b.RunID)
+			}
+			check(c)
+			rebuildBare(t, w)
+			check(w.open("two"))
+			w.verify()
+		})
+	}
+}
+
 // The clocks of machines differ. So events of a run may precede its trigger. This test fails if a
 // rebuild considers only evidence that follows the trigger.
 func TestRebuildAssignsRunKeyByEvidence(t *testing.T) {

@@ -75,7 +75,7 @@ func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r Chun
 		Release: r.Run.Release, AllowIncomplete: b.AllowIncomplete,
 		Chunk: &event.ChunkPlan{Planned: event.FormatPositions(p.positions(planned)), Done: event.FormatPositions(p.done)},
 	}
-	_, err = e.trigger(ctx, snap, planned, triggered, observed{snap.State.FoldSeq, snap.State.FoldTime})
+	_, err = e.trigger(ctx, snap, planned, triggered, observedOf(snap))
 	return err
 }
 

@@ -58,7 +58,7 @@ func (e *Engine) Mark(ctx context.Context, r MarkRequest) (Marked, error) {
 	if detail := fold.MarkLimit(snap.State, newMarks(snap.State, rows)); detail != "" {
 		return done, &InvalidError{fmt.Errorf("mark partitions of %s: %s", r.Asset, detail)}
 	}
-	on := observed{snap.State.FoldSeq, snap.State.FoldTime}
+	on := observed{seq: snap.State.FoldSeq, at: snap.State.FoldTime}
 	for chunk := range markChunks(rows) {
 		if snap, err = e.appendMarks(ctx, r, chunk, on); err != nil {
 			return done, fmt.Errorf("mark partitions of %s: %w: %d of %d were marked: repeat the command", r.Asset, err, done.Partitions, len(rows))

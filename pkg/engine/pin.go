@@ -171,7 +171,7 @@ func (e *Engine) At(ctx context.Context, revision int64) (*snapshot.Snapshot, er
 		return nil, err
 	}
 	return &snapshot.Snapshot{
-		State: s, Revision: m.Revision, Nonce: m.Nonce, Timeline: m.Timeline, CaughtUpAt: m.Watermarks.CaughtUpAt, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m),
+		State: s, Revision: m.Revision, Nonce: m.Nonce, Timeline: m.Timeline, CaughtUpAt: m.Watermarks.CaughtUpAt, CompleteThrough: m.Watermarks.CompleteThrough, History: snapshot.HistoryOf(e.cfg.Codec, e.cfg.Manifests, m),
 	}, nil
 }
 

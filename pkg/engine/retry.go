@@ -196,7 +196,7 @@ const markerReads = 16
 // was requested before the run that made the later output, and was planned after it. A rebuild from the bare ledger
 // uses the time of the state instead of the fold sequence, so checkInputs lowers both.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
-	on := observed{parent.InputsSeq, parent.InputsAt}
+	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)
 	problems := make([]string, len(inputs))
 	group, reading := errgroup.WithContext(ctx)
@@ -218,7 +218,7 @@ func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built
 			continue
 		}
 		if row != nil && row.VersionSeq <= on.seq {
-			on = observed{max(row.VersionSeq-1, 0), min(on.at, row.MaterializedAt-1)}
+			on = observed{seq: max(row.VersionSeq-1, 0), at: min(on.at, row.MaterializedAt-1)}
 		}
 		if in.URI == "" { // the output has no files
 			continue

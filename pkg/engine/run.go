@@ -89,7 +89,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		Release: r.Release, Vars: r.Vars, AllowIncomplete: r.Plan.AllowIncomplete,
 	}
 	p.PartitionSelection = selectionOf(built)
-	t, err := e.trigger(ctx, snap, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
+	t, err := e.trigger(ctx, snap, built, p, observedOf(snap))
 	if !t.Attached {
 		t.Warnings, t.LeftOut = append(warnings, built.Warnings...), built.LeftOut
 		for _, in := range built.Incomplete {
@@ -155,6 +155,16 @@ const (
 type observed struct {
 	seq int64
 	at  event.Time
+	// through, last and entries identify the ledger entries in the state: see [event.PlanCreated].
+	through, last, entries string
+}
+
+// observedOf returns the state on which a new run is planned.
+func observedOf(snap *snapshot.Snapshot) observed {
+	on := observed{seq: snap.State.FoldSeq, at: snap.State.FoldTime, through: snap.CompleteThrough}
+	last, hash := snap.State.EntriesFrom(on.through)
+	on.last, on.entries = last, hash.String()
+	return on
 }
 
 func (e *Engine) trigger(
@@ -179,7 +189,7 @@ func (e *Engine) trigger(
 	p.PlanID = e.cfg.IDs.New()
 	created := &event.PlanCreated{
 		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
-		ObservedSeq: on.seq, ObservedTime: on.at,
+		ObservedSeq: on.seq, ObservedTime: on.at, ObservedThrough: on.through, ObservedLast: on.last, ObservedEntries: on.entries,
 	}
 	if !built.OnlyChecks() && len(built.Tasks) <= maxInlineTasks && len(data) <= maxInlineBytes {
 		for i := range built.Tasks {

@@ -132,6 +132,9 @@ func (c *checker) planCreated(p *PlanCreated) {
 	c.count("payload.tasks_total", int64(p.TasksTotal))
 	c.count("payload.observed_seq", p.ObservedSeq)
 	c.optionalTime("payload.observed_time", p.ObservedTime)
+	c.optionalULID("payload.observed_through", p.ObservedThrough)
+	c.optionalULID("payload.observed_last", p.ObservedLast)
+	c.text("payload.observed_entries", p.ObservedEntries, MaxName)
 	switch {
 	case len(p.Tasks) == 0 && p.PlanRef == "":
 		c.fail("payload.plan_ref", "is empty: a plan without inline tasks needs a reference")

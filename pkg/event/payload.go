@@ -162,6 +162,12 @@ type PlanCreated struct {
 	// retry has the values of the run that it repeats.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
+	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in that state, for a rebuild from the
+	// bare ledger. The state contained every entry below ObservedThrough. ObservedEntries is a hash of its other entries
+	// up to ObservedLast, except entries of fired timers. They are empty for a retry.
+	ObservedThrough string `json:"observed_through,omitempty"`
+	ObservedLast    string `json:"observed_last,omitempty"`
+	ObservedEntries string `json:"observed_entries,omitempty"`
 }
 
 // RunCancelRequested is the command to end a run early.

@@ -164,7 +164,7 @@ func Apply(st *state.State, g Group) Result {
 	f := &folder{st: st, plan: g.Plans, inputs: g.Inputs, bare: g.Bare, entry: g.Entry, runs: map[string]*state.Run{}}
 	row := &state.Entry{
 		Entry: g.Entry, Group: g.ID, Revision: g.Revision, FirstSeq: st.FoldSeq + 1,
-		Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
+		Timer: g.Reason == "" && event.HasFiredTimer(g.Events), Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
 	}
 	v := f.check(g)
 	if known != nil && v.outcome == state.DeadLetter && v.reason == known.Reason && v.waitsFor == known.RunID {

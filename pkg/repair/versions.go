@@ -1,7 +1,10 @@
 package repair
 
 import (
+	"slices"
 	"sort"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -9,20 +12,47 @@ import (
 )
 
 // versions translates the state that a plan observed into a sequence number of this fold. This is needed because the
-// plan recorded a number of the earlier fold, whose numbers differ. The result is the greatest version that was created
-// no later than the time of the observed state.
+// plan recorded a number of the earlier fold, whose numbers differ. The result is a version that was folded here, such
+// that the observed state contained this version and every lesser one.
 //
-// A version is omitted if a greater version is as old or older, so the sequence numbers and the times both ascend.
-type versions []version
+// The plan describes the ledger entries in the observed state. A plan of an older build does not, and marks and retries
+// do not, either: for them, the result is the greatest version that was created no later than the time of the observed
+// state. It may be too great if clocks disagree, or if a report was folded late.
+type versions struct {
+	// byTime are versions whose sequence numbers and times both ascend: a version is omitted if a greater version is as
+	// old or older.
+	byTime []version
+	// byEntry are all versions, each with the greatest entry of the versions up to it.
+	byEntry []madeIn
+	// entries are the entries that were folded, in order.
+	entries []ulid.ULID
+	// lowered are the results for runs whose result by time would be greater. A retry observed what its root run did.
+	lowered map[string]int64
+}
 
 type version struct {
 	at  event.Time
 	seq int64
 }
 
-// note adds the versions that a folded group may have created.
+type madeIn struct {
+	entry ulid.ULID
+	seq   int64
+}
+
+// note adds the entry of a folded group, and the versions that the group may have created.
 func (v *versions) note(g fold.Group, r fold.Result) {
-	if r.Known || r.Row.Outcome != state.Folded {
+	if r.Known || r.Row.Waits() {
+		return
+	}
+	entry, err := ulid.ParseStrict(g.Entry)
+	if err != nil {
+		return // cannot happen: the names of entries are ULIDs
+	}
+	if !r.Row.Timer {
+		v.noteEntry(entry)
+	}
+	if r.Row.Outcome != state.Folded {
 		return
 	}
 	for i, e := range g.Events {
@@ -30,48 +60,114 @@ func (v *versions) note(g fold.Group, r fold.Result) {
 		_, changed := e.Payload.(*event.PartitionsChanged)
 		_, marked := e.Payload.(*event.PartitionsMarked)
 		if changed || marked || ended && task.Outcome == event.Succeeded {
-			v.add(version{e.Time, r.Row.FirstSeq + int64(i)})
+			v.add(version{e.Time, r.Row.FirstSeq + int64(i)}, entry)
 		}
 	}
 }
 
-func (v *versions) add(next version) {
-	keep := len(*v)
-	for keep > 0 && (*v)[keep-1].at >= next.at {
+func (v *versions) noteEntry(entry ulid.ULID) {
+	at, known := slices.BinarySearchFunc(v.entries, entry, ulid.ULID.Compare) // the position is nearly always the end
+	if !known {
+		v.entries = slices.Insert(v.entries, at, entry)
+	}
+}
+
+func (v *versions) add(next version, entry ulid.ULID) {
+	keep := len(v.byTime)
+	for keep > 0 && v.byTime[keep-1].at >= next.at {
 		keep--
 	}
-	*v = append((*v)[:keep], next)
+	v.byTime = append(v.byTime[:keep], next)
+	if n := len(v.byEntry); n > 0 && v.byEntry[n-1].entry.Compare(entry) > 0 {
+		entry = v.byEntry[n-1].entry
+	}
+	v.byEntry = append(v.byEntry, madeIn{entry, next.seq})
 }
 
 // observed returns the sequence numbers of the states that the writers of a group's plans and marks observed, by run or
 // command. It returns nil if the group has neither plans nor marks.
-func (v versions) observed(g fold.Group) map[string]int64 {
+func (v *versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // the group was refused, and its events may not have been read
 	}
 	var observed map[string]int64
-	note := func(id string, at event.Time) {
+	note := func(id string, seq int64) {
 		if observed == nil {
 			observed = map[string]int64{}
 		}
-		observed[id] = v.until(at)
+		observed[id] = seq
 	}
+	roots := map[string]string{}
 	for _, e := range g.Events {
+		if p, ok := e.Payload.(*event.RunTriggered); ok {
+			roots[p.RunID] = p.RootRun
+		}
 		if p, ok := e.Payload.(*event.PlanCreated); ok {
-			note(p.RunID, p.ObservedTime)
+			note(p.RunID, v.planned(p, roots[p.RunID]))
 		}
 		if p, ok := e.Payload.(*event.PartitionsMarked); ok {
-			note(p.CommandID, p.ObservedTime)
+			note(p.CommandID, v.until(p.ObservedTime))
 		}
 	}
 	return observed
 }
 
-// until returns the greatest version no later than a time, or 0.
-func (v versions) until(at event.Time) int64 {
-	n := sort.Search(len(v), func(i int) bool { return v[i].at > at })
+// planned returns the sequence number for a plan. root is the root run of a retry, or "".
+func (v *versions) planned(p *event.PlanCreated, root string) int64 {
+	seq := v.until(p.ObservedTime)
+	if root != "" {
+		if lowered, ok := v.lowered[root]; ok {
+			seq = min(seq, lowered)
+		}
+		return seq
+	}
+	if p.ObservedLast == "" {
+		return seq
+	}
+	if by := v.inEntries(p); by < seq {
+		if v.lowered == nil {
+			v.lowered = map[string]int64{}
+		}
+		v.lowered[p.RunID], seq = by, by
+	}
+	return seq
+}
+
+// inEntries returns the greatest version such that the state that a plan observed contained the entries of this version
+// and of every lesser one. If an entry was folded after the plan, although its name is not greater than the last one in
+// that state, only the entries below ObservedThrough are known to be in it.
+func (v *versions) inEntries(p *event.PlanCreated) int64 {
+	through, _ := ulid.ParseStrict(p.ObservedThrough) // "" and invalid ids become 0
+	last, err := ulid.ParseStrict(p.ObservedLast)
+	if err != nil {
+		return 0
+	}
+	var hash state.EntryHash
+	from, _ := slices.BinarySearchFunc(v.entries, through, ulid.ULID.Compare)
+	for _, entry := range v.entries[from:] {
+		if entry.Compare(last) > 0 {
+			break
+		}
+		hash.Add(entry.String())
+	}
+	all := hash.String() == p.ObservedEntries
+	n := sort.Search(len(v.byEntry), func(i int) bool {
+		if all {
+			return v.byEntry[i].entry.Compare(last) > 0
+		}
+		return v.byEntry[i].entry.Compare(through) >= 0
+	})
 	if n == 0 {
 		return 0
 	}
-	return v[n-1].seq
+	return v.byEntry[n-1].seq
+}
+
+// until returns the greatest version no later than a time, or 0.
+func (v *versions) until(at event.Time) int64 {
+	n := sort.Search(len(v.byTime), func(i int) bool { return v.byTime[i].at > at })
+	if n == 0 {
+		return 0
+	}
+	return v.byTime[n-1].seq
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -21,7 +22,7 @@ func TestVersionsFindGreatestObserved(t *testing.T) {
 		var all []version
 		for seq := range int64(20) {
 			v := version{event.Time(r.IntN(10) + 1), seq + 1}
-			known.add(v)
+			known.add(v, ulid.ULID{})
 			all = append(all, v)
 		}
 		for at := range event.Time(12) {
@@ -38,7 +39,7 @@ func TestVersionsFindGreatestObserved(t *testing.T) {
 
 func TestVersionsIgnoreRefusedGroups(t *testing.T) {
 	refused := fold.Group{Reason: event.ReasonClockAhead, Events: make([]*event.Envelope, 1)}
-	require.Nil(t, versions{}.observed(refused))
+	require.Nil(t, new(versions).observed(refused))
 }
 
 func deployment(entry, release, expects string) fold.Group {

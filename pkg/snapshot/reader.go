@@ -116,7 +116,7 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	r.last, r.own = m, st
 	r.bytes.Store(st.Bytes())
 	r.snap = &Snapshot{
-		State: st.Copy(), Revision: m.Revision, Nonce: m.Nonce, Timeline: m.Timeline, CaughtUpAt: m.Watermarks.CaughtUpAt, History: HistoryOf(r.codec, r.store, m),
+		State: st.Copy(), Revision: m.Revision, Nonce: m.Nonce, Timeline: m.Timeline, CaughtUpAt: m.Watermarks.CaughtUpAt, CompleteThrough: m.Watermarks.CompleteThrough, History: HistoryOf(r.codec, r.store, m),
 	}
 	return r.snap, nil
 }

@@ -27,6 +27,8 @@ type Snapshot struct {
 	// Timeline names the history of revisions between two rebuilds of the domain. Revisions of different timelines may
 	// have the same number. "": nothing was published.
 	Timeline string
+	// CompleteThrough is a ULID: every ledger entry below it is folded.
+	CompleteThrough string
 	// CaughtUpAt is when the whole ledger was last known to be folded.
 	CaughtUpAt event.Time
 	// History reads the closed runs, which State does not contain.

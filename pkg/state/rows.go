@@ -74,6 +74,7 @@ type Entry struct {
 	Detail   string       `col:"detail,null"`
 	RunID    string       `col:"run_id,null"` // the run that a dead letter waits for
 	FoldedAt event.Time   `col:"folded_at"`
+	Timer    bool         `col:"timer"` // the group has a fired timer
 	Meta
 }
 

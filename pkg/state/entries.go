@@ -1,0 +1,32 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// EntryHash is a hash of a set of ledger entries. The order in which entries are added does not matter.
+type EntryHash uint64
+
+// Add adds an entry to the set. The caller adds each entry once.
+func (h *EntryHash) Add(entry string) {
+	sum := sha256.Sum256([]byte(entry))
+	*h += EntryHash(binary.BigEndian.Uint64(sum[:]))
+}
+
+// String formats the hash.
+func (h EntryHash) String() string { return fmt.Sprintf("%016x", uint64(h)) }
+
+// EntriesFrom returns the greatest entry that the state records, and a hash of the recorded entries at or above through.
+// It omits entries of fired timers, and dead letters that wait.
+func (s *State) EntriesFrom(through string) (last string, hash EntryHash) {
+	s.Entries.Ascend(Key2{A: through}, func(row *Entry) bool {
+		if row.Entry != last && !row.Timer && !row.Waits() {
+			last = row.Entry
+			hash.Add(last)
+		}
+		return true
+	})
+	return last, hash
+}

@@ -218,7 +218,7 @@ func keepText(k plan.Keep) string {
 
 var assetColumns = []column[assetInfo]{
 	{Name: "asset", Value: func(i assetInfo) any { return i.Key.String() }},
-	{Name: "kind", Value: func(i assetInfo) any { return i.Kind() }},
+	{Name: "kind", Optional: true, Value: func(i assetInfo) any { return i.Kind() }},
 	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.Partitioning()) }},
 	{Name: "materialized", Value: func(i assetInfo) any { return i.Stored }, Text: func(i assetInfo) any {
 		if i.Broken != "" {
@@ -228,20 +228,20 @@ var assetColumns = []column[assetInfo]{
 	}},
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
 	{Name: "rows", Value: func(i assetInfo) any { return i.Rows }, Text: func(i assetInfo) any { return number(view.Grouped(i.Rows)) }},
-	{Name: "bytes", Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
+	{Name: "bytes", Optional: true, Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
 	{Name: "fresh", Machine: true, Value: func(i assetInfo) any { return i.counted(func(c *engine.Counts) int { return c.Fresh }) }},
 	{Name: "stale", Value: func(i assetInfo) any { return i.counted(staleCount) }, Text: func(i assetInfo) any { return i.countedText(staleCount) }},
 	{Name: "missing", Value: func(i assetInfo) any { return i.counted(missingCount) }, Text: func(i assetInfo) any { return i.countedText(missingCount) }},
 	{Name: "failed", Value: func(i assetInfo) any { return i.counted(failedCount) }, Text: func(i assetInfo) any { return i.countedText(failedCount) }},
 	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return len(i.Schemas) }},
-	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
+	{Name: "last_materialized_at", Optional: true, Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
 	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
 	typicalColumn("samples", func(t *typical) any { return t.Samples }),
 	typicalColumn("typical_seconds", func(t *typical) any { return t.Duration }),
 	typicalColumn("typical_cpu_seconds", func(t *typical) any { return numberOrNil(t.CPU) }),
 	typicalColumn("typical_rows", func(t *typical) any { return t.Rows }),
 	typicalColumn("typical_bytes", func(t *typical) any { return t.Bytes }),
-	{Name: "depends_on", Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
+	{Name: "depends_on", Optional: true, Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
 	{Name: "description", Machine: true, Value: func(i assetInfo) any { return orNil(i.Description) }},
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
 	{Name: "problem", Machine: true, Value: func(i assetInfo) any { return orNil(i.Broken) }},

@@ -21,6 +21,8 @@ type Column[R any] struct {
 	Text func(R) any
 	// Machine columns do not appear in tables.
 	Machine bool
+	// Optional columns are the first ones that a narrow table omits.
+	Optional bool
 }
 
 // List returns the cells of a list. In the table format, the cells are texts for people; in other formats, they are
@@ -28,6 +30,7 @@ type Column[R any] struct {
 func List[R any](format Format, columns []Column[R], rows []R) Result {
 	var names []string
 	var cells []func(R) any
+	var optional []bool
 	table := format == Table || format == ""
 	for _, c := range columns {
 		switch {
@@ -44,7 +47,7 @@ func List[R any](format Format, columns []Column[R], rows []R) Result {
 		if table {
 			name = cmp.Or(c.Heading, name)
 		}
-		names = append(names, name)
+		names, optional = append(names, name), append(optional, c.Optional)
 	}
 	all := make([][]any, len(rows))
 	for i, row := range rows {
@@ -53,7 +56,9 @@ func List[R any](format Format, columns []Column[R], rows []R) Result {
 			all[i][j] = cell(row)
 		}
 	}
-	return Of(names, all)
+	result := Of(names, all)
+	result.Optional = optional
+	return result
 }
 
 // Document writes one value as JSON or YAML, with the names and the order of its JSON fields.

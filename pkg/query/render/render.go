@@ -41,6 +41,8 @@ func ParseFormat(name string) (Format, error) {
 // Result is a table to write.
 type Result struct {
 	Columns []string
+	// Optional marks the columns that a narrow table omits first. Nil: none.
+	Optional []bool
 	// Rows yields rows with a cell for each column. The sequence ends after an error.
 	Rows iter.Seq2[[]any, error]
 }

@@ -157,6 +157,26 @@ func TestTableNeverTruncatesNumbers(t *testing.T) {
 	require.Equal(t, "text             n                     m\nxxxxxx…  123456789  98765432101234567890\n", out)
 }
 
+func TestTableOmitsOptionalColumnsFirst(t *testing.T) {
+	t.Parallel()
+	columns := []render.Column[int]{
+		{Name: "name", Value: func(int) any { return "clean/orders" }},
+		{Name: "kind", Optional: true, Value: func(int) any { return "sql" }},
+		{Name: "stale", Value: func(int) any { return 1 }},
+		{Name: "last_made_at", Optional: true, Value: func(int) any { return "2025-01-15T06:00:00Z" }},
+		{Name: "reads", Optional: true, Value: func(int) any { return "raw/orders" }},
+	}
+	rows := render.List(render.Table, columns, []int{1})
+	for width, want := range map[int]string{
+		80: "name          kind  stale  last_made_at          reads\nclean/orders  sql       1  2025-01-15T06:00:00Z  raw/orders\n",
+		50: "name          kind  stale  last_made_at          …\nclean/orders  sql       1  2025-01-15T06:00:00Z  …\n(4 of 5 columns shown; -o json shows all)\n",
+		40: "name          kind  stale  …\nclean/orders  sql       1  …\n(3 of 5 columns shown; -o json shows all)\n",
+		25: "name          …  stale  …\nclean/orders  …      1  …\n(2 of 5 columns shown; -o json shows all)\n",
+	} {
+		require.Equal(t, want, write(t, rows, render.Options{Width: width}), width)
+	}
+}
+
 func TestTableOmitsColumnsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	var names []string

@@ -30,8 +30,7 @@ type tableWriter struct {
 	cut    bool
 	widths []int
 	right  []bool
-	// The columns hiddenFrom ≤ i < hiddenTo are omitted.
-	hiddenFrom, hiddenTo int
+	hidden []bool // the omitted columns
 }
 
 // writeTable writes a header and aligned columns: text to the left, numbers to the right.
@@ -54,7 +53,7 @@ func writeTable(w io.Writer, result Result, opts Options) error {
 		}
 		sample = append(sample, row)
 	}
-	t.measure(result.Columns, sample, opts.Width)
+	t.measure(result, sample, opts.Width)
 	t.header(result.Columns)
 	for _, row := range sample {
 		t.row(row)
@@ -66,16 +65,27 @@ func writeTable(w io.Writer, result Result, opts Options) error {
 		}
 		t.row(row)
 	}
-	if hidden := t.hiddenTo - t.hiddenFrom; hidden > 0 {
-		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", len(result.Columns)-hidden, len(result.Columns))
+	if shown := t.shown(); shown < len(result.Columns) {
+		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", shown, len(result.Columns))
 	}
 	return flushed(t.out, failed)
 }
 
-func (t *tableWriter) measure(columns []string, rows [][]any, limit int) {
-	t.widths = make([]int, len(columns))
-	t.right = make([]bool, len(columns))
-	for i, name := range columns {
+// shown returns the number of columns that are not omitted.
+func (t *tableWriter) shown() int {
+	n := 0
+	for _, hidden := range t.hidden {
+		if !hidden {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *tableWriter) measure(result Result, rows [][]any, limit int) {
+	t.widths = make([]int, len(result.Columns))
+	t.right, t.hidden = make([]bool, len(result.Columns)), make([]bool, len(result.Columns))
+	for i, name := range result.Columns {
 		t.widths[i] = t.cells.StringWidth(printable(name))
 		numbers, others := 0, 0
 		for _, row := range rows {
@@ -90,18 +100,22 @@ func (t *tableWriter) measure(columns []string, rows [][]any, limit int) {
 		t.right[i] = numbers > 0 && others == 0
 	}
 	if limit > 0 {
-		t.fit(limit)
+		t.fit(limit, result.Optional)
 	}
 }
 
-// fit makes the table fit the terminal: it narrows the widest columns of text, and then omits columns in the middle. It
-// never truncates numbers, because a truncated number looks like another number.
-func (t *tableWriter) fit(limit int) {
+// fit makes the table fit the terminal: it omits optional columns, the last one first, then narrows the widest columns of
+// text, and then omits columns in the middle. It never truncates numbers, because a truncated number looks like another
+// number.
+func (t *tableWriter) fit(limit int, optional []bool) {
+	for i := len(optional) - 1; i >= 0 && t.width() > limit; i-- {
+		t.hidden[i] = optional[i]
+	}
 	least := min(max(minWidth, limit/minShare), mostMinWidth)
 	for t.width() > limit {
 		widest := -1
 		for i, width := range t.widths {
-			if !t.right[i] && width > least && (widest < 0 || width > t.widths[widest]) {
+			if !t.hidden[i] && !t.right[i] && width > least && (widest < 0 || width > t.widths[widest]) {
 				widest = i
 			}
 		}
@@ -113,30 +127,38 @@ func (t *tableWriter) fit(limit int) {
 	}
 }
 
-// width returns the width of a line.
+// width returns the width of a line. Dots replace adjacent omitted columns.
 func (t *tableWriter) width() int {
-	total := len(gap) * (len(t.widths) - 1)
-	for _, width := range t.widths {
-		total += width
+	total := -len(gap)
+	for i, width := range t.widths {
+		switch {
+		case !t.hidden[i]:
+			total += len(gap) + width
+		case i == 0 || !t.hidden[i-1]:
+			total += len(gap) + 1
+		}
 	}
 	return total
 }
 
-// omit replaces columns in the middle with dots, until the line fits or two columns are left.
+// omit omits columns in the middle, until the line fits or two columns are left.
 func (t *tableWriter) omit(limit int) {
-	all := len(t.widths)
-	from, to := all/2, all/2          //nolint:mnd // the middle
-	total := t.width() + len(gap) + 1 // the dots
-	for total > limit && to-from < all-2 {
-		if from > all-to {
+	var shown []int
+	for i, hidden := range t.hidden {
+		if !hidden {
+			shown = append(shown, i)
+		}
+	}
+	from, to := len(shown)/2, len(shown)/2 //nolint:mnd // the middle
+	for t.width() > limit && to-from < len(shown)-2 {
+		if from > len(shown)-to {
 			from--
-			total -= len(gap) + t.widths[from]
+			t.hidden[shown[from]] = true
 		} else {
-			total -= len(gap) + t.widths[to]
+			t.hidden[shown[to]] = true
 			to++
 		}
 	}
-	t.hiddenFrom, t.hiddenTo = from, to
 }
 
 func (t *tableWriter) header(columns []string) {
@@ -158,12 +180,12 @@ func (t *tableWriter) row(row []any) {
 func (t *tableWriter) line(cells []string) {
 	var line strings.Builder
 	for i, cell := range cells {
-		hidden := i >= t.hiddenFrom && i < t.hiddenTo
-		if i > 0 && (!hidden || i == t.hiddenFrom) {
+		hidden, first := t.hidden[i], i == 0 || !t.hidden[i-1]
+		if i > 0 && (!hidden || first) {
 			line.WriteString(gap)
 		}
 		if hidden {
-			if i == t.hiddenFrom {
+			if first {
 				line.WriteString(dots)
 			}
 			continue
